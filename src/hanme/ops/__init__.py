@@ -1,0 +1,130 @@
+"""The one operator: attention over the metapath instances of each root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hanme.chain import Chain, Instances
+from hanme.errors import HanmeError
+from hanme.ops import chunked, eager
+from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
+from hanme.ops.problem import Problem, check
+
+__all__ = [
+    "BACKENDS",
+    "Attention",
+    "Coefficients",
+    "Constant",
+    "LinkProduct",
+    "PairSigmoid",
+    "instance_attention",
+    "metapath_attention",
+]
+
+BACKENDS: dict[str, Callable[[Problem], Tensor]] = {
+    "eager": eager.forward,
+    "chunked": chunked.forward,
+}
+
+
+def metapath_attention(
+    chain: Chain,
+    values: Sequence[Tensor | None],
+    coefficients: Coefficients,
+    root_score: Tensor,
+    attention: Tensor,
+    *,
+    roots: Tensor | None = None,
+    negative_slope: float = 0.2,
+    dropout: float = 0.0,
+    seed: int | None = None,
+    backend: str = "chunked",
+) -> Tensor:
+    r"""Attends to the metapath instances of each root.
+
+    .. math::
+        z_i = \sum_{p: v_0 = i} \mathrm{softmax}_p\big(\mathrm{LeakyReLU}(r_i + a \cdot e(p))\big)
+        \, e(p), \qquad e(p) = \sum_l c_l(p) V_l[v_l]
+
+    A root without instances gets zeros.
+
+    Args:
+        chain: The metapath's relations on the graph, L hops.
+        values: V_l for the L + 1 positions, each ``[N_l, K, D]``; None where c_l is 0 throughout.
+        coefficients: What gives c_l(p).
+        root_score: r, ``[N_0, K]``.
+        attention: a, ``[K, D]``.
+        roots: The ids of the roots to compute (default: all of them, in order).
+        negative_slope: LeakyReLU's slope below 0.
+        dropout: The probability with which an instance's weight is set to 0.
+        seed: Fixes the dropout's draw (default: drawn from torch's generator).
+        backend: One of ``BACKENDS``. They differ in speed and memory, not in the result.
+
+    Returns:
+        z, ``[R, K, D]``.
+    """
+    check(chain, values, coefficients, root_score, attention, dropout)
+    if backend not in BACKENDS:
+        raise HanmeError(f"Expected `backend` to be one of {', '.join(BACKENDS)}, not {backend!r}")
+    if roots is None:
+        roots = torch.arange(chain.sizes[0], device=chain.device)
+    if seed is None:
+        seed = int(torch.randint(2**62, ())) if dropout > 0 else 0
+    problem = Problem(
+        chain,
+        tuple(values),
+        coefficients,
+        root_score,
+        attention,
+        roots,
+        negative_slope,
+        dropout,
+        seed,
+    )
+    return BACKENDS[backend](problem)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where a root looked along one metapath.
+
+    Args:
+        instances: The instances.
+        weight: α of each, ``[P, K]``; sums to 1 over the instances of a root.
+        coefficients: c_l of each by position, ``[P, L + 1, K]``; 0 where a position has no value.
+    """
+
+    instances: Instances
+    weight: Tensor
+    coefficients: Tensor
+
+
+def instance_attention(
+    chain: Chain,
+    values: Sequence[Tensor | None],
+    coefficients: Coefficients,
+    root_score: Tensor,
+    attention: Tensor,
+    *,
+    roots: Tensor | None = None,
+    negative_slope: float = 0.2,
+) -> Attention:
+    """The weights of :func:`metapath_attention`, for the roots given, without dropout.
+
+    The instances of these roots are listed: ask for few roots where there are many instances.
+    """
+    check(chain, values, coefficients, root_score, attention, 0.0)
+    if roots is None:
+        roots = torch.arange(chain.sizes[0], device=chain.device)
+    problem = Problem(
+        chain, tuple(values), coefficients, root_score, attention, roots, negative_slope, 0.0, 0
+    )
+    block = chunked.make_block(chain, roots)
+    weight, c = chunked.scalars(problem, block)
+    blank = torch.zeros_like(weight)
+    by_position = [x if i in problem.positions else blank for i, x in enumerate(c)]
+    return Attention(block.instances, weight, torch.stack(by_position, 1))

@@ -1,0 +1,43 @@
+"""Metapath instance encoders, chosen by name, class or instance."""
+
+from __future__ import annotations
+
+import inspect
+
+from hanme.errors import HanmeError
+from hanme.nn.encoders.base import Encoder, Terms
+from hanme.nn.encoders.direct import Direct
+from hanme.nn.encoders.end import End
+from hanme.nn.encoders.mean import Mean
+from hanme.nn.encoders.multihop import Multihop
+
+__all__ = ["ENCODERS", "Direct", "Encoder", "End", "Mean", "Multihop", "Terms", "make_encoder"]
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "multihop": Multihop,
+    "direct": Direct,
+    "mean": Mean,
+    "end": End,
+}
+
+
+def make_encoder(
+    encoder: str | type[Encoder] | Encoder, heads: int, channels: int, options: dict[str, object]
+) -> Encoder:
+    """An encoder from its name or class and its options, or the one given."""
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, str):
+        if encoder not in ENCODERS:
+            raise HanmeError(
+                f"Expected `encoder` to be one of {', '.join(ENCODERS)}, but got {encoder!r}"
+            )
+        encoder = ENCODERS[encoder]
+    known = list(inspect.signature(encoder).parameters)[2:]
+    for option in options:
+        if option not in known:
+            raise HanmeError(
+                f"encoder {encoder.__name__} has no option {option!r}; "
+                f"it has {', '.join(known) or 'none'}"
+            )
+    return encoder(heads, channels, **options)

@@ -1,0 +1,156 @@
+"""A metapath: a chain of typed relations, written ``movie-actor-movie``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hanme.errors import HanmeError
+
+EdgeType = tuple[str, str, str]
+Metadata = tuple[Sequence[str], Sequence[EdgeType]]
+
+
+@dataclass(frozen=True)
+class Metapath:
+    r"""A chain of relations :math:`T_0 \to T_1 \to \dots \to T_L` that starts at its root type.
+
+    Args:
+        steps: The relations in walking order, each an edge type ``(source, relation, target)``.
+        text: How it is written, see :meth:`parse`. Two metapaths are equal if their steps are.
+    """
+
+    steps: tuple[EdgeType, ...]
+    text: str
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """The types of the L + 1 positions, root first."""
+        return (self.steps[0][0], *(target for _, _, target in self.steps))
+
+    @property
+    def root(self) -> str:
+        """The type of the nodes whose instances are gathered."""
+        return self.steps[0][0]
+
+    def __len__(self) -> int:
+        """The number of hops, L."""
+        return len(self.steps)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metapath) and self.steps == other.steps
+
+    def __hash__(self) -> int:
+        return hash(self.steps)
+
+    @classmethod
+    def parse(cls, text: str, metadata: Metadata) -> Metapath:
+        """Reads ``movie-actor-movie``, with ``relation:`` before a type where two would fit.
+
+        Where several relations join the same two types the relation is named:
+        ``paper-cite:paper-author-paper`` goes from a paper to the papers it cites and on to theirs
+        authors' papers. Type names may themselves hold a hyphen.
+
+        Args:
+            text: The metapath.
+            metadata: What :meth:`HeteroData.metadata` gives: node types and edge types.
+        """
+        text = text.strip()
+        types = sorted(metadata[0], key=len, reverse=True)
+        start = next((t for t in types if text == t or text.startswith(f"{t}-")), None)
+        if start is None:
+            raise HanmeError(
+                f"metapath {text!r}: it starts at no node type of the graph; "
+                f"the types are {_listed(metadata[0])}"
+            )
+        if text == start:
+            raise HanmeError(
+                f"metapath {text!r}: it has no step; from {start} one can go to "
+                f"{_listed(_next_words(start, metadata))}"
+            )
+        steps: list[EdgeType] = []
+        here, rest = start, text[len(start) + 1 :]
+        while rest:
+            step, rest = _read_step(text, here, rest, metadata)
+            steps.append(step)
+            here = step[2]
+        return cls.of(steps, metadata)
+
+    @classmethod
+    def of(cls, spec: str | Metapath | Sequence[EdgeType], metadata: Metadata) -> Metapath:
+        """A metapath from its text, from edge types as PyG's ``AddMetaPaths`` takes, or itself."""
+        if isinstance(spec, str):
+            return cls.parse(spec, metadata)
+        steps = spec.steps if isinstance(spec, Metapath) else tuple(spec)
+        if not steps:
+            raise HanmeError("Expected a metapath of at least one step, but got none")
+        edge_types = list(metadata[1])
+        for step in steps:
+            if step not in edge_types:
+                raise HanmeError(
+                    f"metapath step {step}: no such relation; the graph has {_listed(edge_types)}"
+                )
+        for (_, _, here), (there, _, _) in pairwise(steps):
+            if here != there:
+                raise HanmeError(f"metapath {list(steps)}: a step ends at {here}, next at {there}")
+        words = [_word(step, edge_types) for step in steps]
+        return cls(steps, "-".join([steps[0][0], *words]))
+
+
+def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterator[Metapath]:
+    """All metapaths of at most ``max_hops`` hops that start and end at ``target``."""
+    frontier: list[tuple[EdgeType, ...]] = [()]
+    for _ in range(max_hops):
+        frontier = [
+            (*path, step)
+            for path in frontier
+            for step in metadata[1]
+            if step[0] == (path[-1][2] if path else target)
+        ]
+        for path in frontier:
+            if path[-1][2] == target:
+                yield Metapath.of(path, metadata)
+
+
+def _word(step: EdgeType, edge_types: Sequence[EdgeType]) -> str:
+    """How a step is written: its target type, with the relation where another would fit too."""
+    twins = [e for e in edge_types if (e[0], e[2]) == (step[0], step[2])]
+    return step[2] if len(twins) == 1 else f"{step[1]}:{step[2]}"
+
+
+def _next_words(here: str, metadata: Metadata) -> list[str]:
+    return [_word(step, metadata[1]) for step in metadata[1] if step[0] == here]
+
+
+def _read_step(text: str, here: str, rest: str, metadata: Metadata) -> tuple[EdgeType, str]:
+    """Takes one step off ``rest``, preferring the longest type name that matches."""
+    found: list[tuple[int, EdgeType]] = []
+    for step in metadata[1]:
+        if step[0] != here:
+            continue
+        for word in (step[2], f"{step[1]}:{step[2]}"):
+            if rest == word or rest.startswith(f"{word}-"):
+                found.append((len(word), step))
+    if not found:
+        fits = _next_words(here, metadata)
+        raise HanmeError(
+            f"metapath {text!r}: from {here} there is no step to {rest.split('-')[0]!r}; "
+            + (f"what fits after {here} is {_listed(fits)}" if fits else f"{here} has no relation")
+        )
+    longest = max(length for length, _ in found)
+    steps = [step for length, step in found if length == longest]
+    if len(steps) > 1:
+        options = [f"{here}-{_word(step, metadata[1])}" for step in steps]
+        raise HanmeError(
+            f"metapath {text!r}: {len(steps)} relations go from {here} to {steps[0][2]}; "
+            f"name one of {_listed(options)}"
+        )
+    return steps[0], rest[longest + 1 :]
+
+
+def _listed(options: Sequence[object]) -> str:
+    return ", ".join(str(option) for option in options) or "none"

@@ -1,0 +1,52 @@
+"""What an encoder is: it turns a metapath instance into one vector per head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from hanme.chain import Chain
+from hanme.metapath import Metapath
+from hanme.ops import Coefficients
+
+
+@dataclass(frozen=True)
+class Terms:
+    """An encoding e(p) = Σ_l c_l(p) V_l[v_l]: the values V_l and what gives c_l."""
+
+    values: tuple[Tensor | None, ...]
+    coefficients: Coefficients
+
+
+class Encoder(nn.Module):
+    """Base class. A subclass writes :meth:`forward` and, with parameters, `reset_parameters`.
+
+    Args:
+        heads: K.
+        channels: D, the size of a head.
+    """
+
+    def __init__(self, heads: int, channels: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.channels = channels
+
+    def reset_parameters(self) -> None:
+        """Draws the parameters anew."""
+
+    def node_types(self, metapath: Metapath) -> Sequence[str]:
+        """The types whose features an encoding of this metapath reads."""
+        return metapath.node_types
+
+    def view(self, chain: Chain) -> Chain:
+        """The chain whose instances are encoded: the metapath's own, unless overridden."""
+        return chain
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """The terms for each chain from projected features ``[N, K, D]`` by node type."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, channels={self.channels}"

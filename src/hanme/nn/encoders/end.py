@@ -1,0 +1,26 @@
+"""HAN's view of a metapath: the node at its end, nothing in between."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from hanme.chain import Chain
+from hanme.metapath import Metapath
+from hanme.nn.encoders.base import Encoder, Terms
+from hanme.ops import Constant
+
+
+class End(Encoder):
+    r""":math:`e(p) = h_{v_L}`, each distinct end of a root's instances once."""
+
+    def node_types(self, metapath: Metapath) -> Sequence[str]:
+        return metapath.node_types[0], metapath.node_types[-1]
+
+    def view(self, chain: Chain) -> Chain:
+        return chain.ends()
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        return [
+            Terms((None, h[chain.metapath.node_types[-1]]), Constant((0.0, 1.0)))
+            for chain in chains
+        ]

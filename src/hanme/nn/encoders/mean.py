@@ -1,0 +1,22 @@
+"""The mean encoder: MAGNN's simplest, for comparison."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from hanme.chain import Chain
+from hanme.nn.encoders.base import Encoder, Terms
+from hanme.ops import Constant
+
+
+class Mean(Encoder):
+    r""":math:`e(p) = \frac{1}{L+1} \sum_l h_{v_l}`."""
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        return [
+            Terms(
+                tuple(h[t] for t in chain.metapath.node_types),
+                Constant((1 / (len(chain) + 1),) * (len(chain) + 1)),
+            )
+            for chain in chains
+        ]

@@ -1,0 +1,88 @@
+"""The multihop attention encoder: attention diffused along the instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.inits import glorot
+
+from hanme.chain import Chain
+from hanme.errors import HanmeError
+from hanme.nn.encoders.base import Encoder, Terms
+from hanme.ops import LinkProduct
+
+
+class Multihop(Encoder):
+    r"""MAGNA's diffusion :math:`\sum_m \gamma (1-\gamma)^m A^m` on the chain v0 <- v1 <- ... <- vL.
+
+    .. math::
+        e(p) = \gamma\, a(v_0, v_0) h_{v_0}
+        + \sum_{i=1}^{L} \gamma (1-\gamma)^i \Big(\prod_{j=1}^{i} a(v_{j-1}, v_j)\Big) h_{v_i},
+        \qquad a(u, w) = \sigma(\mathrm{LeakyReLU}(v_a \cdot \tanh[W_h h_u \,\Vert\, W_t h_w]))
+
+    The parameters are shared by all metapaths.
+
+    Args:
+        heads: K.
+        channels: D.
+        gamma: The share γ that stays at each hop, in (0, 1).
+        negative_slope: LeakyReLU's slope below 0.
+    """
+
+    def __init__(
+        self, heads: int, channels: int, *, gamma: float = 0.4, negative_slope: float = 0.2
+    ) -> None:
+        super().__init__(heads, channels)
+        if not 0 < gamma < 1:
+            raise HanmeError(f"Expected `gamma` to be between 0 and 1, but got {gamma}")
+        self.gamma = gamma
+        self.negative_slope = negative_slope
+        self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
+        self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
+        self.v_a = nn.Parameter(torch.empty(heads, 2 * channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot(self.W_h)
+        glorot(self.W_t)
+        glorot(self.v_a)
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        # tanh acts on each half of the concatenation by itself, so that
+        # v_a · tanh([W_h h_u ‖ W_t h_w]) = s[u] + t[w]: two numbers per node and head.
+        types = {t for chain in chains for t in chain.metapath.node_types}
+        v_h, v_t = self.v_a.split(self.channels, dim=1)
+        s = {t: _score(h[t], self.W_h, v_h) for t in types}
+        t = {t: _score(h[t], self.W_t, v_t) for t in types}
+        return [self._terms(h, s, t, chain) for chain in chains]
+
+    def _terms(
+        self,
+        h: Mapping[str, Tensor],
+        s: Mapping[str, Tensor],
+        t: Mapping[str, Tensor],
+        chain: Chain,
+    ) -> Terms:
+        types = chain.metapath.node_types
+        root = self.gamma * self._weight(s[types[0]] + t[types[0]])
+        links = [
+            (1 - self.gamma)
+            * self._weight(s[types[hop]][chain.sources(hop)] + t[types[hop + 1]][indices])
+            for hop, indices in enumerate(chain.indices)
+        ]
+        links[0] = self.gamma * links[0]  # so that each prefix product holds γ once
+        return Terms(tuple(h[node_type] for node_type in types), LinkProduct(root, tuple(links)))
+
+    def _weight(self, score: Tensor) -> Tensor:
+        return torch.sigmoid(F.leaky_relu(score, self.negative_slope))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, gamma={self.gamma}"
+
+
+def _score(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
+    """v · tanh(W h) per node and head."""
+    return (torch.tanh(torch.einsum("nkd,kde->nke", h, weight)) * v).sum(-1)

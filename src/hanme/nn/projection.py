@@ -1,0 +1,37 @@
+"""The type-specific projection h = M x, for dense and for sparse features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+from torch_geometric.nn import Linear
+
+_transposed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+class _SparseProduct(torch.autograd.Function):
+    """X W for sparse X; X is data and has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.x = x
+        return torch.sparse.mm(x, weight.contiguous())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        if ctx.x not in _transposed:  # once per graph, not once per epoch
+            _transposed[ctx.x] = ctx.x.to_sparse_coo().t().coalesce().to_sparse_csr()
+        return None, torch.sparse.mm(_transposed[ctx.x], grads[0].contiguous())
+
+
+class Projection(Linear):
+    """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.layout == torch.strided:
+            return super().forward(x)
+        out = _SparseProduct.apply(x, self.weight.t())
+        return out if self.bias is None else out + self.bias

@@ -1,0 +1,44 @@
+"""Dropout whose draw is a function of the instance, not of the order in which it is visited.
+
+Whether a weight is kept depends on (seed, root, number of the instance, head) alone. So all
+backends see the same draw, a second walk sees the draw of the first, and a root's draw does not
+depend on which other roots are computed beside it.
+"""
+
+import torch
+from torch import Tensor
+
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio, odd: spreads consecutive keys
+_LOW32 = 0xFFFFFFFF
+
+
+def keep(seed: int, roots: Tensor, number: Tensor, heads: int, dropout: float) -> Tensor:
+    """Which weights survive, ``[P, heads]`` of bool; each is kept with probability 1 - dropout.
+
+    A 64-bit mix (splitmix64) of seed, root and number makes an instance's key, a 32-bit mix
+    (lowbias32) of key and head the draw.
+    """
+    key = _mix64(_mix64(roots * _signed(GOLDEN) + seed) + number * _signed(GOLDEN)) & _LOW32
+    head = torch.arange(heads, device=key.device) * (GOLDEN & _LOW32)
+    return _mix32(key[:, None] ^ (head & _LOW32)) >= round(dropout * 2**32)
+
+
+def _mix64(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shift(x, 31)
+
+
+def _mix32(x: Tensor) -> Tensor:
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW32
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & _LOW32
+    return x ^ (x >> 16)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Shifts right filling with zeros: torch has no unsigned 64-bit arithmetic."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(constant: int) -> int:
+    return constant - (1 << 64) if constant >= 1 << 63 else constant

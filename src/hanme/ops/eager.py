@@ -1,0 +1,53 @@
+"""The operator as the paper describes it: every instance's features are gathered.
+
+Memory grows with instances × positions × hidden. This is the oracle of the tests, and what the
+other backends are measured against.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hanme.chain import Instances
+from hanme.ops.coefficients import Constant, LinkProduct
+from hanme.ops.dropout import keep
+from hanme.ops.problem import Problem
+from hanme.ops.segment import segment_softmax, segment_sum
+
+
+def forward(problem: Problem) -> Tensor:
+    """z for the problem's roots, ``[R, K, D]``."""
+    instances = problem.chain.instances(problem.roots)
+    nodes = instances.nodes
+    group = torch.repeat_interleave(
+        torch.arange(problem.roots.numel(), device=nodes.device),
+        problem.chain.count()[problem.roots],
+    )
+    encoded = torch.zeros(
+        len(instances), *problem.attention.shape, dtype=problem.attention.dtype, device=nodes.device
+    )
+    for position in problem.positions:  # e(p) = Σ_l c_l(p) V_l[v_l]
+        value = problem.value(position)[nodes[:, position]]
+        encoded = encoded + _coefficient(problem, instances, position) * value
+    score = problem.root_score[nodes[:, 0]] + (encoded * problem.attention).sum(-1)
+    score = F.leaky_relu(score, problem.negative_slope)
+    weight = segment_softmax(score, group, problem.roots.numel())
+    if problem.dropout > 0:
+        kept = keep(problem.seed, nodes[:, 0], instances.number, problem.heads, problem.dropout)
+        weight = weight * kept / (1 - problem.dropout)
+    return segment_sum(weight[..., None] * encoded, group, problem.roots.numel())
+
+
+def _coefficient(problem: Problem, instances: Instances, position: int) -> Tensor | float:
+    """c_l(p) of every instance, ``[P, K, 1]``."""
+    nodes, links = instances.nodes, instances.links
+    match problem.coefficients:
+        case Constant(c):
+            return c[position]
+        case LinkProduct(root, weights):
+            if position == 0:
+                return root[nodes[:, 0], :, None]
+            walked = [weights[hop][links[:, hop]] for hop in range(position)]
+            return torch.stack(walked).prod(0)[..., None]
+        case pair:
+            return pair.of(position, nodes[:, 0], nodes[:, position])[..., None]
