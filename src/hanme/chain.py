@@ -155,7 +155,9 @@ class Chain:
         product.sort_indices()
         indptr = torch.from_numpy(product.indptr.astype("int64")).to(self.device)
         indices = torch.from_numpy(product.indices.astype("int64")).to(self.device)
-        return Chain(self.metapath, (self.sizes[0], self.sizes[-1]), (indptr,), (indices,))
+        types, text = self.metapath.node_types, self.metapath.text
+        metapath = Metapath(((types[0], text, types[-1]),), text)
+        return Chain(metapath, (self.sizes[0], self.sizes[-1]), (indptr,), (indices,))
 
     def sources(self, hop: int) -> Tensor:
         """The node that each link of a hop starts from, beside ``indices[hop]``."""

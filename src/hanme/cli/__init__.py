@@ -1,0 +1,47 @@
+"""The command line: one file per command.
+
+Commands import what they need when they run: torch takes seconds, --help should not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from hanme.cli.evaluate import evaluate
+from hanme.cli.inspect import inspect
+from hanme.cli.reproduce import reproduce
+from hanme.cli.train import train
+from hanme.errors import HanmeError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
+    "Try it without any data: hanme train planted --out runs/first",
+)
+app.command()(train)
+app.command()(evaluate)
+app.command()(inspect)
+app.command()(reproduce)
+
+
+def main() -> None:
+    """Runs a command; a user's mistake ends with one line and exit status 2."""
+    try:
+        app()
+    except HanmeError as error:
+        sys.exit(_fail(str(error), 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail("interrupted; a run goes on where it was with --resume", 130))
+    except BrokenPipeError:  # the reader of a pipe has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"hanme: {' '.join(message.split())}", file=sys.stderr)
+    return status

@@ -62,10 +62,10 @@ def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
     """The attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
     coefficients = _coefficients(problem, block)
     nodes = block.instances.nodes
-    score = problem.root_score[nodes[:, 0]]
+    score = problem.root_score.index_select(0, nodes[:, 0])
     for position in problem.positions:  # a · e(p) = Σ_l c_l(p) τ_l[v_l], with τ_l = a · V_l
         tau = (problem.value(position) * problem.attention).sum(-1)
-        score = score + coefficients[position] * tau[nodes[:, position]]
+        score = score + coefficients[position] * tau.index_select(0, nodes[:, position])
     score = F.leaky_relu(score, problem.negative_slope)
     return segment_softmax(score, block.row, block.roots.numel()), coefficients
 
@@ -98,7 +98,7 @@ def _attend(problem: Problem, block: Block) -> Tensor:
     for position in problem.positions:
         pairs = block.pairs[position]
         c = segment_sum(weight * coefficients[position], pairs.of_instance, pairs.row.numel())
-        value = problem.value(position)[pairs.node]
+        value = problem.value(position).index_select(0, pairs.node)
         z = z.index_add(0, pairs.row, c[..., None] * value)
     return z
 
@@ -111,14 +111,16 @@ def _coefficients(problem: Problem, block: Block) -> list[Tensor]:
             shape = (nodes.size(0), problem.heads)
             return [problem.attention.new_tensor(value).expand(shape) for value in c]
         case LinkProduct(root, weights):
-            product = [root[nodes[:, 0]]]
+            product = [root.index_select(0, nodes[:, 0])]
             for hop, weight in enumerate(weights):
-                walked = weight[links[:, hop]]
+                walked = weight.index_select(0, links[:, hop])
                 product.append(walked if hop == 0 else product[-1] * walked)
             return product
         case pair:
             return [
-                pair.of(position, block.roots[pairs.row], pairs.node)[pairs.of_instance]
+                pair.of(position, block.roots[pairs.row], pairs.node).index_select(
+                    0, pairs.of_instance
+                )
                 for position, pairs in enumerate(block.pairs)
             ]
 

@@ -47,7 +47,9 @@ class PairSigmoid:
 
     def of(self, position: int, roots: Tensor, nodes: Tensor) -> Tensor:
         """The coefficients of some (root, node) pairs, ``[Q, K]``."""
-        dot = (self.query[roots] * self.keys[position][nodes]).sum(-1)
+        dot = (self.query.index_select(0, roots) * self.keys[position].index_select(0, nodes)).sum(
+            -1
+        )
         return torch.sigmoid(dot)
 
 

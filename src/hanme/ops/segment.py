@@ -14,5 +14,5 @@ def segment_softmax(x: Tensor, group: Tensor, groups: int) -> Tensor:
     index = group[:, None].expand_as(x)
     top = x.new_full((groups, x.size(1)), -torch.inf)
     top = top.scatter_reduce(0, index, x.detach(), "amax")
-    weight = torch.exp(x - top[group])
-    return weight / segment_sum(weight, group, groups)[group]
+    weight = torch.exp(x - top.index_select(0, group))
+    return weight / segment_sum(weight, group, groups).index_select(0, group)

@@ -1,0 +1,23 @@
+"""Training: full graph, early stopping, LTS, and what a run leaves on disk."""
+
+from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from hanme.training.metrics import F1, f1
+from hanme.training.pipeline import evaluate, train
+from hanme.training.run import Run
+from hanme.training.schedule import LTS
+from hanme.training.trainer import Epoch, Trainer
+
+__all__ = [
+    "F1",
+    "LTS",
+    "DataConfig",
+    "Epoch",
+    "ModelConfig",
+    "Run",
+    "RunConfig",
+    "Trainer",
+    "TrainingConfig",
+    "evaluate",
+    "f1",
+    "train",
+]

@@ -70,7 +70,10 @@ class Multihop(Encoder):
         root = self.gamma * self._weight(s[types[0]] + t[types[0]])
         links = [
             (1 - self.gamma)
-            * self._weight(s[types[hop]][chain.sources(hop)] + t[types[hop + 1]][indices])
+            * self._weight(
+                s[types[hop]].index_select(0, chain.sources(hop))
+                + t[types[hop + 1]].index_select(0, indices)
+            )
             for hop, indices in enumerate(chain.indices)
         ]
         links[0] = self.gamma * links[0]  # so that each prefix product holds γ once

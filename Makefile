@@ -1,0 +1,32 @@
+# `make demo` and `make test` do everything, set-up included.
+PYTHON ?= python3
+BIN := .venv/bin
+HANME_DATA ?= $(wildcard ../shared/data)
+export HANME_DATA
+
+.PHONY: setup demo test lint results clean
+
+setup: .venv/ready
+
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n 2
+
+results: setup
+	$(BIN)/hanme reproduce --out docs/results --runs runs/paper
+
+clean:
+	rm -rf .venv runs

@@ -1,0 +1,50 @@
+"""hanme reproduce"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from hanme.cli.options import Json, Source
+
+
+def reproduce(
+    out: Annotated[Path, typer.Option(help="Where to write paper.md, paper.json and the figure.")],
+    runs: Annotated[
+        Path | None, typer.Option(help="Where the run folders go (default: OUT/runs).")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seeds (default: the paper's and four more).")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="At most so many epochs a run.")] = 200,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Runs side by side (default: one per core).")
+    ] = os.cpu_count() or 1,
+    data: Source = None,
+    json_: Json = False,
+) -> None:
+    """Trains every system of the paper's table over several seeds and writes table and figure.
+
+    Finished runs are not trained again, so that it can be stopped and started as one likes.
+    """
+    from hanme.experiments import reproduce as experiment
+    from hanme.experiments.pool import train_all
+
+    seeds = seed or list(experiment.SEEDS)
+    folder = runs or out / "runs"
+    work = experiment.jobs(folder, seeds, data, epochs)
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("runs", total=len(work))
+        train_all(work, processes, lambda _: bar.advance(task))
+    table = experiment.report(folder, seeds, out)
+    if json_:
+        print(json.dumps(table))
+    else:
+        print((out / "paper.md").read_text())

@@ -1,0 +1,55 @@
+"""What several commands show: a bar while training, scores at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from hanme.training import Epoch
+
+
+@contextmanager
+def progress(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """A bar with loss and validation scores on a terminal; nothing where output is piped."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[scores]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=epochs, scores="")
+
+        def on_epoch(epoch: Epoch) -> None:
+            shown = (
+                f"loss {epoch.loss:.3f}  val micro {100 * epoch.val_micro:.1f} "
+                f"macro {100 * epoch.val_macro:.1f}"
+            )
+            bar.update(task, completed=epoch.epoch, scores=shown)
+
+        yield on_epoch
+
+
+def print_scores(scores: dict[str, Any]) -> None:
+    """Micro and macro F1 by split and decision rule."""
+    table = Table(title="F1 (%)", title_justify="left")
+    table.add_column("decision rule")
+    for split in ("train", "val", "test"):
+        table.add_column(f"{split} micro", justify="right")
+        table.add_column(f"{split} macro", justify="right")
+    for rule, by_split in scores.items():
+        cells = [
+            f"{by_split[split][average]:.2f}"
+            for split in ("train", "val", "test")
+            for average in ("micro", "macro")
+        ]
+        table.add_row(rule.replace("_", " "), *cells)
+    Console(width=None if Console().is_terminal else 100).print(table)

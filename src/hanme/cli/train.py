@@ -1,0 +1,126 @@
+"""hanme train"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hanme.cli.options import DataSet, Features, Json, Options, Source, pairs
+from hanme.cli.show import print_scores, progress
+
+
+def train(
+    data_set: DataSet,
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    model: Annotated[str, typer.Option(help="hanme or han.")] = "hanme",
+    encoder: Annotated[
+        str | None, typer.Option(help="HAN-ME's encoder: multihop (default), direct or mean.")
+    ] = None,
+    metapath: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metapath",
+            "-m",
+            help="A metapath such as movie-actor-movie; may be given several times "
+            "(default: the data set's, see hanme inspect).",
+        ),
+    ] = None,
+    hidden: Annotated[int, typer.Option(help="Size of a node's vector, all heads together.")] = 128,
+    heads: Annotated[int, typer.Option(help="Attention heads; they must divide --hidden.")] = 8,
+    dropout: Annotated[float, typer.Option(help="Dropout on attention weights.")] = 0.6,
+    gamma: Annotated[
+        float | None, typer.Option(help="multihop: the share γ that stays at each hop (0.4).")
+    ] = None,
+    values: Annotated[
+        str | None, typer.Option(help="direct: sum projected (default) or transformed features.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="How attention is computed: chunked, eager.")] = (
+        "chunked"
+    ),
+    lts: Annotated[
+        str | None,
+        typer.Option(help="Loss-aware training schedule: linear, root or geometric."),
+    ] = None,
+    lts_start: Annotated[float, typer.Option(help="LTS: share λ0 of nodes trained on first.")] = (
+        0.1
+    ),
+    lts_until: Annotated[int, typer.Option(help="LTS: epoch T from which all are.")] = 100,
+    epochs: Annotated[int, typer.Option(help="At most so many epochs.")] = 200,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many without a better validation score.")
+    ] = 100,
+    lr: Annotated[float, typer.Option(help="Adam's step size.")] = 0.005,
+    weight_decay: Annotated[float, typer.Option(help="Adam's weight decay.")] = 0.001,
+    select: Annotated[
+        str, typer.Option(help="Validation F1 that chooses the best epoch: macro or micro.")
+    ] = "macro",
+    fallback: Annotated[
+        bool,
+        typer.Option(help="Give a node with no label over 0.5 its most likely one."),
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Draws split, weights and dropout.")] = 483,
+    data: Source = None,
+    features: Features = "mean",
+    option: Options = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out if there is one.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Trains a model and leaves a run folder. The defaults are the paper's.
+
+    hanme train IMDB --encoder direct --lts linear --out runs/direct
+    """
+    from hanme import training
+    from hanme.datasets import METAPATHS, known_name
+
+    config = training.RunConfig.make(
+        {
+            "data": {
+                "name": data_set,
+                "source": str(data) if data else None,
+                "features": features,
+                "options": pairs(option),
+            },
+            "model": {
+                "name": model,
+                "options": {
+                    "metapaths": metapath or METAPATHS[known_name(data_set)],
+                    "hidden_channels": hidden,
+                    "heads": heads,
+                    "dropout": dropout,
+                    "backend": backend,
+                    **_given(encoder=encoder, gamma=gamma, values=values),
+                },
+            },
+            "training": {
+                "seed": seed,
+                "epochs": epochs,
+                "patience": patience,
+                "lr": lr,
+                "weight_decay": weight_decay,
+                "select": select,
+                "fallback": fallback,
+                "lts": {"pace": lts, "start": lts_start, "until": lts_until} if lts else None,
+            },
+        },
+        "options",
+    )
+    with progress(f"{data_set} {model}", epochs) as on_epoch:
+        run = training.train(config, out, resume=resume, on_epoch=on_epoch)
+    result = run.result()
+    if json_:
+        print(json.dumps(result))
+        return
+    print_scores(result["scores"])
+    print(
+        f"Best of {result['epochs']} epochs: {result['best_epoch']} "
+        f"(chosen by {select} F1 on validation nodes). The run is in {out}."
+    )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}

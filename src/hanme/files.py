@@ -1,0 +1,61 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hanme.errors import HanmeError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes ``path`` at the end, whole, or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{uuid4().hex}{path.suffix}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON for people and programs."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What :func:`write_json` wrote."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise HanmeError(f"{path}: not a JSON file of a run ({error})") from None
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
+    """Tensors and a few numbers in one safetensors file."""
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={"numbers": json.dumps(numbers)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """What :func:`save_tensors` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return tensors, json.loads(file.metadata()["numbers"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise HanmeError(f"{path}: not a whole safetensors file of a run ({error})") from None

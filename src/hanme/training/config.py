@@ -1,0 +1,93 @@
+"""What a run is made of, as it stands in its ``config.json``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hanme.errors import HanmeError
+from hanme.training.schedule import LTS
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Part):
+    """A graph: its name, where its files are, what features types without any get, options."""
+
+    name: str
+    source: str | None = None
+    features: Literal["mean", "onehot", "given"] = "mean"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelConfig(_Part):
+    """A model of ``hanme.nn.MODELS`` and its keyword arguments."""
+
+    name: str = "hanme"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class TrainingConfig(_Part):
+    """How a model is trained; the defaults are the paper's.
+
+    Args:
+        seed: Draws the validation nodes, the weights and the dropout.
+        epochs: At most so many.
+        patience: Stop after so many epochs without a better validation score.
+        lr: Adam's step size.
+        weight_decay: Adam's weight decay.
+        select: The validation score that chooses the best epoch.
+        fallback: Give a node with no label over 0.5 its most likely one.
+        lts: The loss-aware training schedule, or None.
+    """
+
+    seed: int = Field(default=483, ge=0, lt=2**63)
+    epochs: int = Field(default=200, ge=1)
+    patience: int = Field(default=100, ge=1)
+    lr: float = Field(default=0.005, gt=0)
+    weight_decay: float = Field(default=0.001, ge=0)
+    select: Literal["micro", "macro"] = "macro"
+    fallback: bool = True
+    lts: LTS | None = None
+
+
+class RunConfig(_Part):
+    """All of it."""
+
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    @classmethod
+    def make(cls, values: dict[str, Any], where: str = "configuration") -> RunConfig:
+        """Checks values; a mistake raises one line that names the field."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise HanmeError(
+                f"{where}: {field}: {first['msg']}, but got {first['input']!r}"
+            ) from None
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """What another configuration has otherwise, as ``field: mine, other``."""
+        mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())
+        return [
+            f"{key}: {mine.get(key)}, {theirs.get(key)}"
+            for key in sorted(mine.keys() | theirs.keys())
+            if mine.get(key) != theirs.get(key)
+        ]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,64 @@
+"""What is in a graph, and what its metapaths would cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_geometric.data import HeteroData
+
+from hanme.chain import Chain
+from hanme.metapath import metapaths_between
+from hanme.ops import chunked
+
+
+def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str, Any]:
+    """Node types, relations, target and the metapaths that return to it, for people or JSON."""
+    store = graph[graph.target]
+    sizes = {t: graph[t].num_nodes for t in graph.node_types}
+    metapaths = []
+    for metapath in metapaths_between(graph.metadata(), graph.target, hops):
+        count = Chain.build(metapath, graph.edge_index_dict, sizes).count()
+        instances, most = int(count.sum()), int(count.max())
+        metapaths.append(
+            {
+                "metapath": metapath.text,
+                "instances": instances,
+                "roots": int((count > 0).sum()),
+                "most": most,
+                "eager_bytes": _eager_bytes(instances, len(metapath), hidden),
+                "chunked_bytes": _chunked_bytes(instances, most, len(metapath), hidden, heads),
+            }
+        )
+    return {
+        "nodes": [
+            {
+                "type": t,
+                "nodes": sizes[t],
+                "features": graph[t].x.size(1) if "x" in graph[t] else 0,
+                "set": graph[t].x.values().numel() / max(1, sizes[t]) if "x" in graph[t] else 0.0,
+            }
+            for t in graph.node_types
+        ],
+        "relations": [
+            {"relation": "-".join(e), "links": graph[e].edge_index.size(1)}
+            for e in graph.edge_types
+        ],
+        "target": {
+            "type": graph.target,
+            "labels": list(store.label_names),
+            "multilabel": bool(graph.multilabel),
+            **{name: int(store[f"{name}_mask"].sum()) for name in ("train", "val", "test")},
+        },
+        "metapaths": sorted(metapaths, key=lambda row: row["instances"]),
+    }
+
+
+def _eager_bytes(instances: int, hops: int, hidden: int) -> int:
+    """Features of every instance and position, kept with their products for the backward pass."""
+    return instances * hidden * 4 * (3 * (hops + 1) + 4)
+
+
+def _chunked_bytes(instances: int, most: int, hops: int, hidden: int, heads: int) -> int:
+    """The same for the pairs of one block, and a few scalars per instance of it."""
+    block = min(instances, max(most, chunked.BLOCK))
+    return block * (hops + 1) * (4 * heads * 6 + 8 * 3 + 2 * 4 * hidden)

@@ -1,0 +1,132 @@
+"""From a configuration to a finished run folder, and back to its scores."""
+
+from __future__ import annotations
+
+import inspect
+import resource
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_geometric.data import HeteroData
+
+from hanme.chain import Chain
+from hanme.datasets import load
+from hanme.errors import HanmeError
+from hanme.metapath import Metapath
+from hanme.nn import MODELS
+from hanme.training.config import DataConfig, ModelConfig, RunConfig
+from hanme.training.curves import draw_curves
+from hanme.training.metrics import scores
+from hanme.training.predictions import write_predictions
+from hanme.training.run import Run, load_into
+from hanme.training.trainer import Epoch, Trainer
+
+
+def load_data(config: DataConfig, seed: int, source: str | Path | None = None) -> HeteroData:
+    """The graph of a run; ``source`` overrides where its files are."""
+    return load(
+        config.name,
+        source=source or config.source,
+        features=config.features,
+        seed=seed,
+        options=config.options,
+    )
+
+
+def build_model(config: ModelConfig, data: HeteroData) -> Any:
+    """The model of a run, fitting a graph."""
+    if config.name not in MODELS:
+        raise HanmeError(f"unknown model {config.name!r}; there are {', '.join(MODELS)}")
+    model = MODELS[config.name]
+    parameters = inspect.signature(model).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    known = [name for name in parameters if name not in ("metadata", "target", "out_channels")]
+    for option in config.options:
+        if option not in known and not open_ended:
+            raise HanmeError(
+                f"model {config.name} has no option {option!r}; it has {', '.join(known)}"
+            )
+    for text in config.options.get("metapaths", []):
+        _refuse_empty(Metapath.parse(text, data.metadata()), data)
+    labels = len(data[data.target].label_names)
+    return model(data.metadata(), data.target, out_channels=labels, **config.options)
+
+
+def _refuse_empty(metapath: Metapath, data: HeteroData) -> None:
+    sizes = {t: data[t].num_nodes for t in data.node_types}
+    if not Chain.build(metapath, data.edge_index_dict, sizes).count().any():
+        empty = [step for step in metapath.steps if not data[step].edge_index.numel()]
+        why = f"; the relation {empty[0]} is empty" if empty else ""
+        raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Run:
+    """Trains a model and leaves a run folder.
+
+    Args:
+        config: What to train on what, and how.
+        folder: Where to; created. A folder that holds a run already is refused.
+        resume: Go on with the run in ``folder`` if there is one. A finished one is left as it is.
+        on_epoch: Called after each epoch.
+    """
+    if not resume and (folder / "config.json").exists():
+        Run.create(folder, config)  # refuses, before any work is done
+    data = load_data(config.data, config.training.seed)
+    model = build_model(config.model, data)
+    trainer = Trainer(model, data, config.training)
+    run = Run.resume(folder, config) if resume else Run.create(folder, config)
+    if run.finished:
+        return run
+    run.train(trainer, on_epoch)
+    logits = trainer.logits()
+    write_predictions(
+        data, logits, folder / "predictions.parquet", fallback=config.training.fallback
+    )
+    best = trainer.progress.best_epoch
+    draw_curves({config.model.name: run.metrics()}, folder / "curves", best=best)
+    run.finish(trainer, _result(trainer, run, logits))
+    return run
+
+
+def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any]:
+    """Loads a finished run's weights and scores them again."""
+    run = Run.open(folder)
+    data = load_data(run.config.data, run.config.training.seed, source)
+    trainer = Trainer(build_model(run.config.model, data), data, run.config.training)
+    weights = run.weights()
+    load_into(lambda: trainer.model.load_state_dict(weights), folder / "model.safetensors")
+    return _scores(trainer, trainer.logits())
+
+
+def _scores(trainer: Trainer, logits: torch.Tensor) -> dict[str, Any]:
+    """Scores by decision rule and split, in percent."""
+    return {
+        rule: {
+            name: {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
+            for name, f1 in scores(logits, trainer.y, trainer.masks, fallback=fallback).items()
+        }
+        for rule, fallback in (("with_fallback", True), ("without_fallback", False))
+    }
+
+
+def _result(trainer: Trainer, run: Run, logits: torch.Tensor) -> dict[str, Any]:
+    rows = run.metrics()
+    return {
+        "scores": _scores(trainer, logits),
+        "best_epoch": trainer.progress.best_epoch,
+        "epochs": trainer.progress.epoch,
+        "seconds_per_epoch": statistics.median(row["seconds"] for row in rows),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,161 @@
+"""Full-graph training with early stopping; the best epoch's weights are really kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from hanme.errors import HanmeError
+from hanme.training.config import TrainingConfig
+from hanme.training.metrics import node_losses, scores
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is known after an epoch: scores are of the weights the epoch ended with."""
+
+    epoch: int
+    loss: float
+    share: float
+    train_micro: float
+    train_macro: float
+    val_micro: float
+    val_macro: float
+    seconds: float
+
+
+@dataclass
+class Progress:
+    """How far training has come."""
+
+    epoch: int = 0
+    best_epoch: int = 0
+    best_score: float = -math.inf
+
+
+class Trainer:
+    """Trains a model on a graph, an epoch at a time; its state can be taken out and put back.
+
+    Only labels under ``train_mask`` are trained on, and only those under ``val_mask`` choose the
+    best epoch.
+
+    Args:
+        model: Called with the graph, gives a logit per target node and label; its weights are
+            drawn anew, by seed, with its ``reset_parameters``.
+        data: The graph, with ``target``, ``y`` and masks as :mod:`hanme.datasets` makes it.
+        config: How to train.
+    """
+
+    def __init__(self, model: Any, data: HeteroData, config: TrainingConfig) -> None:
+        self.model = model
+        self.data = data
+        self.config = config
+        store = data[data.target]
+        self.y: Tensor = store.y
+        self.masks: dict[str, Tensor] = {
+            name: store[f"{name}_mask"] for name in ("train", "val", "test")
+        }
+        for name in ("train", "val"):
+            if not self.masks[name].any():
+                raise HanmeError(f"node type {data.target}: no node under {name}_mask")
+        self.logits()  # gives lazy weights their sizes
+        torch.manual_seed(config.seed)
+        model.reset_parameters()
+        self.optimizer = torch.optim.Adam(
+            model.parameters(), lr=config.lr, weight_decay=config.weight_decay
+        )
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last epoch was reached or patience ran out."""
+        progress = self.progress
+        waited = progress.epoch - progress.best_epoch
+        return progress.epoch >= self.config.epochs or waited >= self.config.patience
+
+    def step(self) -> Epoch:
+        """One epoch: a step of Adam, then the scores on training and validation nodes."""
+        began = time.perf_counter()
+        self.progress.epoch += 1
+        epoch = self.progress.epoch
+        loss, share = self._train(epoch)
+        found = scores(self.logits(), self.y, self.masks, fallback=self.config.fallback)
+        score = getattr(found["val"], self.config.select)
+        if score > self.progress.best_score:
+            self.progress.best_epoch, self.progress.best_score = epoch, score
+            self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        return Epoch(
+            epoch,
+            loss,
+            share,
+            *found["train"],
+            *found["val"],
+            seconds=time.perf_counter() - began,
+        )
+
+    def run(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
+        """Trains to the end and puts the best epoch's weights into the model."""
+        while not self.finished:
+            epoch = self.step()
+            if on_epoch is not None:
+                on_epoch(epoch)
+        self.model.load_state_dict(self.best)
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """The logits of all target nodes with the model's present weights."""
+        return self.model.train(False)(self.data)
+
+    def _train(self, epoch: int) -> tuple[float, float]:
+        self.model.train()
+        self.optimizer.zero_grad()
+        train = self.masks["train"]
+        losses = node_losses(self.model(self.data)[train], self.y[train])
+        share = 1.0
+        if self.config.lts is not None:
+            share = self.config.lts.share(epoch)
+            losses = losses[self.config.lts.easiest(losses, epoch)]
+        loss = losses.mean()
+        if not loss.isfinite():
+            raise HanmeError(
+                f"epoch {epoch}: the loss is {float(loss)}; try a smaller lr than {self.config.lr}"
+            )
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach()), share
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """All that the rest of the training depends on: tensors and numbers."""
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        for i, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
+        tensors["generator"] = torch.get_rng_state()
+        return tensors, asdict(self.progress)
+
+    def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
+        """Goes back to a state, so that training goes on as if never interrupted."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
+        for key, value in tensors.items():
+            if key != "generator":
+                part, name = key.split(".", 1)
+                parts[part][name] = value
+        self.model.load_state_dict(parts["model"])
+        self.best = parts["best"]
+        adam = self.optimizer.state_dict()
+        for key, value in parts["adam"].items():
+            i, name = key.split(".", 1)
+            adam["state"].setdefault(int(i), {})[name] = value
+        self.optimizer.load_state_dict(adam)
+        torch.set_rng_state(tensors["generator"])
+        self.progress = Progress(
+            int(numbers["epoch"]), int(numbers["best_epoch"]), numbers["best_score"]
+        )

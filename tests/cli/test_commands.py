@@ -1,0 +1,170 @@
+"""The commands as a user meets them: real processes, their output and exit status."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+HANME = str(Path(sys.executable).with_name("hanme"))
+QUICK = ["--epochs", "3", "--hidden", "16", "--heads", "2", "-o", "movies=100"]
+
+
+def hanme(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HANME, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    done = hanme("train", "planted", "--out", folder, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "test micro" in done.stdout
+    assert str(folder) in " ".join(done.stdout.split())
+    assert "\x1b" not in done.stdout + done.stderr  # piped: plain
+    return folder
+
+
+def test_train_and_evaluate_agree(run: Path) -> None:
+    done = hanme("evaluate", run, "--json")
+    assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())["scores"]
+    assert "with fallback" in hanme("evaluate", run).stdout
+
+
+def test_train_json_and_resume(run: Path) -> None:
+    done = hanme("train", "planted", "--out", run, *QUICK, "--resume", "--json")
+    assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())
+
+
+def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
+    found = json.loads(hanme("inspect", "planted", "-o", "movies=100", "--json").stdout)
+    assert [row["type"] for row in found["nodes"]] == ["movie", "actor", "director", "keyword"]
+    rows = {row["metapath"]: row for row in found["metapaths"]}
+    assert rows["movie-actor-movie"]["instances"] > 100
+    assert rows["movie-actor-movie-actor-movie"]["eager_bytes"] > 10**6
+    text = hanme("inspect", "planted", "-o", "movies=100").stdout
+    assert "movie-actor-movie-director-movie" in text
+
+
+def test_help_teaches() -> None:
+    assert "hanme train planted" in hanme("--help").stdout
+    assert "LTS" in hanme("train", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["planet"], "unknown data set 'planet'; there are planted, IMDB, ACM, DBLP, Freebase"),
+        (["planted", "-m", "movie-actor-film"], "from actor there is no step to 'film'"),
+        (["planted", "--hidden", "100"], "100 for 8 heads"),
+        (["planted", "--gamma", "1"], "gamma"),
+        (["planted", "--gamma", "0"], "gamma"),
+        (["planted", "--encoder", "mean", "--gamma", "0.3"], "Mean has no option 'gamma'"),
+        (["planted", "--model", "han", "--encoder", "mean"], "model han has no option 'encoder'"),
+        (["planted", "--model", "gru"], "unknown model 'gru'; there are hanme, han"),
+        (["planted", "--lts", "slow"], "training.lts.pace"),
+        (["planted", "--epochs", "0"], "training.epochs"),
+        (["planted", "--dropout", "1"], "dropout"),
+        (["planted", "-o", "movies"], "KEY=VALUE"),
+        (["planted", "-o", "films=3"], "planted has no option 'films'"),
+        (["planted", "-o", "movies=none"], "movies"),
+        (["planted", "--select", "mini"], "training.select"),
+        (["planted", "--backend", "magic"], "eager, chunked"),
+        (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    done = hanme("train", *arguments, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_output_folder_that_holds_a_run(run: Path) -> None:
+    done = hanme("train", "planted", "--out", run, *QUICK)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "already holds a run" in done.stderr
+
+
+def test_a_run_folder_from_another_model(run: Path, tmp_path: Path) -> None:
+    done = hanme("train", "planted", "--out", run, *QUICK, "--resume", "--model", "han")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "another configuration (model.name: hanme, han)" in done.stderr
+    done = hanme("evaluate", tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "holds no run" in done.stderr
+
+
+def _hgb(folder: Path, **change: str) -> Path:
+    """A tiny graph named IMDB in the benchmark's layout."""
+    info = {
+        "node.dat": {"node type": {"0": "movie", "1": "actor"}},
+        "link.dat": {
+            "link type": {
+                "0": {"start": 0, "end": 1, "meaning": "movie->actor"},
+                "1": {"start": 1, "end": 0, "meaning": "actor->movie"},
+            }
+        },
+        "label.dat": {"node type": {"0": {"0": "Drama", "1": "Action"}}},
+    }
+    files = {
+        "info.dat": json.dumps(info),
+        "node.dat": "".join(f"{i}\tm{i}\t0\t1,0,{i}\n" for i in range(8)) + "8\ta\t1\n",
+        "link.dat": "".join(f"{i}\t8\t0\t1\n8\t{i}\t1\t1\n" for i in range(8)),
+        "label.dat": "".join(f"{i}\tm{i}\t0\t{i % 2}\n" for i in range(5)),
+        "label.dat.test": "5\tm5\t0\t1\n6\tm6\t0\t0\n",
+    } | change
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name.replace("_dat", ".dat")).write_text(text)
+    return folder
+
+
+def test_a_label_file_that_names_an_unknown_node(tmp_path: Path) -> None:
+    source = _hgb(tmp_path / "IMDB", **{"label.dat": "0\tm0\t0\t1\n77\tx\t0\t1\n"})
+    done = hanme("inspect", "IMDB", "--data", source, HANME_CACHE=str(tmp_path / "cache"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "label.dat line 2: node 77 is not in node.dat" in done.stderr
+
+
+def test_a_cut_off_archive(tmp_path: Path) -> None:
+    source = _hgb(tmp_path / "IMDB")
+    archive = tmp_path / "IMDB.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in source.iterdir():
+            file.write(path, f"IMDB/{path.name}")
+    archive.write_bytes(archive.read_bytes()[:-40])
+    done = hanme("inspect", "IMDB", "--data", archive, HANME_CACHE=str(tmp_path / "cache"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "IMDB.zip cannot be read, damaged or cut off" in done.stderr
+
+
+def test_a_metapath_with_no_instance(tmp_path: Path) -> None:
+    source = _hgb(tmp_path / "IMDB", **{"link.dat": "0\t8\t0\t1\n"})
+    arguments = ["--data", source, "-m", "movie-actor-movie", "--out", tmp_path / "run"]
+    done = hanme("train", "IMDB", *arguments, HANME_CACHE=str(tmp_path / "cache"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "movie-actor-movie: it has no instance on this graph; the relation" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_of_one_s_own_in_the_benchmark_s_layout_trains(tmp_path: Path) -> None:
+    source = _hgb(tmp_path / "IMDB")
+    arguments = ["--data", source, "-m", "movie-actor-movie", "--out", tmp_path / "run", *QUICK[:6]]
+    done = hanme("train", "IMDB", *arguments, HANME_CACHE=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    assert hanme("evaluate", tmp_path / "run", HANME_CACHE=str(tmp_path / "cache")).returncode == 0

@@ -1,0 +1,32 @@
+"""hanme reproduce on the real graph, cut short, stopped and started again."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HANME = str(Path(sys.executable).with_name("hanme"))
+
+
+def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path: Path) -> None:
+    command = [HANME, "reproduce", "--out", str(tmp_path), "--seed", "483", "--seed", "1"]
+    command += ["--epochs", "2", "--data", str(hgb_source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    table = json.loads((tmp_path / "paper.json").read_text())
+    names = [row["name"] for row in table["rows"]]
+    assert len(names) == 10
+    assert [n for n in names if n.startswith("HAN ") or n == "HAN"] == ["HAN", "HAN + LTS"]
+    text = (tmp_path / "paper.md").read_text()
+    assert "| HAN-ME multihop | 68.0 | 63.5 |" in text
+    for row in table["rows"]:
+        entry = row["with_fallback.test.micro"]
+        runs = tmp_path / "runs"
+        assert len(entry["values"]) == 2
+        assert entry["mean"] == sum(entry["values"]) / 2
+    assert (tmp_path / "paper.svg").exists()
+    results = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
+    assert len(results) == 20
+    next(iter(results)).unlink()  # as if it had been stopped before this one was finished
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    again = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
+    assert sum(again[path] != results[path] for path in results) == 1

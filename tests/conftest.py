@@ -1,0 +1,18 @@
+"""What every test shares: one thread, and the real graphs where they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def hgb_source() -> Path:
+    """The folder with the real HGB archives; the test is skipped where there is none."""
+    folder = os.environ.get("HANME_DATA", "")
+    if not folder or not (Path(folder) / "hgb" / "IMDB.zip").exists():
+        pytest.skip("HANME_DATA names no folder with hgb/IMDB.zip: the real graphs are not here")
+    return Path(folder)

@@ -1,0 +1,183 @@
+"""Chains against SciPy's sparse products and plain recursion."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from torch_geometric.data import HeteroData
+from torch_geometric.transforms import AddMetaPaths
+
+from graphs import chains, random_chain
+from hanme.chain import Chain
+from hanme.errors import HanmeError
+from hanme.metapath import Metapath
+
+
+def graph(edges: dict, sizes: dict) -> HeteroData:
+    data = HeteroData()
+    for node_type, size in sizes.items():
+        data[node_type].num_nodes = size
+    for edge_type, pairs in edges.items():
+        data[edge_type].edge_index = (
+            torch.tensor(pairs, dtype=torch.long).view(-1, 2).t().contiguous()
+        )
+    return data
+
+
+def chain_of(data: HeteroData, text: str) -> Chain:
+    sizes = {t: data[t].num_nodes for t in data.node_types}
+    return Chain.build(Metapath.parse(text, data.metadata()), data.edge_index_dict, sizes)
+
+
+MOVIES = graph(
+    {
+        ("m", "to", "a"): [[0, 0], [0, 1], [1, 1], [2, 2]],  # actor 2 plays in 2 alone; 3 is alone
+        ("a", "to", "m"): [[0, 0], [1, 0], [1, 1]],  # actor 2 leads nowhere: a dead end
+    },
+    {"m": 4, "a": 3},
+)
+
+
+def recursion(chain: Chain, root: int) -> list[tuple[int, ...]]:
+    found = [(root,)]
+    for indptr, indices in zip(chain.indptr, chain.indices, strict=True):
+        found = [
+            (*walk, int(node))
+            for walk in found
+            for node in indices[int(indptr[walk[-1]]) : int(indptr[walk[-1] + 1])]
+        ]
+    return found
+
+
+def test_lists_instances_with_the_nodes_in_between() -> None:
+    chain = chain_of(MOVIES, "m-a-m")
+    expected = [[0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 0], [1, 1, 1]]
+    assert chain.instances().nodes.tolist() == expected
+    assert chain.count().tolist() == [3, 2, 0, 0]
+    assert chain.instances().number.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_some_roots_in_any_order_and_none() -> None:
+    chain = chain_of(MOVIES, "m-a-m")
+    assert chain.instances(torch.tensor([1, 3, 0])).nodes[:, 0].tolist() == [1, 1, 0, 0, 0]
+    assert len(chain.instances(torch.tensor([2, 3]))) == 0
+    assert len(chain.instances(torch.tensor([], dtype=torch.long))) == 0
+
+
+def test_a_relation_may_be_walked_twice_and_links_listed_twice() -> None:
+    data = graph({("p", "cites", "p"): [[0, 1], [0, 1], [1, 2], [2, 2]]}, {"p": 3})
+    assert chain_of(data, "p-p-p").count().tolist() == [2, 1, 1]
+    assert chain_of(data, "p-p-p").instances().nodes.tolist() == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [1, 2, 2],
+        [2, 2, 2],
+    ]
+    assert chain_of(data, "p-p-p").ends().indices[0].tolist() == [2, 2, 2]
+
+
+def test_an_empty_relation_is_ordinary() -> None:
+    data = graph({("m", "to", "a"): [], ("a", "to", "m"): []}, {"m": 2, "a": 2})
+    chain = chain_of(data, "m-a-m")
+    assert chain.count().tolist() == [0, 0]
+    assert len(chain.instances()) == len(chain.sample(3, seed=0)) == 0
+    assert chain.ends().indices[0].numel() == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(chains())
+def test_counts_equal_sparse_products(chain: Chain) -> None:
+    product = None
+    for hop in range(len(chain)):
+        matrix = csr_array(
+            (np.ones(chain.indices[hop].numel()), chain.indices[hop], chain.indptr[hop]),
+            shape=chain.sizes[hop : hop + 2],
+        )
+        product = matrix if product is None else product @ matrix
+    assert chain.count().tolist() == product.sum(1).astype(int).tolist()
+    ends = chain.ends()
+    assert ends.count().tolist() == (product.toarray() > 0).sum(1).tolist()
+    assert ends.metapath.node_types == (chain.metapath.node_types[0], chain.metapath.node_types[-1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(chains())
+def test_instances_equal_recursion_and_walk_finds_each_by_number(chain: Chain) -> None:
+    instances = chain.instances()
+    expected = [walk for root in range(chain.sizes[0]) for walk in recursion(chain, root)]
+    assert [tuple(row) for row in instances.nodes.tolist()] == expected
+    for hop in range(len(chain)):
+        assert torch.equal(chain.indices[hop][instances.links[:, hop]], instances.nodes[:, hop + 1])
+        assert torch.equal(chain.sources(hop)[instances.links[:, hop]], instances.nodes[:, hop])
+    again = chain.walk(instances.nodes[:, 0], instances.number)
+    assert torch.equal(again.nodes, instances.nodes)
+    assert torch.equal(again.links, instances.links)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chain=chains(), n=st.integers(1, 8), seed=st.integers(0, 1000))
+def test_samples_are_distinct_instances_at_most_n_per_root(chain: Chain, n: int, seed: int) -> None:
+    sample = chain.sample(n, seed=seed)
+    drawn = torch.bincount(sample.nodes[:, 0], minlength=chain.sizes[0])
+    assert torch.equal(drawn, chain.count().clamp(max=n))
+    keys = {(int(root), int(k)) for root, k in zip(sample.nodes[:, 0], sample.number, strict=True)}
+    assert len(keys) == len(sample)
+    assert torch.equal(chain.walk(sample.nodes[:, 0], sample.number).nodes, sample.nodes)
+    assert torch.equal(chain.sample(n, seed=seed).nodes, sample.nodes)
+
+
+def test_samples_are_even() -> None:
+    chain = random_chain(3, seed=4, size=6, density=0.9)
+    root = int(chain.count().argmax())
+    total = int(chain.count()[root])
+    for n in (3, total // 2 + 1):  # both ways of drawing
+        drawn = torch.zeros(total)
+        for seed in range(400):
+            drawn[chain.sample(n, seed=seed, roots=torch.tensor([root])).number] += 1
+        expected = 400 * n / total
+        assert ((drawn - expected) ** 2 / expected).sum() < total + 6 * (2 * total) ** 0.5
+
+
+def test_a_sample_of_a_trillion_instances_costs_little() -> None:
+    n = 100
+    pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).tolist()
+    data = graph({("p", "to", "p"): pairs}, {"p": n})
+    chain = chain_of(data, "-".join(["p"] * 8))  # 100^7 instances per root
+    assert int(chain.count()[0]) == n**7
+    sample = chain.sample(5, seed=1)
+    assert len(sample) == 5 * n
+    assert sample.nodes.max() < n
+
+
+def test_more_instances_than_fit_a_number_are_refused() -> None:
+    pairs = torch.cartesian_prod(torch.arange(50), torch.arange(50)).tolist()
+    chain = chain_of(graph({("p", "to", "p"): pairs}, {"p": 50}), "-".join(["p"] * 14))
+    with pytest.raises(HanmeError, match="2\\^62"):
+        chain.count()
+
+
+def test_ends_equal_pyg_add_metapaths() -> None:
+    data = graph(
+        {
+            ("m", "to", "a"): torch.randint(0, 8, (30, 2)).unique(dim=0).tolist(),
+            ("a", "to", "m"): torch.randint(0, 8, (30, 2)).unique(dim=0).tolist(),
+        },
+        {"m": 8, "a": 8},
+    )
+    chain = chain_of(data, "m-a-m").ends()
+    theirs = AddMetaPaths([[("m", "a"), ("a", "m")]])(data)["m", "metapath_0", "m"].edge_index
+    ours = torch.stack([chain.sources(0), chain.indices[0]])
+    assert sorted(map(tuple, ours.t().tolist())) == sorted(map(tuple, theirs.t().tolist()))
+
+
+def test_a_link_to_a_node_that_is_not_there_is_named() -> None:
+    data = graph({("m", "to", "a"): [[0, 7]], ("a", "to", "m"): [[0, 0]]}, {"m": 1, "a": 2})
+    with pytest.raises(HanmeError, match="names node 7 of a, which has 2"):
+        chain_of(data, "m-a-m")
+
+
+def test_bad_sample_size() -> None:
+    with pytest.raises(HanmeError, match="at least 1"):
+        random_chain(1).sample(0, seed=0)

@@ -1,0 +1,65 @@
+"""Scores against scikit-learn."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from hanme.training.metrics import as_matrix, decide, f1, node_losses, scores
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    n=st.integers(1, 30), labels=st.integers(2, 6), share=st.floats(0, 1), seed=st.integers(0, 999)
+)
+@pytest.mark.parametrize("fallback", [True, False])
+def test_multilabel_equals_scikit_learn(
+    fallback: bool, n: int, labels: int, share: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, labels, generator=generator)
+    y = (torch.rand(n, labels, generator=generator) < share).float()
+    probability = torch.sigmoid(logits.double()).numpy()
+    predicted = probability > 0.5
+    if fallback:
+        for row, p in zip(predicted, probability, strict=True):
+            if not row.any():
+                row[np.argmax(p)] = True
+    ours = f1(decide(logits, multilabel=True, fallback=fallback), y.bool())
+    for average, value in zip(("micro", "macro"), ours, strict=True):
+        expected = f1_score(y.numpy(), predicted, average=average, zero_division=0)
+        assert value == pytest.approx(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 30), labels=st.integers(2, 6), seed=st.integers(0, 999))
+def test_single_label_equals_scikit_learn(n: int, labels: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, labels, generator=generator)
+    y = torch.randint(0, labels, (n,), generator=generator)
+    ours = scores(logits, y, {"all": torch.ones(n, dtype=torch.bool)}, fallback=False)["all"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for average, value in zip(("micro", "macro"), ours, strict=True):
+            expected = f1_score(
+                y, logits.argmax(1), average=average, labels=range(labels), zero_division=0
+            )
+            assert value == pytest.approx(expected)
+
+
+def test_unlabelled_nodes_have_no_label() -> None:
+    assert as_matrix(torch.tensor([1, -1]), 3).tolist() == [[False, True, False], [False] * 3]
+
+
+def test_losses_are_torch_s_per_node() -> None:
+    logits, y = torch.randn(6, 3), (torch.rand(6, 3) > 0.5).float()
+    torch.testing.assert_close(
+        node_losses(logits, y).mean(), binary_cross_entropy_with_logits(logits, y)
+    )
+    one = torch.tensor([0, 1, 2, 0, 1, 2])
+    torch.testing.assert_close(node_losses(logits, one).mean(), cross_entropy(logits, one))

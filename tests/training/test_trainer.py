@@ -1,0 +1,105 @@
+"""Training on real models: what is kept, what is seen, what comes out."""
+
+import pytest
+import torch
+
+from hanme.datasets import METAPATHS, planted
+from hanme.errors import HanmeError
+from hanme.nn import HAN, HANME
+from hanme.training import LTS, Trainer, TrainingConfig
+from hanme.training.metrics import node_losses, scores
+
+SMALL = {"hidden_channels": 16, "heads": 2}
+
+
+def trainer(data=None, model=HANME, **config) -> Trainer:
+    data = planted(movies=120) if data is None else data
+    net = model(data.metadata(), "movie", METAPATHS["planted"], 5, **SMALL)
+    return Trainer(net, data, TrainingConfig(**{"epochs": 12, **config}))
+
+
+def test_the_best_epoch_s_weights_are_kept() -> None:
+    run = trainer(epochs=40)
+    seen = []
+    run.run(seen.append)
+    best = max(seen, key=lambda epoch: epoch.val_macro)
+    assert run.progress.best_epoch == best.epoch < 40
+    found = scores(run.logits(), run.y, run.masks, fallback=True)
+    assert found["val"] == (best.val_micro, best.val_macro)
+    assert found["train"] == (best.train_micro, best.train_macro)
+
+
+def test_stops_when_patience_runs_out() -> None:
+    run = trainer(epochs=500, patience=4)
+    run.run()
+    assert run.progress.epoch == run.progress.best_epoch + 4 < 500
+
+
+def test_one_seed_gives_one_result_bit_for_bit() -> None:
+    first, second, other = trainer(), trainer(), trainer(seed=1)
+    for run in (first, second, other):
+        run.run()
+    for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first.logits(), other.logits())
+
+
+@pytest.mark.parametrize("lts", [None, LTS(until=5)])
+def test_training_sees_no_label_outside_the_training_nodes(lts: LTS | None) -> None:
+    data = planted(movies=120)
+    hidden = data.clone()
+    train = data["movie"].train_mask
+    hidden["movie"].y = torch.where(train[:, None], data["movie"].y, 1 - data["movie"].y)
+    runs = [trainer(graph, lts=lts) for graph in (data, hidden)]
+    for _ in range(8):
+        losses = [run.step().loss for run in runs]
+        assert losses[0] == losses[1]
+    for a, b in zip(*(run.model.parameters() for run in runs), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("pace", ["linear", "root", "geometric"])
+@pytest.mark.parametrize("model", [HANME, HAN])
+def test_lts_trains_on_the_easiest_share(model: type, pace: str) -> None:
+    run = trainer(model=model, lts=LTS(pace=pace, start=0.2, until=6), epochs=8)
+    shares = [run.step().share for _ in range(8)]
+    assert shares[5:] == [1, 1, 1]
+    assert all(0.2 < share < 1 for share in shares[:5])
+
+
+def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
+    run = trainer(lts=LTS(start=0.25, until=100))
+    state = torch.get_rng_state()
+    run.model.train()
+    train = run.masks["train"]
+    losses = node_losses(run.model(run.data)[train], run.y[train]).sort().values
+    torch.set_rng_state(state)
+    expected = losses[: -(-int(0.2575 * 10000) * len(losses) // 10000)].mean()
+    assert run.step().loss == pytest.approx(float(expected.detach()))
+
+
+def test_state_can_be_taken_out_and_put_back() -> None:
+    whole, first, second = (trainer(epochs=12) for _ in range(3))
+    whole.run()
+    for _ in range(5):
+        first.step()
+    tensors, numbers = first.state()
+    copy = {key: value.clone() for key, value in tensors.items()}
+    first.step()  # must not disturb what was taken out
+    second.load_state(copy, numbers)
+    second.run()
+    for a, b in zip(whole.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert whole.progress == second.progress
+
+
+def test_a_loss_that_is_no_number_is_said_so() -> None:
+    with pytest.raises(HanmeError, match=r"epoch \d+: the loss is .*smaller lr"):
+        trainer(lr=1e30, epochs=50).run()
+
+
+def test_no_validation_node() -> None:
+    data = planted(movies=120)
+    data["movie"].val_mask[:] = False
+    with pytest.raises(HanmeError, match="no node under val_mask"):
+        trainer(data)
