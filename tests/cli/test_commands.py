@@ -79,7 +79,7 @@ def test_help_teaches() -> None:
         (["planted", "-o", "films=3"], "planted has no option 'films'"),
         (["planted", "-o", "movies=none"], "movies"),
         (["planted", "--select", "mini"], "training.select"),
-        (["planted", "--backend", "magic"], "eager, chunked"),
+        (["planted", "--backend", "magic"], "auto, eager, chunked"),
         (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
     ],
 )

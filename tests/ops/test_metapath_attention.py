@@ -98,7 +98,8 @@ def test_backends_agree_in_values_and_gradients(
         for got, expected in zip(result, reference, strict=True):
             zero = torch.zeros(())
             torch.testing.assert_close(
-                zero if got is None else got.sum(), zero if expected is None else expected.sum(),
+                zero if got is None else got.sum(),
+                zero if expected is None else expected.sum(),
                 check_dtype=False,
             )
             if got is not None and expected is not None:
@@ -176,7 +177,7 @@ def test_large_scores_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"backend": "quick"}, "eager, chunked"),
+        ({"backend": "quick"}, "auto, eager, chunked, streaming"),
         ({"dropout": 1.0}, "dropout"),
         ({"root_score": torch.zeros(1, 1)}, "root_score"),
         ({"attention": torch.zeros(3)}, "attention"),

@@ -37,9 +37,9 @@ def train(
     values: Annotated[
         str | None, typer.Option(help="direct: sum projected (default) or transformed features.")
     ] = None,
-    backend: Annotated[str, typer.Option(help="How attention is computed: chunked, eager.")] = (
-        "chunked"
-    ),
+    backend: Annotated[
+        str, typer.Option(help="How attention is computed: auto, streaming, chunked or eager.")
+    ] = "auto",
     lts: Annotated[
         str | None,
         typer.Option(help="Loss-aware training schedule: linear, root or geometric."),

@@ -52,7 +52,7 @@ class HANMEConv(nn.Module):
         heads: int = 1,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
-        backend: str = "chunked",
+        backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__()

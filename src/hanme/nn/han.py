@@ -26,7 +26,7 @@ class HAN(HANME):
         hidden_channels: int = 128,
         heads: int = 8,
         dropout: float = 0.6,
-        backend: str = "chunked",
+        backend: str = "auto",
     ) -> None:
         super().__init__(
             metadata,

@@ -44,7 +44,7 @@ class HANME(nn.Module):
         heads: int = 8,
         encoder: str | type[Encoder] | Encoder = "multihop",
         dropout: float = 0.6,
-        backend: str = "chunked",
+        backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__()

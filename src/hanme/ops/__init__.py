@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hanme.chain import Chain, Instances
 from hanme.errors import HanmeError
-from hanme.ops import chunked, eager
+from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check
 
@@ -21,6 +21,7 @@ __all__ = [
     "Constant",
     "LinkProduct",
     "PairSigmoid",
+    "choose_backend",
     "instance_attention",
     "metapath_attention",
 ]
@@ -28,6 +29,7 @@ __all__ = [
 BACKENDS: dict[str, Callable[[Problem], Tensor]] = {
     "eager": eager.forward,
     "chunked": chunked.forward,
+    "streaming": streaming.forward,
 }
 
 
@@ -42,7 +44,7 @@ def metapath_attention(
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     seed: int | None = None,
-    backend: str = "chunked",
+    backend: str = "auto",
 ) -> Tensor:
     r"""Attends to the metapath instances of each root.
 
@@ -62,14 +64,14 @@ def metapath_attention(
         negative_slope: LeakyReLU's slope below 0.
         dropout: The probability with which an instance's weight is set to 0.
         seed: Fixes the dropout's draw (default: drawn from torch's generator).
-        backend: One of ``BACKENDS``. They differ in speed and memory, not in the result.
+        backend: One of ``BACKENDS``, or ``"auto"``: ``streaming`` on the CPU, else ``chunked``.
+            They differ in speed and memory, not in the result.
 
     Returns:
         z, ``[R, K, D]``.
     """
     check(chain, values, coefficients, root_score, attention, dropout)
-    if backend not in BACKENDS:
-        raise HanmeError(f"Expected `backend` to be one of {', '.join(BACKENDS)}, not {backend!r}")
+    backend = choose_backend(backend, attention.device)
     if roots is None:
         roots = torch.arange(chain.sizes[0], device=chain.device)
     if seed is None:
@@ -86,6 +88,16 @@ def metapath_attention(
         seed,
     )
     return BACKENDS[backend](problem)
+
+
+def choose_backend(backend: str, device: torch.device) -> str:
+    """The backend that a name stands for on a device."""
+    if backend == "auto":
+        return "streaming" if device.type == "cpu" else "chunked"
+    if backend not in BACKENDS:
+        options = ", ".join(["auto", *BACKENDS])
+        raise HanmeError(f"Expected `backend` to be one of {options}, but got {backend!r}")
+    return backend
 
 
 @dataclass(frozen=True)

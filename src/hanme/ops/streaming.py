@@ -1,0 +1,281 @@
+"""The operator without a list of instances: Numba walks each root's tree of them, on the CPU.
+
+Memory is that of the graph, whatever the number of instances: the backward pass walks again
+instead of remembering. Roots are dealt out in parts that depend on the problem alone, each with
+gradients of its own, added up in a fixed order: any number of threads gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from hanme.chain import Chain
+from hanme.errors import HanmeError
+from hanme.ops import kernels
+from hanme.ops.coefficients import Constant, LinkProduct, PairSigmoid
+from hanme.ops.dropout import GOLDEN
+from hanme.ops.lanes import LANES
+from hanme.ops.problem import Problem
+
+PARTS = 16
+"""How many parts there are at most: what bounds the threads that can help."""
+PART_INSTANCES = 1 << 16
+"""About how many instances make another part worth its gradients."""
+PART_BYTES = 1 << 29
+"""About how much the gradients of all parts may take, if there are more than two."""
+
+_T = TypeVar("_T")
+
+
+def forward(problem: Problem) -> Tensor:
+    """z for the problem's roots, ``[R, K, D]``."""
+    _check(problem)
+    owner = _owners(problem)
+    own = [position for position, first in enumerate(owner) if position == first]
+    values = torch.cat([_value(problem, position) for position in own])
+    tau = torch.einsum("nkd,kd->nk", values, problem.attention)  # τ = a · V
+    c0 = links = query = keys = None
+    match problem.coefficients:
+        case LinkProduct(root, weights):
+            c0, links = root, torch.cat(weights)
+        case PairSigmoid(query, by_position):
+            keys = torch.cat([by_position[position] for position in own])
+    work = _Work(
+        _layers(problem.chain, owner),
+        problem.roots.numpy(),
+        _parts(problem, values.size(0), keys is not None),
+        problem.heads,
+        problem.negative_slope,
+        problem.dropout,
+        problem.seed,
+    )
+    tensors = (tau, values, problem.root_score, c0, links, query, keys)
+    z: Tensor = _Attend.apply(work, *(None if x is None else _blocks(x) for x in tensors))
+    z = z.unflatten(2, (problem.channels, LANES)).permute(1, 0, 3, 2).flatten(1, 2)
+    return z[:, : problem.heads]
+
+
+def _check(problem: Problem) -> None:
+    dtype = problem.attention.dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise HanmeError(f"backend streaming: Expected float32 or float64, but got {dtype}")
+    if problem.attention.device.type != "cpu":
+        device = problem.attention.device
+        raise HanmeError(f"backend streaming: Expected tensors on the CPU, but got {device}")
+
+
+def _owners(problem: Problem) -> tuple[int, ...]:
+    """For each position, the first one that means the same: the same values, the same c."""
+    means: list[tuple[object, object]] = []
+    for position, value in enumerate(problem.values):
+        match problem.coefficients:
+            case Constant(c):
+                means.append((id(value), c[position]))
+            case LinkProduct():
+                means.append((id(value), None))
+            case PairSigmoid(_, keys):
+                means.append((id(value), id(keys[position])))
+        if value is None:  # no values, but as many rows as there are nodes
+            means[-1] = (position, "nothing")
+    return tuple(means.index(mean) for mean in means)
+
+
+def _value(problem: Problem, position: int) -> Tensor:
+    """V of a position, with the factor that is the same for all instances."""
+    value = problem.values[position]
+    if value is None:
+        return problem.attention.new_zeros(problem.chain.sizes[position], *problem.attention.shape)
+    if isinstance(problem.coefficients, Constant):
+        return problem.coefficients.c[position] * value
+    return value
+
+
+def _blocks(x: Tensor) -> Tensor:
+    """``[N, K]`` or ``[N, K, D]`` by eight heads, ``[K / 8, N, (D) 8]``; zeros fill up K."""
+    x = x[:, None] if x.dim() == 2 else x.transpose(1, 2)
+    if x.size(2) % LANES:
+        x = F.pad(x, (0, -x.size(2) % LANES))
+    x = x.unflatten(2, (x.size(2) // LANES, LANES))
+    return x.permute(2, 0, 1, 3).flatten(2).contiguous()
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """A chain as one layered graph, in the form that :mod:`hanme.ops.kernels` describes."""
+
+    ptr: NDArray[np.int64]
+    target: NDArray[np.uint32]
+    shift: NDArray[np.int64]
+
+
+_known: WeakKeyDictionary[Chain, dict[tuple[int, ...], _Layers]] = WeakKeyDictionary()
+
+
+def _layers(chain: Chain, owner: tuple[int, ...]) -> _Layers:
+    """Made once and kept as long as the chain."""
+    known = _known.setdefault(chain, {})
+    if owner not in known:
+        known[owner] = _make_layers(chain, owner)
+    return known[owner]
+
+
+def _make_layers(chain: Chain, owner: tuple[int, ...]) -> _Layers:
+    rows = [size if owner[position] == position else 0 for position, size in enumerate(chain.sizes)]
+    first_row = _starts(rows)[list(owner)]
+    first_node = _starts(chain.sizes)
+    first_link = _starts([indices.numel() for indices in chain.indices])
+    ptr = [indptr[:-1].numpy() + first_link[hop] for hop, indptr in enumerate(chain.indptr)]
+    target = [indices.numpy() + first_row[hop + 1] for hop, indices in enumerate(chain.indices)]
+    return _Layers(
+        np.concatenate([*ptr, first_link[-1:]]),
+        np.concatenate(target).astype(np.uint32),
+        first_node[:-1] - first_row,
+    )
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _parts(problem: Problem, rows: int, paired: bool) -> list[slice]:
+    """Consecutive roots with about as many instances each; a root is never split."""
+    counts = problem.chain.count()[problem.roots].double().numpy()
+    links = sum(indices.numel() for indices in problem.chain.indices)
+    numbers = rows * LANES * (problem.channels * (1 + paired) + 1) + links * LANES
+    size = numbers * problem.attention.element_size()
+    parts = max(2, min(PARTS, counts.sum() // PART_INSTANCES, PART_BYTES // size))
+    cost = np.cumsum(counts + 1)
+    ends = np.searchsorted(cost, cost[-1:] * np.arange(1, parts) / parts) if cost.size else []
+    bounds = [0, *ends, cost.size]
+    return [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the walks need besides tensors that may want gradients."""
+
+    layers: _Layers
+    roots: NDArray[np.int64]
+    parts: list[slice]
+    heads: int
+    slope: float
+    dropout: float
+    seed: int
+
+    def graph(self, part: slice) -> tuple[NDArray[Any], ...]:
+        return self.layers.ptr, self.layers.target, self.layers.shift, self.roots[part]
+
+    def draw(self, block: int) -> tuple[Any, ...]:
+        """What :func:`hanme.ops.dropout.keep` makes of the dropout: a bound that draws exceed."""
+        threshold = round(self.dropout * 2**32)
+        scale = 1 / (1 - self.dropout) if threshold else 1.0
+        head = np.arange(block * LANES, (block + 1) * LANES, dtype=np.uint64) * np.uint64(GOLDEN)
+        seed = np.uint64(self.seed % 2**64)
+        bound = np.uint32(max(threshold - 1, 0))
+        return self.slope, threshold > 0, bound, scale, seed, head.astype(np.uint32)
+
+
+class _Attend(Function):
+    """z, ``[K / 8, R, D 8]``, and its gradients, for tensors in blocks of eight heads."""
+
+    @staticmethod
+    def forward(ctx: Any, work: _Work, *tensors: Tensor | None) -> Tensor:
+        values = tensors[1]
+        assert values is not None
+        blocks, _, width = values.shape
+        z = values.new_zeros(blocks, work.roots.size, width)
+        reference = values.new_zeros(blocks, work.roots.size, LANES)
+        weight = torch.zeros_like(reference)
+        given, out = _arrays(tensors), _arrays((z, reference, weight))
+
+        def attend(block: int, part: slice) -> None:
+            kernels.attend(
+                *work.graph(part),
+                *_pick(given, block),
+                *work.draw(block),
+                *_pick(out, block, part),
+            )
+
+        for _ in _ordered(attend, blocks, work.parts):
+            pass
+        ctx.work = work
+        ctx.save_for_backward(*tensors, z, reference, weight)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_z: Tensor) -> tuple[Tensor | None, ...]:
+        work: _Work = ctx.work
+        *tensors, z, reference, weight = ctx.saved_tensors
+        given, out = _arrays(tensors), _arrays((z, reference, weight, d_z.contiguous()))
+        roots = torch.from_numpy(work.roots)
+        # In the order of the arguments; what belongs to a root is made by place in `roots`.
+        of_root = [False, False, True, True, False, True, False]
+        gradients = [
+            None
+            if x is None
+            else x.new_zeros(len(x), roots.numel() if of else x.size(1), x.size(2))
+            for x, of in zip(tensors, of_root, strict=True)
+        ]
+        totals = _arrays(gradients)
+
+        def attend(block: int, part: slice) -> list[NDArray[Any] | None]:
+            own = [
+                None if x is None else x[block, part] if of else np.zeros_like(x[block])
+                for x, of in zip(totals, of_root, strict=True)
+            ]
+            kernels.attend_backward(
+                *work.graph(part),
+                *_pick(given, block),
+                *work.draw(block),
+                *_pick(out, block, part),
+                *own,
+            )
+            return own
+
+        for block, own in _ordered(attend, len(z), work.parts):
+            for total, of, x in zip(totals, of_root, own, strict=True):
+                if total is not None and x is not None and not of:
+                    total[block] += x
+        scattered = [
+            torch.zeros_like(x).index_add_(1, roots, gradient) if of and x is not None else gradient
+            for x, of, gradient in zip(tensors, of_root, gradients, strict=True)
+        ]
+        return None, *scattered
+
+
+def _arrays(tensors: Sequence[Tensor | None]) -> list[NDArray[Any] | None]:
+    return [None if x is None else x.detach().numpy() for x in tensors]
+
+
+def _pick(
+    arrays: list[NDArray[Any] | None], block: int, part: slice | None = None
+) -> list[NDArray[Any] | None]:
+    """One block of eight heads of each array, and of it the roots of one part."""
+    return [None if x is None else x[block] if part is None else x[block, part] for x in arrays]
+
+
+def _ordered(
+    function: Callable[[int, slice], _T], blocks: int, parts: list[slice]
+) -> Iterator[tuple[int, _T]]:
+    """Calls on all blocks and parts, on torch's number of threads; results in a fixed order."""
+    tasks = [(block, part) for block in range(blocks) for part in parts]
+    threads = min(torch.get_num_threads(), len(tasks))
+    if threads < 2:
+        yield from ((block, function(block, part)) for block, part in tasks)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        results = pool.map(lambda task: function(*task), tasks)
+        yield from zip((block for block, _ in tasks), results, strict=True)
