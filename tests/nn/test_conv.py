@@ -59,7 +59,7 @@ def test_han_equals_pyg_hanconv_with_the_same_weights() -> None:
     torch.testing.assert_close(beta["m"], expected_beta["m"])
 
 
-@pytest.mark.parametrize("encoder", ["multihop", "direct", "mean", "end"])
+@pytest.mark.parametrize("encoder", ["multihop", "direct", "mean", "linear", "rotate", "end"])
 def test_backends_give_the_same_output_and_gradients(encoder: str) -> None:
     data = small_graph()
     results = {}

@@ -9,7 +9,8 @@ from torch import Tensor
 from graphs import random_chain
 from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.nn.encoders import Direct, Encoder, Mean, Multihop, make_encoder
+from hanme.metapath import Metapath
+from hanme.nn.encoders import Direct, Encoder, Linear, Mean, Multihop, RotatE, make_encoder
 from hanme.ops import instance_attention
 
 HEADS, CHANNELS = 2, 3
@@ -101,6 +102,38 @@ def test_mean_is_the_mean() -> None:
             torch.testing.assert_close(encoded[p, head], rows(chain, h, nodes[p], head).mean(0))
 
 
+def test_linear_is_a_matrix_times_the_mean() -> None:
+    chain = random_chain(3, seed=42, size=4)
+    encoder, h = Linear(HEADS, CHANNELS).double(), features(chain)
+    nodes, encoded = encode(encoder, chain, h)
+    for p in range(len(nodes)):
+        for head in range(HEADS):
+            expected = rows(chain, h, nodes[p], head).mean(0) @ encoder.W[head]
+            torch.testing.assert_close(encoded[p, head], expected)
+
+
+def test_rotate_turns_each_position_towards_the_root() -> None:
+    metadata = (["m", "a"], [("m", "to", "a"), ("a", "to", "m"), ("m", "follows", "m")])
+    metapath = Metapath.parse("m-a-m-m", metadata)
+    edges = {step: torch.randint(0, 4, (2, 6)) for step in metadata[1]}
+    chain = Chain.build(metapath, edges, {"m": 4, "a": 4})
+    encoder = RotatE(HEADS, 4, [metapath]).double()
+    assert len(encoder.angle) == 2  # a relation and its inverse share one
+    h = {t: torch.randn(4, HEADS, 4, dtype=torch.double) for t in ("m", "a")}
+    terms = encoder(h, [chain])[0]
+    assert terms.coefficients.c == (0.25,) * 4
+    to_actor, follows = (torch.exp(1j * angle) for angle in encoder.angle)
+    turns = [torch.ones_like(follows), to_actor, to_actor * to_actor.conj(), follows]
+    for value, node_type, turn in zip(terms.values, ("m", "a", "m", "m"), turns, strict=True):
+        z = torch.complex(h[node_type][..., :2], h[node_type][..., 2:]) * turn
+        torch.testing.assert_close(value, torch.cat([z.real, z.imag], -1))
+
+
+def test_rotate_needs_an_even_size() -> None:
+    with pytest.raises(HanmeError, match="even"):
+        RotatE(2, 3)
+
+
 @pytest.mark.parametrize("gamma", [0.0, 1.0, -0.1, 1.5, math.nan])
 def test_gamma_outside_0_1_is_refused(gamma: float) -> None:
     with pytest.raises(HanmeError, match="gamma"):
@@ -109,12 +142,12 @@ def test_gamma_outside_0_1_is_refused(gamma: float) -> None:
 
 def test_chosen_by_name_class_or_instance() -> None:
     mine = Multihop(2, 4, gamma=0.2)
-    assert make_encoder(mine, 2, 4, {}) is mine
-    assert isinstance(make_encoder("direct", 2, 4, {}), Direct)
-    assert make_encoder(Multihop, 2, 4, {"gamma": 0.3}).gamma == 0.3
+    assert make_encoder(mine, 2, 4, [], {}) is mine
+    assert isinstance(make_encoder("direct", 2, 4, [], {}), Direct)
+    assert make_encoder(Multihop, 2, 4, [], {"gamma": 0.3}).gamma == 0.3
     with pytest.raises(HanmeError, match="multihop, direct, mean"):
-        make_encoder("median", 2, 4, {})
+        make_encoder("median", 2, 4, [], {})
     with pytest.raises(HanmeError, match="Mean has no option 'gamma'"):
-        make_encoder("mean", 2, 4, {"gamma": 0.3})
+        make_encoder("mean", 2, 4, [], {"gamma": 0.3})
     with pytest.raises(HanmeError, match="projected or transformed"):
-        make_encoder("direct", 2, 4, {"values": "raw"})
+        make_encoder("direct", 2, 4, [], {"values": "raw"})

@@ -218,7 +218,9 @@ def test_scores_in_the_thousands(kind: str, shift: float, dtype: torch.dtype) ->
     tolerance = 2e-3 if dtype == torch.float32 else 1e-9
     for x, y in zip(got, expected, strict=True):
         assert x.isfinite().all()
-        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            x, y, rtol=tolerance, atol=tolerance * max(1.0, float(y.abs().max()))
+        )
 
 
 def test_a_million_instances_of_one_root_keep_float32_exact() -> None:

@@ -17,7 +17,8 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     model: Annotated[str, typer.Option(help="hanme or han.")] = "hanme",
     encoder: Annotated[
-        str | None, typer.Option(help="HAN-ME's encoder: multihop (default), direct or mean.")
+        str | None,
+        typer.Option(help="HAN-ME's encoder: multihop (default), direct, mean, linear or rotate."),
     ] = None,
     metapath: Annotated[
         list[str] | None,

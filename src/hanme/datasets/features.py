@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import numpy as np
 import torch
@@ -93,12 +92,10 @@ def to_scipy(x: Tensor) -> csr_array:
 def to_torch(matrix: csr_array) -> Tensor:
     """Turns SciPy's CSR into a sparse tensor of float32 values and int64 indices."""
     matrix = matrix.sorted_indices()  # products leave them in any order, which PyTorch rules out
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data.astype(np.float32)),
-            size=matrix.shape,
-            check_invariants=True,
-        )
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(matrix.indptr.astype(np.int64)),
+        torch.from_numpy(matrix.indices.astype(np.int64)),
+        torch.from_numpy(matrix.data.astype(np.float32)),
+        size=matrix.shape,
+        check_invariants=True,
+    )

@@ -6,6 +6,8 @@ through a guest to any movie. Only the actor's own features tell which it was, s
 just the two ends of a path has to average over both.
 """
 
+from __future__ import annotations
+
 from itertools import product
 
 import numpy as np
@@ -33,12 +35,11 @@ LAST_NAMES = """Abara Adler Almeida Bauer Bianchi Castillo Chen Dalal Dubois Eri
     Garcia Haddad Holm Ibarra Ito Jansen Kaya Kowalski Laurent Lindgren Mendes Moreau Nakamura Novak
     Okafor Petrov Quinn Rossi Sato Silva Tanaka Varga Weber Zhang"""
 
-SECOND_GENRE = 0.4  # share of movies with two genres (or the same one drawn twice)
+SECOND_GENRE = 0.4  # chance of a second genre, which may turn out to be the first again
 KEYWORDS = 3  # per movie
-WORDS = 100  # in a movie's synopsis
-GENRE_WORDS = 4  # each genre has so many words of its own
-PLAIN_WORDS = 4  # words that no genre has
-KIND_WORDS = 8  # how often a person's kind, guest or specialist, is mentioned
+TOPIC_WORDS = 10  # each genre, and each kind of people, has so many words of its own
+LONG, SHORT = 60, 3  # words about a source and about any other movie
+WORDS = 6  # about any other node
 
 
 def planted(
@@ -52,42 +53,43 @@ def planted(
     credits: int = 10,
     seed: int = 483,
 ) -> HeteroData:
-    r"""Makes a graph of movies, actors, directors and keywords whose genres travel on some paths.
+    """Makes a graph of movies, actors, directors and keywords, a part of whose paths carry genres.
 
-    Movies stand on levels 0 to `hops`. Those on level 0, the sources, show their genres in their
-    words and have no label. Those on level `hops`, half of all, are labelled, and their words are
-    noise, as on any level between. For each of its genres and each neighbouring level, a movie has
-    a specialist who plays on these two levels only: a chain of `hops` specialists leads from a
-    labelled movie to sources of its genre, and no shorter one does. A movie's director is one of a
-    second such cast: the same signal, weaker. Keywords are noise.
+    Movies stand on levels 0 to ``hops``. Those on level 0, the sources, show their genres in their
+    words and have no label. Those on level ``hops``, half of all, are labelled, and their words are
+    noise, as on any level between. For each of its genres and each neighbouring level a movie has
+    a specialist, who plays on these two levels only: a chain of ``hops`` specialists leads from a
+    labelled movie to sources of its genre, and no shorter one does. A movie's director is one out
+    of a second such cast: the same signal, weaker. Keywords are noise.
 
     The words of people depend on their kind and never on their genre.
 
     Args:
         movies: Number of movies, at least ``10 * hops``.
         genres: Number of genres; a movie has one or two of them.
-        intermediate: How surely people's words tell their kind, from 0 to 1: that share of them
-            shows their own kind, the rest that of someone drawn at random.
+        intermediate: How surely people's words tell their kind, from 0 to 1: this share of them
+            show their own kind, the others that of someone drawn at random.
         hops: Number of movie-person-movie steps from a labelled movie to sources of its genres.
         noise: Share of the sources' words, and of the specialists' links, that are random.
-        guests: Number of guests in a movie.
+        guests: Number of guests in the cast of a movie.
         credits: Number of movies a person is in, about.
         seed: The same seed makes the same graph.
 
     Returns:
-        A graph with sparse CSR :obj:`x`, :obj:`num_nodes` and :obj:`name` for each type; for movies
-        also :obj:`y` (zero where unlabelled), :obj:`label_names` and :obj:`train_mask`,
-        :obj:`val_mask`, :obj:`test_mask` (40, 20 and 40 % of the labelled). The ground truth is
-        there to check against, not to learn from: :obj:`level` of movies and :obj:`specialist` of
-        actors and directors.
+        A graph with word counts :obj:`x` (sparse CSR), :obj:`num_nodes` and :obj:`name` on each
+        type; on movies also :obj:`y` (zero where unlabelled), :obj:`label_names` and
+        :obj:`train_mask`, :obj:`val_mask`, :obj:`test_mask` (40, 20 and 40 % of the labelled). The
+        ground truth is there to check against, not as input: :obj:`level` of movies and
+        :obj:`specialist` of actors and directors.
 
     Raises:
         HanmeError: If an argument is out of its range.
     """
-    _check_counts(genres=genres, hops=hops, guests=guests, credits=credits)
+    _check_counts(1, genres=genres, hops=hops)
+    _check_counts(10 * hops, movies=movies)
+    _check_counts(0, guests=guests, seed=seed)
+    _check_counts(2, credits=credits)
     _check_shares(intermediate=intermediate, noise=noise)
-    if movies < 10 * hops:
-        raise HanmeError(f"Expected `movies` to be at least 10 * hops = {10 * hops}, got {movies}.")
     rng = np.random.default_rng(seed)
     unlabelled, labelled = np.split(rng.permutation(movies), [movies // 2])
     level = np.full(movies, hops)
@@ -98,125 +100,154 @@ def planted(
 
     data = HeteroData()
     data.target, data.multilabel = "movie", True
-    movie = data["movie"]
-    movie.x = _synopses(rng, genre, genres, noise, shown=level == 0)
-    movie.num_nodes = movies
-    movie.name = _names(rng, movies, "The {} {}", ADJECTIVES.title(), NOUNS.title())
-    movie.y = torch.zeros(movies, genres)
-    movie.y[labelled[:, None], genre[labelled]] = 1
-    movie.label_names = _names(rng, genres, "{}", GENRES)
-    movie.level = torch.from_numpy(level)
-    parts = np.split(labelled, [int(0.4 * len(labelled)), int(0.6 * len(labelled))])
-    for mask, part in zip(("train_mask", "val_mask", "test_mask"), parts, strict=True):
-        movie[mask] = torch.zeros(movies, dtype=torch.bool)
-        movie[mask][part] = True
-
-    for role in ("actor", "director"):
-        link, team = _cast(rng, genre, level, noise, guests)
-        if role == "director":
-            link, one = np.unique(link, return_index=True)
-            team = team[one]
-        person, team_of = _deal(rng, team, credits)
-        specialist = team_of > 0
-        own = rng.random(len(specialist)) < intermediate
-        shown = np.where(own, specialist, rng.permutation(specialist)).astype(np.int64)
-        node = data[role]
-        # All of a kind have the same words: they tell the kind, not the person.
-        node.x = _counts(np.tile(shown[:, None], KIND_WORDS), 2)
-        node.num_nodes = len(shown)
-        node.name = _names(rng, len(shown), "{} {}", FIRST_NAMES, LAST_NAMES)
-        node.specialist = torch.from_numpy(specialist)
-        _connect(data, role, link, person)
-
-    link = np.repeat(np.arange(movies), KEYWORDS)
-    person, team_of = _deal(rng, np.zeros_like(link), credits)
-    node = data["keyword"]
-    node.x = _counts(rng.integers(PLAIN_WORDS, size=(len(team_of), 1)), PLAIN_WORDS)
-    node.num_nodes = len(team_of)
-    node.name = _names(rng, len(team_of), "{}-{}", ADJECTIVES, NOUNS)
-    _connect(data, "keyword", link, person)
+    _add_movies(data, rng, genre, level, genres, noise)
+    _add_labels(data, genre, labelled, genres)
+    film, team = _cast(rng, genre, level, genres, noise, guests)
+    _add_people(data, rng, "actor", film, team, credits, intermediate)
+    film, team = _cast(rng, genre, level, genres, noise, guests)
+    film, one = np.unique(film, return_index=True)
+    _add_people(data, rng, "director", film, team[one], credits, intermediate)
+    _add_keywords(data, rng, rng.permutation(np.repeat(np.arange(movies), KEYWORDS)), credits)
     return data
 
 
-def _cast(rng: Generator, genre: Ints, level: Ints, noise: float, guests: int) -> tuple[Ints, Ints]:
-    """Returns the movie and the team of each credit, in random order.
+def _add_movies(
+    data: HeteroData, rng: Generator, genre: Ints, level: Ints, genres: int, noise: float
+) -> None:
+    """Adds movies: each word of a source is of one of its genres or, as elsewhere, neutral."""
+    count = len(level)
+    about = np.repeat(np.arange(count), np.where(level == 0, LONG, SHORT))
+    topic = genre[about, rng.integers(2, size=len(about))]
+    topic[(level[about] > 0) | (rng.random(len(about)) < noise)] = genres
+    names = _names(rng, count, "The {} {}", ADJECTIVES.title(), NOUNS.title())
+    _add_nodes(data, "movie", names, _words(rng, about, topic, (count, genres + 1)))
+    data["movie"].level = torch.from_numpy(level)
 
-    Team 0 is the guests. Each genre has one team of specialists per pair of neighbouring levels.
+
+def _add_labels(data: HeteroData, genre: Ints, labelled: Ints, genres: int) -> None:
+    """Adds labels and the three masks; the labelled movies come in random order."""
+    movie = data["movie"]
+    movie.label_names = _numbered(GENRES.split(), genres)
+    movie.y = torch.zeros(len(genre), genres)
+    movie.y[labelled[:, None], genre[labelled]] = 1
+    bounds = [round(0.4 * len(labelled)), round(0.6 * len(labelled))]
+    for part, drawn in zip(("train", "val", "test"), np.split(labelled, bounds), strict=True):
+        mask = torch.zeros(len(genre), dtype=torch.bool)
+        mask[drawn] = True
+        movie[f"{part}_mask"] = mask
+
+
+def _add_people(
+    data: HeteroData,
+    rng: Generator,
+    role: str,
+    film: Ints,
+    team: Ints,
+    credits: int,
+    intermediate: float,
+) -> None:
+    """Adds people of one role, who show in their words their own kind or, some, another's."""
+    person, team_of = _deal(rng, team, credits)
+    specialist = team_of > 0
+    honest = rng.random(len(specialist)) < intermediate
+    shown = np.where(honest, specialist, rng.permutation(specialist)).astype(np.int64)
+    # All of a kind have the same words: they tell the kind, and not which person it is, whose genre
+    # could then be learned by heart.
+    x = torch.eye(2)[shown].repeat_interleave(TOPIC_WORDS, 1).to_sparse_csr()
+    names = _names(rng, len(shown), "{} {}", FIRST_NAMES, LAST_NAMES)
+    _add_nodes(data, role, names, x)
+    data[role].specialist = torch.from_numpy(specialist)
+    _connect(data, role, film, person)
+
+
+def _add_keywords(data: HeteroData, rng: Generator, film: Ints, credits: int) -> None:
+    keyword, team_of = _deal(rng, np.zeros_like(film), credits)
+    about = np.repeat(np.arange(len(team_of)), WORDS)
+    names = _names(rng, len(team_of), "{}-{}", ADJECTIVES, NOUNS)
+    _add_nodes(data, "keyword", names, _words(rng, about, 0 * about, (len(team_of), 1)))
+    _connect(data, "keyword", film, keyword)
+
+
+def _cast(
+    rng: Generator, genre: Ints, level: Ints, genres: int, noise: float, guests: int
+) -> tuple[Ints, Ints]:
+    """Gives each credit, in random order, a movie and a team to take the person from.
+
+    Team 0 are the guests; each genre has a team of specialists per two neighbouring levels.
     """
-    hops, genres = level.max(), genre.max() + 1
-    movie, of = np.divmod(np.unique(np.arange(len(genre))[:, None] * genres + genre), genres)
-    of = np.where(rng.random(len(of)) < noise, rng.integers(genres, size=len(of)), of)
-    below, above = level[movie] > 0, level[movie] < hops
-    step = np.concatenate([level[movie][below] - 1, level[movie][above]])
-    movie = np.concatenate([movie[below], movie[above], np.repeat(np.arange(len(genre)), guests)])
-    team = np.zeros_like(movie)
-    team[: len(step)] = 1 + np.concatenate([of[below], of[above]]) * hops + step
-    order = rng.permutation(len(movie))
-    return movie[order], team[order]
+    hops, everything = level.max(), np.arange(len(genre))
+    film, wanted = np.divmod(np.unique(everything[:, None] * genres + genre), genres)
+    film, wanted, step = np.concatenate(
+        [
+            (film[side], wanted[side], level[film[side]] - down)
+            for side, down in ((level[film] > 0, 1), (level[film] < hops, 0))
+        ],
+        axis=1,
+    )
+    wanted = np.where(rng.random(len(film)) < noise, rng.integers(genres, size=len(film)), wanted)
+    film = np.concatenate([film, np.repeat(everything, guests)])
+    team = np.zeros_like(film)
+    team[: len(step)] = 1 + wanted * hops + step
+    order = rng.permutation(len(film))
+    return film[order], team[order]
 
 
 def _deal(rng: Generator, team: Ints, credits: int) -> tuple[Ints, Ints]:
-    """Deals each team's credits in turn to as many people as get `credits` each.
+    """Deals the credits of a team in turn to as many people as have ``credits`` each.
 
     Returns:
-        The person of each credit and the team of each person.
+        The person of each credit, and the team of each person.
     """
     size = np.bincount(team)
     people = -(-size // credits)
-    order = np.argsort(team, kind="stable")
     turn = np.arange(len(team)) - np.repeat(np.cumsum(size) - size, size)
     person = np.empty_like(team)
-    person[order] = np.repeat(np.cumsum(people) - people, size) + turn % np.repeat(people, size)
-    number = rng.permutation(people.sum())
+    person[np.argsort(team, kind="stable")] = np.repeat(
+        np.cumsum(people) - people, size
+    ) + turn % np.repeat(people, size)
+    number = rng.permutation(people.sum())  # so that an index tells nothing
     team_of = np.empty_like(number)
     team_of[number] = np.repeat(np.arange(len(people)), people)
     return number[person], team_of
 
 
-def _synopses(
-    rng: Generator, genre: Ints, genres: int, noise: float, shown: NDArray[np.bool_]
-) -> Tensor:
-    """Word counts of movies: words of their genres, a share of `noise` any genre's; where the
-    genres are not to be `shown`, plain words."""
-    size = (len(genre), WORDS)
-    of = np.where(rng.integers(2, size=size) == 0, genre[:, :1], genre[:, 1:])
-    of = np.where(rng.random(size) < noise, rng.integers(genres, size=size), of)
-    word = of * GENRE_WORDS + rng.integers(GENRE_WORDS, size=size)
-    plain = genres * GENRE_WORDS + rng.integers(PLAIN_WORDS, size=size)
-    return _counts(np.where(shown[:, None], word, plain), genres * GENRE_WORDS + PLAIN_WORDS)
-
-
-def _counts(words: Ints, vocabulary: int) -> Tensor:
-    """How often each word of the vocabulary is in each row, as sparse CSR."""
-    x = np.zeros((len(words), vocabulary), dtype=np.float32)
-    np.add.at(x, (np.arange(len(x))[:, None], words), 1)
-    return torch.from_numpy(x).to_sparse_csr()
+def _words(rng: Generator, about: Ints, topic: Ints, shape: tuple[int, int]) -> Tensor:
+    """Counts random words of the given topics, by the node they are about; shape: nodes, topics."""
+    word = topic * TOPIC_WORDS + rng.integers(TOPIC_WORDS, size=len(topic))
+    index = torch.from_numpy(np.stack([about, word]))
+    size = (shape[0], shape[1] * TOPIC_WORDS)
+    return torch.sparse_coo_tensor(index, torch.ones(len(word)), size).coalesce().to_sparse_csr()
 
 
 def _names(rng: Generator, count: int, pattern: str, *words: str) -> list[str]:
-    """Fills the pattern with words, each choice of them once before any comes again, numbered."""
+    """Fills the pattern with one word of each list, in random order."""
     choices = [pattern.format(*choice) for choice in product(*map(str.split, words))]
-    order = rng.permutation(len(choices))
-    return [
-        choices[order[i % len(order)]] + (f" {i // len(order) + 1}" if i >= len(order) else "")
-        for i in range(count)
-    ]
+    return _numbered(rng.permutation(choices).tolist(), count)
 
 
-def _connect(data: HeteroData, kind: str, movie: Ints, other: Ints) -> None:
-    """Adds the relation between movies and a type, without duplicates, and its reverse."""
-    edge = torch.from_numpy(np.unique(np.stack([movie, other]), axis=1))
-    data["movie", "to", kind].edge_index = edge
-    data[kind, "to", "movie"].edge_index = edge.flip(0)
+def _numbered(choices: list[str], count: int) -> list[str]:
+    """Takes the choices in turn, with a number from the second turn on."""
+    turns = (divmod(i, len(choices)) for i in range(count))
+    return [f"{choices[i]} {turn + 1}" if turn else choices[i] for turn, i in turns]
 
 
-def _check_counts(**counts: int) -> None:
+def _add_nodes(data: HeteroData, kind: str, names: list[str], x: Tensor) -> None:
+    data[kind].x, data[kind].name, data[kind].num_nodes = x, names, len(names)
+
+
+def _connect(data: HeteroData, kind: str, film: Ints, other: Ints) -> None:
+    edge_index = torch.from_numpy(np.unique(np.stack([film, other]), axis=1))
+    data["movie", "to", kind].edge_index = edge_index
+    data[kind, "to", "movie"].edge_index = edge_index.flip(0)
+
+
+def _check_counts(least: int, **counts: int) -> None:
     for name, value in counts.items():
-        if value < 1:
-            raise HanmeError(f"Expected `{name}` to be at least 1, got {value}.")
+        if not isinstance(value, int) or value < least:
+            raise HanmeError(f"{name}: expected a whole number from {least} on, got {value!r}")
 
 
 def _check_shares(**shares: float) -> None:
     for name, value in shares.items():
-        if not 0 <= value <= 1:
-            raise HanmeError(f"Expected `{name}` to be from 0 to 1, got {value}.")
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise HanmeError(f"{name}: expected a number from 0 to 1, got {value!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def report(folder: Path, seeds: Sequence[int], out: Path) -> dict[str, Any]:
 
 
 def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name.lower()).replace("--", "-").strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def _summary(runs: Sequence[Run]) -> dict[str, Any]:

@@ -32,8 +32,8 @@ class HANMEConv(nn.Module):
         metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
         metapaths: Texts such as ``"movie-actor-movie"`` or lists of edge types. They may start at
             several node types; each of these gets an output.
-        encoder: ``"multihop"``, ``"direct"``, ``"mean"`` or ``"end"`` (HAN), a class or an
-            instance of :class:`Encoder`.
+        encoder: ``"multihop"``, ``"direct"``, ``"mean"``, ``"linear"``, ``"rotate"`` or ``"end"``
+            (HAN), a class or an instance of :class:`Encoder`.
         heads: The number of attention heads, K.
         negative_slope: LeakyReLU's slope below 0.
         dropout: Dropout on the attention weights of the instances.
@@ -75,7 +75,7 @@ class HANMEConv(nn.Module):
         self.dropout = dropout
         self.backend = backend
         channels = out_channels // heads
-        self.encoder = make_encoder(encoder, heads, channels, options)
+        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
         self.proj = ModuleDict(
             {

@@ -26,7 +26,8 @@ class HANME(nn.Module):
         in_channels: The size of the features, ``-1`` (default) to derive it.
         hidden_channels: The size of a node's vector, all heads together.
         heads: The number of attention heads.
-        encoder: ``"multihop"``, ``"direct"``, ``"mean"``, a class or an instance.
+        encoder: ``"multihop"``, ``"direct"``, ``"mean"``, ``"linear"``, ``"rotate"``, a class or an
+            instance.
         dropout: Dropout on the attention weights of the instances.
         backend: The backend of :func:`metapath_attention`.
         **options: Options of the encoder.

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 from hanme.errors import HanmeError
+from hanme.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.nn.encoders.direct import Direct
 from hanme.nn.encoders.end import End
+from hanme.nn.encoders.linear import Linear
 from hanme.nn.encoders.mean import Mean
 from hanme.nn.encoders.multihop import Multihop
+from hanme.nn.encoders.rotate import RotatE
 
-__all__ = ["ENCODERS", "Direct", "Encoder", "End", "Mean", "Multihop", "Terms", "make_encoder"]
+__all__ = [
+    "ENCODERS",
+    "Direct",
+    "Encoder",
+    "End",
+    "Linear",
+    "Mean",
+    "Multihop",
+    "RotatE",
+    "Terms",
+    "make_encoder",
+]
 
 ENCODERS: dict[str, type[Encoder]] = {
     "multihop": Multihop,
     "direct": Direct,
     "mean": Mean,
+    "linear": Linear,
+    "rotate": RotatE,
     "end": End,
 }
 
 
 def make_encoder(
-    encoder: str | type[Encoder] | Encoder, heads: int, channels: int, options: dict[str, object]
+    encoder: str | type[Encoder] | Encoder,
+    heads: int,
+    channels: int,
+    metapaths: Sequence[Metapath],
+    options: dict[str, object],
 ) -> Encoder:
     """An encoder from its name or class and its options, or the one given."""
     if isinstance(encoder, Encoder):
@@ -33,11 +54,11 @@ def make_encoder(
                 f"Expected `encoder` to be one of {', '.join(ENCODERS)}, but got {encoder!r}"
             )
         encoder = ENCODERS[encoder]
-    known = list(inspect.signature(encoder).parameters)[2:]
+    known = list(inspect.signature(encoder).parameters)[3:]
     for option in options:
         if option not in known:
             raise HanmeError(
                 f"encoder {encoder.__name__} has no option {option!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
-    return encoder(heads, channels, **options)
+    return encoder(heads, channels, metapaths, **options)

@@ -26,9 +26,10 @@ class Encoder(nn.Module):
     Args:
         heads: K.
         channels: D, the size of a head.
+        metapaths: What it will encode, for parameters that depend on it.
     """
 
-    def __init__(self, heads: int, channels: int) -> None:
+    def __init__(self, heads: int, channels: int, metapaths: Sequence[Metapath] = ()) -> None:
         super().__init__()
         self.heads = heads
         self.channels = channels

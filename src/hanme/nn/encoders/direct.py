@@ -12,6 +12,7 @@ from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain
 from hanme.errors import HanmeError
+from hanme.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import PairSigmoid
 
@@ -25,6 +26,7 @@ class Direct(Encoder):
     Args:
         heads: K.
         channels: D.
+        metapaths: What it will encode.
         values: What is summed: ``"projected"`` features h, which the paper's figures are made
             with, or ``"transformed"`` ones, the paper's formula (k_i, and q at the root).
     """
@@ -33,10 +35,11 @@ class Direct(Encoder):
         self,
         heads: int,
         channels: int,
+        metapaths: Sequence[Metapath] = (),
         *,
         values: Literal["projected", "transformed"] = "projected",
     ) -> None:
-        super().__init__(heads, channels)
+        super().__init__(heads, channels, metapaths)
         if values not in ("projected", "transformed"):
             raise HanmeError(
                 f"Expected `values` to be projected or transformed, but got {values!r}"

@@ -11,6 +11,7 @@ from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain
 from hanme.errors import HanmeError
+from hanme.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import LinkProduct
 
@@ -28,14 +29,21 @@ class Multihop(Encoder):
     Args:
         heads: K.
         channels: D.
+        metapaths: What it will encode.
         gamma: The share γ that stays at each hop, in (0, 1).
         negative_slope: LeakyReLU's slope below 0.
     """
 
     def __init__(
-        self, heads: int, channels: int, *, gamma: float = 0.4, negative_slope: float = 0.2
+        self,
+        heads: int,
+        channels: int,
+        metapaths: Sequence[Metapath] = (),
+        *,
+        gamma: float = 0.4,
+        negative_slope: float = 0.2,
     ) -> None:
-        super().__init__(heads, channels)
+        super().__init__(heads, channels, metapaths)
         if not 0 < gamma < 1:
             raise HanmeError(f"Expected `gamma` to be between 0 and 1, but got {gamma}")
         self.gamma = gamma

@@ -1,0 +1,29 @@
+"""The linear encoder: MAGNN's second, for comparison."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.inits import glorot
+
+from hanme.chain import Chain
+from hanme.metapath import Metapath
+from hanme.nn.encoders.base import Terms
+from hanme.nn.encoders.mean import Mean
+
+
+class Linear(Mean):
+    r""":math:`e(p) = W \frac{1}{L+1} \sum_l h_{v_l}`, with one matrix W per head."""
+
+    def __init__(self, heads: int, channels: int, metapaths: Sequence[Metapath] = ()) -> None:
+        super().__init__(heads, channels, metapaths)
+        self.W = nn.Parameter(torch.empty(heads, channels, channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot(self.W)
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        # The matrix of a mean is the mean of the matrices' products: once per node.
+        turned = {t: torch.einsum("nkd,kde->nke", x, self.W) for t, x in h.items()}
+        return super().forward(turned, chains)

@@ -1,0 +1,51 @@
+"""What attention over a metapath costs, said before it is paid."""
+
+from __future__ import annotations
+
+import os
+
+from hanme.chain import Chain
+from hanme.ops import chunked
+
+
+def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
+    """About how many bytes a backend needs for forward and backward in float32.
+
+    Counted is what a backend makes beside its arguments and their gradients. The factors are
+    fitted to measurements (``benchmarks/``) and are rough.
+    """
+    counts = chain.count()
+    instances, most = int(counts.sum()), int(counts.max()) if counts.numel() else 0
+    positions = len(chain) + 1
+    hidden = heads * channels
+    if backend == "eager":
+        return instances * (EAGER * positions * hidden * 4 + 16 * positions)
+    if backend == "chunked":
+        block = min(instances, max(most, chunked.BLOCK))
+        return block * positions * (CHUNKED * hidden * 4 + 8 * 8 * heads)
+    nodes, links = sum(chain.sizes), sum(indices.numel() for indices in chain.indices)
+    return STREAMING * 4 * (nodes * hidden + links * heads)
+
+
+EAGER, CHUNKED, STREAMING = 4, 3, 8
+
+
+def available() -> int:
+    """How many bytes of memory are free for a new array, as the system sees it."""
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def readable(count: float) -> str:
+    """12 kB, 3.4 GB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.0f} PB"
