@@ -30,6 +30,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = hanme("train", "planted", "--out", folder, *QUICK)
     assert done.returncode == 0, done.stderr
     assert "test micro" in done.stdout
+    assert "movie-actor-movie: " in done.stderr
+    assert "instances, backend streaming, about" in done.stderr
     assert str(folder) in " ".join(done.stdout.split())
     assert "\x1b" not in done.stdout + done.stderr  # piped: plain
     return folder
@@ -51,7 +53,7 @@ def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
     assert [row["type"] for row in found["nodes"]] == ["movie", "actor", "director", "keyword"]
     rows = {row["metapath"]: row for row in found["metapaths"]}
     assert rows["movie-actor-movie"]["instances"] > 100
-    assert rows["movie-actor-movie-actor-movie"]["eager_bytes"] > 10**6
+    assert rows["movie-actor-movie-actor-movie"]["bytes"]["eager"] > 10**6
     text = hanme("inspect", "planted", "-o", "movies=100").stdout
     assert "movie-actor-movie-director-movie" in text
 

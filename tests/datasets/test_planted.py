@@ -125,7 +125,7 @@ def test_only_paths_through_specialists_keep_the_genre(role: str) -> None:
     data = planted(movies=2000, noise=0)
     specialists, guests = (cast(data, role, specialist=kind) for kind in (True, False))
     assert agreement(data, specialists @ specialists.T) == 1
-    assert agreement(data, guests @ guests.T) == pytest.approx(agreement(data), abs=0.03)
+    assert agreement(data, guests @ guests.T) == pytest.approx(agreement(data), abs=0.06)
 
 
 def test_noise_misleads_specialists() -> None:

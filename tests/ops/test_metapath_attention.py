@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphs import KINDS, chains, random_arguments, random_chain
 from hanme.chain import Chain
 from hanme.errors import HanmeError
+from hanme.metapath import Metapath
 from hanme.ops import BACKENDS, Constant, LinkProduct, instance_attention, metapath_attention
 from hanme.ops import chunked as chunked_module
 from hanme.ops.coefficients import Coefficients
@@ -192,3 +193,14 @@ def test_arguments_that_do_not_fit_are_named(change: dict, message: str) -> None
     arguments = dict(zip(names, random_arguments(chain, "constant")[:4], strict=True))
     with pytest.raises(HanmeError, match=message):
         metapath_attention(chain, **(arguments | change))
+
+
+def test_eager_refuses_what_would_not_fit_with_the_figure() -> None:
+    n = 100
+    links = torch.cartesian_prod(torch.arange(n), torch.arange(n)).t()
+    steps = [("p", "to", "p")] * 6
+    chain = Chain.build(Metapath.of(steps, (["p"], steps[:1])), {steps[0]: links}, {"p": n})
+    values = [torch.zeros(n, 1, 2)] * 7
+    arguments = (values, Constant((1.0,) * 7), torch.zeros(n, 1), torch.zeros(1, 2))
+    with pytest.raises(HanmeError, match=r"eager would need about .* PB for 100,000,000,000,000 "):
+        metapath_attention(chain, *arguments, backend="eager")

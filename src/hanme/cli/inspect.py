@@ -25,9 +25,12 @@ def inspect(
 ) -> None:
     """Shows a graph and the metapaths that return to its target, counted without listing one."""
     from hanme.datasets import load
+    from hanme.ops import BACKENDS, choose_backend
+    from hanme.ops.cost import readable
     from hanme.training.describe import describe
 
     graph = load(data_set, source=data, features=features, seed=seed, options=pairs(option))
+    used = choose_backend("auto", graph[graph.target].x.device)
     found = describe(graph, hops, hidden, heads)
     if json_:
         print(json.dumps(found))
@@ -44,10 +47,10 @@ def inspect(
         "instances",
         "roots with some",
         "most at one root",
-        "eager",
-        "chunked",
+        *BACKENDS,
         title=f"Metapaths from {graph.target} to {graph.target}",
-        caption=f"eager, chunked: memory to train with {heads} heads, hidden size {hidden}",
+        caption=f"{', '.join(BACKENDS)}: memory a backend needs in training, about, with "
+        f"{heads} heads and hidden size {hidden}; {used} is used on this machine",
     )
     for row in found["metapaths"]:
         metapaths.add_row(
@@ -55,8 +58,7 @@ def inspect(
             f"{row['instances']:,}",
             f"{row['roots']:,}",
             f"{row['most']:,}",
-            _bytes(row["eager_bytes"]),
-            _bytes(row["chunked_bytes"]),
+            *(readable(row["bytes"][name]) for name in BACKENDS),
         )
     for table in (nodes, relations, metapaths):
         table.title_justify = "left"
@@ -70,11 +72,3 @@ def inspect(
         f"{target['train']:,} / {target['val']:,} / {target['test']:,} "
         "training / validation / test nodes"
     )
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.0f} PB"

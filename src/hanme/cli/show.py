@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,12 @@ def progress(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
             bar.update(task, completed=epoch.epoch, scores=shown)
 
         yield on_epoch
+
+
+def print_costs(costs: list[str]) -> None:
+    """Says on a terminal or in a log, not in the output, what is about to be paid."""
+    for line in costs:
+        print(line, file=sys.stderr)
 
 
 def print_scores(scores: dict[str, Any]) -> None:

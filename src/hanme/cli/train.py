@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hanme.cli.options import DataSet, Features, Json, Options, Source, pairs
-from hanme.cli.show import print_scores, progress
+from hanme.cli.show import print_costs, print_scores, progress
 
 
 def train(
@@ -111,7 +111,7 @@ def train(
         "options",
     )
     with progress(f"{data_set} {model}", epochs) as on_epoch:
-        run = training.train(config, out, resume=resume, on_epoch=on_epoch)
+        run = training.train(config, out, resume=resume, on_start=print_costs, on_epoch=on_epoch)
     result = run.result()
     if json_:
         print(json.dumps(result))

@@ -44,19 +44,17 @@ class System:
         )
 
 
-_BASES = (
+SYSTEMS = (
     System("HAN", "han", paper=(64.3, 59.5)),
+    System("HAN + LTS", "han", lts=True),
     System("HAN-ME multihop", "hanme", {"encoder": "multihop"}, paper=(68.0, 63.5)),
+    System("HAN-ME multihop + LTS", "hanme", {"encoder": "multihop"}, lts=True),
     System("HAN-ME direct", "hanme", {"encoder": "direct"}, paper=(67.7, 64.2)),
+    System("HAN-ME direct + LTS", "hanme", {"encoder": "direct"}, lts=True),
     System(
         "HAN-ME direct, formula's values", "hanme", {"encoder": "direct", "values": "transformed"}
     ),
     System("HAN-ME mean", "hanme", {"encoder": "mean"}),
-)
-SYSTEMS = tuple(
-    system
-    for base in _BASES
-    for system in (base, System(f"{base.name} + LTS", base.model, base.options, lts=True))
 )
 
 

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hanme.chain import Instances
+from hanme.errors import HanmeError
 from hanme.ops.coefficients import Constant, LinkProduct
+from hanme.ops.cost import available, memory, readable
 from hanme.ops.dropout import keep
 from hanme.ops.problem import Problem
 from hanme.ops.segment import segment_softmax, segment_sum
@@ -17,6 +19,7 @@ from hanme.ops.segment import segment_softmax, segment_sum
 
 def forward(problem: Problem) -> Tensor:
     """z for the problem's roots, ``[R, K, D]``."""
+    _refuse_too_large(problem)
     instances = problem.chain.instances(problem.roots)
     nodes = instances.nodes
     group = torch.repeat_interleave(
@@ -36,6 +39,17 @@ def forward(problem: Problem) -> Tensor:
         kept = keep(problem.seed, nodes[:, 0], instances.number, problem.heads, problem.dropout)
         weight = weight * kept / (1 - problem.dropout)
     return segment_sum(weight[..., None] * encoded, group, problem.roots.numel())
+
+
+def _refuse_too_large(problem: Problem) -> None:
+    """Says what it would take instead of being killed for taking it."""
+    needed = memory("eager", problem.chain, problem.heads, problem.channels)
+    if problem.attention.device.type == "cpu" and needed > (free := available()):
+        raise HanmeError(
+            f"metapath {problem.chain.metapath}: backend eager would need about "
+            f"{readable(needed)} for {int(problem.chain.count().sum()):,} instances, and "
+            f"{readable(free)} are free; use streaming or chunked"
+        )
 
 
 def _coefficient(problem: Problem, instances: Instances, position: int) -> Tensor | float:

@@ -8,7 +8,8 @@ from torch_geometric.data import HeteroData
 
 from hanme.chain import Chain
 from hanme.metapath import metapaths_between
-from hanme.ops import chunked
+from hanme.ops import BACKENDS
+from hanme.ops.cost import memory
 
 
 def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str, Any]:
@@ -17,7 +18,8 @@ def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str,
     sizes = {t: graph[t].num_nodes for t in graph.node_types}
     metapaths = []
     for metapath in metapaths_between(graph.metadata(), graph.target, hops):
-        count = Chain.build(metapath, graph.edge_index_dict, sizes).count()
+        chain = Chain.build(metapath, graph.edge_index_dict, sizes)
+        count = chain.count()
         instances, most = int(count.sum()), int(count.max())
         metapaths.append(
             {
@@ -25,8 +27,7 @@ def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str,
                 "instances": instances,
                 "roots": int((count > 0).sum()),
                 "most": most,
-                "eager_bytes": _eager_bytes(instances, len(metapath), hidden),
-                "chunked_bytes": _chunked_bytes(instances, most, len(metapath), hidden, heads),
+                "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
             }
         )
     return {
@@ -51,14 +52,3 @@ def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str,
         },
         "metapaths": sorted(metapaths, key=lambda row: row["instances"]),
     }
-
-
-def _eager_bytes(instances: int, hops: int, hidden: int) -> int:
-    """Features of every instance and position, kept with their products for the backward pass."""
-    return instances * hidden * 4 * (3 * (hops + 1) + 4)
-
-
-def _chunked_bytes(instances: int, most: int, hops: int, hidden: int, heads: int) -> int:
-    """The same for the pairs of one block, and a few scalars per instance of it."""
-    block = min(instances, max(most, chunked.BLOCK))
-    return block * (hops + 1) * (4 * heads * 6 + 8 * 3 + 2 * 4 * hidden)

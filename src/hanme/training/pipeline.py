@@ -16,7 +16,9 @@ from hanme.chain import Chain
 from hanme.datasets import load
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
-from hanme.nn import MODELS
+from hanme.nn import MODELS, HANMEConv
+from hanme.ops import choose_backend
+from hanme.ops.cost import memory, readable
 from hanme.training.config import DataConfig, ModelConfig, RunConfig
 from hanme.training.curves import draw_curves
 from hanme.training.metrics import scores
@@ -55,6 +57,22 @@ def build_model(config: ModelConfig, data: HeteroData) -> Any:
     return model(data.metadata(), data.target, out_channels=labels, **config.options)
 
 
+def costs(model: Any, data: HeteroData) -> list[str]:
+    """How many instances a model attends to, with which backend and in about what memory."""
+    if not isinstance(getattr(model, "conv", None), HANMEConv):
+        return []
+    conv = model.conv
+    backend = choose_backend(conv.backend, data[data.target].y.device)
+    lines = []
+    for chain in conv.chains(data.x_dict, data.edge_index_dict):
+        needed = readable(memory(backend, chain, conv.heads, conv.out_channels // conv.heads))
+        instances = int(chain.count().sum())
+        lines.append(
+            f"{chain.metapath}: {instances:,} instances, backend {backend}, about {needed}"
+        )
+    return lines
+
+
 def _refuse_empty(metapath: Metapath, data: HeteroData) -> None:
     sizes = {t: data[t].num_nodes for t in data.node_types}
     if not Chain.build(metapath, data.edge_index_dict, sizes).count().any():
@@ -68,6 +86,7 @@ def train(
     folder: Path,
     *,
     resume: bool = False,
+    on_start: Callable[[list[str]], None] = lambda costs: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Run:
     """Trains a model and leaves a run folder.
@@ -76,12 +95,14 @@ def train(
         config: What to train on what, and how.
         folder: Where to; created. A folder that holds a run already is refused.
         resume: Go on with the run in ``folder`` if there is one. A finished one is left as it is.
+        on_start: Called before any work with what it will cost, a line per metapath.
         on_epoch: Called after each epoch.
     """
     if not resume and (folder / "config.json").exists():
         Run.create(folder, config)  # refuses, before any work is done
     data = load_data(config.data, config.training.seed)
     model = build_model(config.model, data)
+    on_start(costs(model, data))
     trainer = Trainer(model, data, config.training)
     run = Run.resume(folder, config) if resume else Run.create(folder, config)
     if run.finished:
