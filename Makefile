@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANME_DATA ?= $(wildcard ../shared/data)
 export HANME_DATA
 
-.PHONY: setup demo test lint results clean
+.PHONY: setup demo test lint results bench clean
 
 setup: .venv/ready
 
@@ -30,3 +30,6 @@ results: setup
 
 clean:
 	rm -rf .venv runs
+
+bench: setup
+	$(BIN)/python benchmarks/run.py docs/results

@@ -37,8 +37,8 @@ LAST_NAMES = """Abara Adler Almeida Bauer Bianchi Castillo Chen Dalal Dubois Eri
 
 SECOND_GENRE = 0.4  # chance of a second genre, which may turn out to be the first again
 KEYWORDS = 3  # per movie
-TOPIC_WORDS = 10  # each genre, and each kind of people, has so many words of its own
-LONG, SHORT = 60, 3  # words about a source and about any other movie
+TOPIC_WORDS = 5  # each genre, and each kind of people, has so many words of its own
+LONG, SHORT = 50, 3  # words about a source and about any other movie
 WORDS = 6  # about any other node
 
 

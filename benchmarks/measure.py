@@ -1,0 +1,186 @@
+"""One measurement in a process of its own: seconds and peak memory, as a line of JSON.
+
+    python benchmarks/measure.py CASE BACKEND [--repeat N]
+
+Cases are in ``CASES``. Backends are those of hanme, and two references: ``paper``, eager with dense
+features of all node types, the way the paper's code computes it, and ``pyg``, PyG's ``HANConv`` on
+the graph that PyG's ``AddMetaPaths`` makes, with dense features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HANConv
+from torch_geometric.transforms import AddMetaPaths
+
+from hanme.chain import Chain
+from hanme.datasets import load
+from hanme.metapath import Metapath
+from hanme.nn import HANME
+from hanme.training import Trainer, TrainingConfig
+
+MDM, MAM, MKM = "movie-director-movie", "movie-actor-movie", "movie-keyword-movie"
+CASES: dict[str, tuple[str, list[str]]] = {
+    "paper": ("IMDB", [MDM, MAM]),
+    "keywords": ("IMDB", [MDM, MAM, MKM]),
+    "MAMAM": ("IMDB", ["movie-actor-movie-actor-movie"]),
+    "MKMKM": ("IMDB", ["movie-keyword-movie-keyword-movie"]),
+    "APTPA": ("DBLP", ["author-paper-term-paper-author"]),
+    "APVPA": ("DBLP", ["author-paper-venue-paper-author"]),
+}
+
+
+class PaperConv(nn.Module):
+    """The multihop encoder per instance and position, gathered, as in the paper's code."""
+
+    def __init__(self, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> None:
+        super().__init__()
+        model = HANME(
+            data.metadata(), data.target, metapaths, 1, hidden_channels=hidden, heads=heads
+        )
+        model(data)
+        self.conv = model.conv
+        self.target = data.target
+        # That code projects the features of every node type, those that no metapath touches too.
+        self.proj = nn.ModuleDict(
+            {t: nn.Linear(data[t].x.size(1), hidden) for t in data.node_types}
+        )
+        sizes = {t: data[t].num_nodes for t in data.node_types}
+        self.paths = [
+            Chain.build(Metapath.parse(text, data.metadata()), data.edge_index_dict, sizes)
+            for text in metapaths
+        ]
+        self.nodes = [chain.instances().nodes for chain in self.paths]
+
+    def forward(self, data: HeteroData) -> Tensor:
+        conv, encoder = self.conv, self.conv.encoder
+        shape = (-1, conv.heads, conv.out_channels // conv.heads)
+        h = {t: lin(data[t].x).view(shape) for t, lin in self.proj.items()}
+        zs = []
+        for i, (chain, nodes) in enumerate(zip(self.paths, self.nodes, strict=True)):
+            types = chain.metapath.node_types
+            x = torch.stack([h[t][nodes[:, l]] for l, t in enumerate(types)], 1)  # noqa: E741
+            outer = torch.cat([x[:, :1], x[:, :-1]], 1)
+            both = torch.cat(
+                [
+                    torch.einsum("nphd,hde->nphe", outer, encoder.W_h),
+                    torch.einsum("nphd,hde->nphe", x, encoder.W_t),
+                ],
+                -1,
+            )
+            score = torch.einsum("nphe,he->nph", torch.tanh(both), encoder.v_a)
+            a = torch.sigmoid(torch.nn.functional.leaky_relu(score, 0.2))
+            a = torch.cat([a[:, :1], a[:, 1:].cumprod(1)], 1)
+            decay = encoder.gamma * (1 - encoder.gamma) ** torch.arange(len(types))
+            e = (a * decay[:, None]).unsqueeze(-1).mul(x).sum(1)
+            s = (h[types[0]] * conv.att_root[i]).sum(-1)[nodes[:, 0]]
+            s = s + (e * conv.att_instance[i]).sum(-1)
+            s = torch.nn.functional.leaky_relu(s, 0.2)
+            index = nodes[:, :1].expand_as(s)
+            top = s.new_full((chain.sizes[0], conv.heads), -torch.inf)
+            top = top.scatter_reduce(0, index, s.detach(), "amax")
+            w = torch.exp(s - top[nodes[:, 0]])
+            w = w / torch.zeros_like(top).index_add(0, nodes[:, 0], w)[nodes[:, 0]]
+            w = torch.nn.functional.dropout(w, 0.6, self.training)
+            z = h[types[0]].new_zeros(chain.sizes[0], *e.shape[1:])
+            zs.append(z.index_add(0, nodes[:, 0], w[..., None] * e).relu().flatten(1))
+        return conv.semantic(zs)[0]
+
+
+class PyGConv(nn.Module):
+    """PyG's own layer on PyG's own metapath graph."""
+
+    def __init__(self, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> None:
+        super().__init__()
+        steps = [list(Metapath.parse(text, data.metadata()).steps) for text in metapaths]
+        graph = AddMetaPaths(steps, drop_orig_edge_types=True)(data)
+        self.edges = {k: v.flip(0).contiguous() for k, v in graph.edge_index_dict.items()}
+        self.target = data.target
+        metadata = ([data.target], list(self.edges))
+        self.conv = HANConv(-1, hidden, metadata=metadata, heads=heads, dropout=0.6)
+
+    def forward(self, data: HeteroData) -> Tensor:
+        return self.conv({self.target: data[self.target].x}, self.edges)[self.target]
+
+
+class Classifier(nn.Module):
+    """A layer and a linear one on top."""
+
+    def __init__(self, conv: nn.Module, hidden: int, labels: int) -> None:
+        super().__init__()
+        self.conv = conv
+        self.lin = nn.Linear(hidden, labels)
+
+    def forward(self, data: HeteroData) -> Tensor:
+        return self.lin(self.conv(data))
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+
+def build(backend: str, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> Any:
+    labels = len(data[data.target].label_names)
+    if backend in ("paper", "pyg"):
+        for node_type in data.node_types:
+            data[node_type].x = data[node_type].x.to_dense()
+        reference = PaperConv if backend == "paper" else PyGConv
+        return Classifier(reference(data, metapaths, hidden, heads), hidden, labels)
+    return HANME(
+        data.metadata(), data.target, metapaths, labels,
+        hidden_channels=hidden, heads=heads, backend=backend,
+    )  # fmt: skip
+
+
+def timed(function: Callable[[], object], repeat: int) -> float:
+    """The best of some repetitions: the one least disturbed by whatever else the machine does."""
+    seconds = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("backend")
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    name, metapaths = CASES[arguments.case]
+    data = load(name)
+    trainer = Trainer(build(arguments.backend, data, metapaths, 128, 8), data, TrainingConfig())
+    trainer.step()  # warm: compiled code loaded, structures made
+    train = timed(lambda: trainer._train(1), arguments.repeat)
+    evaluate = timed(trainer.logits, arguments.repeat)
+    sizes = {t: data[t].num_nodes for t in data.node_types}
+    instances = sum(
+        int(Chain.build(Metapath.parse(m, data.metadata()), data.edge_index_dict, sizes).count().sum())
+        for m in metapaths
+    )  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "case": arguments.case,
+                "backend": arguments.backend,
+                "instances": instances,
+                "train": train,
+                "evaluate": evaluate,
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""`make bench`: every backend on every case, and how time and memory grow with the instances.
+
+Each measurement is a process of its own, so that its peak memory is its own; the machine is noisy,
+so that what counts are ratios within one run. Writes ``speed.md``, ``speed.json`` and
+``growth.svg`` / ``growth.png`` to the folder given (default: docs/results).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from hanme.files import replacing, write_json
+from hanme.training.curves import save_figure
+
+HERE = Path(__file__).parent
+CASES = {
+    "paper": ("IMDB M-D-M + M-A-M, the paper's", ["streaming", "chunked", "eager", "paper", "pyg"]),
+    "keywords": ("IMDB with M-K-M added", ["streaming", "chunked", "eager", "pyg"]),
+    "MAMAM": ("IMDB M-A-M-A-M", ["streaming", "chunked", "pyg"]),
+    "MKMKM": ("IMDB M-K-M-K-M", ["streaming"]),
+    "APTPA": ("DBLP A-P-T-P-A", ["streaming"]),
+    "APVPA": ("DBLP A-P-V-P-A", ["streaming"]),
+}
+NAMES = {
+    "paper": "eager, dense features, as the paper's code",
+    "pyg": "PyG `HANConv`, dense features",
+}
+DEGREES = (10, 18, 32, 56, 100, 178, 316)
+
+
+def measure(script: str, *arguments: object) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    print(" ".join(["python", f"benchmarks/{script}", *map(str, arguments)]), flush=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"  {found}", flush=True)
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| case | backend | instances | training step | evaluation | epoch | × streaming "
+        "| ns per instance and head | peak memory of the process |",
+        "| --- | --- " + "| ---: " * 7 + "|",
+    ]
+    streaming = {r["case"]: r["train"] + r["evaluate"] for r in rows if r["backend"] == "streaming"}
+    for row in rows:
+        epoch = row["train"] + row["evaluate"]
+        nanoseconds = 1e9 * row["train"] / row["instances"] / 8
+        lines.append(
+            f"| {CASES[row['case']][0]} | {NAMES.get(row['backend'], row['backend'])} "
+            f"| {row['instances']:,} | {row['train']:.3f} s | {row['evaluate']:.3f} s "
+            f"| {epoch:.3f} s | {epoch / streaming[row['case']]:.1f} "
+            f"| {'–' if row['backend'] == 'pyg' else f'{nanoseconds:.1f}'} "
+            f"| {row['peak_mb']:,.0f} MB |"
+        )
+    return lines
+
+
+def growth_table(rows: list[dict[str, Any]]) -> list[str]:
+    return [
+        "| instances | forward + backward | ns per instance and head | memory above the start |",
+        "| ---: | ---: | ---: | ---: |",
+        *(
+            f"| {row['instances']:,} | {row['seconds']:.3f} s "
+            f"| {1e9 * row['seconds'] / row['instances'] / 8:.1f} | {row['grown_mb']:,.0f} MB |"
+            for row in rows
+        ),
+    ]
+
+
+def draw(rows: list[dict[str, Any]], stem: Path) -> None:
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    instances = [row["instances"] for row in rows]
+    left.loglog(instances, [row["seconds"] for row in rows], "o-")
+    left.set_ylabel("forward + backward (s)")
+    right.semilogx(instances, [row["grown_mb"] for row in rows], "o-")
+    right.set_ylabel("memory above the start (MB)")
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xlabel("instances")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, stem)
+
+
+def main() -> None:
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results")
+    rows = [
+        measure("measure.py", case, backend, "--repeat", 5 if case in ("paper", "keywords") else 2)
+        for case, (_, backends) in CASES.items()
+        for backend in backends
+    ]
+    growth = [measure("growth.py", degree) for degree in DEGREES]
+    write_json(out / "speed.json", {"cases": rows, "growth": growth})
+    draw(growth, out / "growth")
+    text = [
+        "# Speed and memory",
+        "",
+        f"Made by `make bench`; do not edit. {os.cpu_count()} cores, no GPU; the `chunked` backend,",
+        "which a GPU would use, was not measured on one. The model is HAN-ME with the multihop",
+        "encoder, 8 heads of 16, dropout 0.6. Every row is a process of its own; times are the best",
+        "of a few repetitions, memory is the peak of the whole process, Python and PyTorch included.",
+        "",
+        *table(rows),
+        "",
+        "`eager` is left out where it would not fit in memory, `chunked` where it takes minutes.",
+        "",
+        "## Growth",
+        "",
+        "A graph of a fixed number of nodes and links, walked along metapaths that have ever more",
+        "instances (`python benchmarks/growth.py DEGREE`):",
+        "",
+        *growth_table(growth),
+        "",
+        "![Time and memory by the number of instances](growth.svg)",
+        "",
+    ]
+    with replacing(out / "speed.md") as path:
+        path.write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
