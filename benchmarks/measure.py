@@ -39,6 +39,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
 }
 
 
+def chains(data: HeteroData, metapaths: list[str]) -> list[Chain]:
+    sizes = {t: data[t].num_nodes for t in data.node_types}
+    parsed = [Metapath.parse(text, data.metadata()) for text in metapaths]
+    return [Chain.build(metapath, data.edge_index_dict, sizes) for metapath in parsed]
+
+
 class PaperConv(nn.Module):
     """The multihop encoder per instance and position, gathered, as in the paper's code."""
 
@@ -54,11 +60,7 @@ class PaperConv(nn.Module):
         self.proj = nn.ModuleDict(
             {t: nn.Linear(data[t].x.size(1), hidden) for t in data.node_types}
         )
-        sizes = {t: data[t].num_nodes for t in data.node_types}
-        self.paths = [
-            Chain.build(Metapath.parse(text, data.metadata()), data.edge_index_dict, sizes)
-            for text in metapaths
-        ]
+        self.paths = chains(data, metapaths)
         self.nodes = [chain.instances().nodes for chain in self.paths]
 
     def forward(self, data: HeteroData) -> Tensor:
@@ -162,11 +164,7 @@ def main() -> None:
     trainer.step()  # warm: compiled code loaded, structures made
     train = timed(lambda: trainer._train(1), arguments.repeat)
     evaluate = timed(trainer.logits, arguments.repeat)
-    sizes = {t: data[t].num_nodes for t in data.node_types}
-    instances = sum(
-        int(Chain.build(Metapath.parse(m, data.metadata()), data.edge_index_dict, sizes).count().sum())
-        for m in metapaths
-    )  # fmt: skip
+    instances = sum(int(chain.count().sum()) for chain in chains(data, metapaths))
     print(
         json.dumps(
             {

@@ -13,6 +13,8 @@ The coefficients c_l(p) come in three kinds, told apart when a kernel is compile
 - ``links`` given: the product of the link weights w walked so far, c_0 = ``first``;
 - ``query`` and ``keys`` given: κ = σ(⟨query, key⟩) of root and row, made once per distinct pair;
 - neither: 1 (constants are multiplied into the values beforehand).
+
+All of it is in one file because Numba's disk cache watches the file that a kernel is in.
 """
 
 # The functions are compiled, and typed by Numba for what they are called with.
@@ -48,9 +50,9 @@ def _kernel(function: _F) -> _F:
     """Compiles on the first call; keeps the result on disk where there is a place to write to."""
     options = {"nogil": True, "error_model": "numpy"}
     try:
-        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+        return njit(cache=True, **options)(function)
     except RuntimeError:  # no directory that can be written
-        return njit(**options)(function)  # type: ignore[no-any-return]
+        return njit(**options)(function)
 
 
 @_kernel

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -43,37 +44,48 @@ def forward(problem: Problem) -> Tensor:
     """z for the problem's roots, ``[R, K, D]``."""
     _check(problem)
     owner = _owners(problem)
-    own = [position for position, first in enumerate(owner) if position == first]
+    own = [position for position in range(len(owner)) if owner[position] == position]
     values = torch.cat([_value(problem, position) for position in own])
     tau = torch.einsum("nkd,kd->nk", values, problem.attention)  # τ = a · V
-    c0 = links = query = keys = None
+    first: Tensor | None = None
+    links: Tensor | None = None
+    query: Tensor | None = None
+    keys: Tensor | None = None
     match problem.coefficients:
         case LinkProduct(root, weights):
-            c0, links = root, torch.cat(weights)
-        case PairSigmoid(query, by_position):
-            keys = torch.cat([by_position[position] for position in own])
+            first, links = root, torch.cat(weights)
+        case PairSigmoid(asking, asked):
+            query, keys = asking, torch.cat([asked[position] for position in own])
     work = _Work(
         _layers(problem.chain, owner),
-        problem.roots.numpy(),
+        problem.roots.long().contiguous().numpy(),
         _parts(problem, values.size(0), keys is not None),
-        problem.heads,
         problem.negative_slope,
         problem.dropout,
         problem.seed,
     )
-    tensors = (tau, values, problem.root_score, c0, links, query, keys)
+    tensors = (tau, values, problem.root_score, first, links, query, keys)
     z: Tensor = _Attend.apply(work, *(None if x is None else _blocks(x) for x in tensors))
     z = z.unflatten(2, (problem.channels, LANES)).permute(1, 0, 3, 2).flatten(1, 2)
     return z[:, : problem.heads]
 
 
 def _check(problem: Problem) -> None:
-    dtype = problem.attention.dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise HanmeError(f"backend streaming: Expected float32 or float64, but got {dtype}")
-    if problem.attention.device.type != "cpu":
-        device = problem.attention.device
-        raise HanmeError(f"backend streaming: Expected tensors on the CPU, but got {device}")
+    """Compiled code reads what it is told to: refuses here what PyTorch would refuse later."""
+    tensors = [*(value for value in problem.values if value is not None), problem.root_score]
+    match problem.coefficients:
+        case LinkProduct(root, links):
+            tensors += [root, *links]
+        case PairSigmoid(query, keys):
+            tensors += [query, *keys]
+    kinds = {(x.dtype, x.device.type) for x in (*tensors, problem.attention)}
+    if kinds not in ({(torch.float32, "cpu")}, {(torch.float64, "cpu")}):
+        got = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise HanmeError(
+            f"Expected float32 or float64 tensors on cpu for backend streaming, but got {got}"
+        )
+    if problem.roots.numel() and int(problem.roots.min()) < 0:
+        raise HanmeError(f"Expected `roots` to be node ids, but got {int(problem.roots.min())}")
 
 
 def _owners(problem: Problem) -> tuple[int, ...]:
@@ -154,12 +166,12 @@ def _parts(problem: Problem, rows: int, paired: bool) -> list[slice]:
     counts = problem.chain.count()[problem.roots].double().numpy()
     links = sum(indices.numel() for indices in problem.chain.indices)
     numbers = rows * LANES * (problem.channels * (1 + paired) + 1) + links * LANES
-    size = numbers * problem.attention.element_size()
+    size = max(1, numbers * problem.attention.element_size())
     parts = max(2, min(PARTS, counts.sum() // PART_INSTANCES, PART_BYTES // size))
     cost = np.cumsum(counts + 1)
     ends = np.searchsorted(cost, cost[-1:] * np.arange(1, parts) / parts) if cost.size else []
     bounds = [0, *ends, cost.size]
-    return [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+    return [slice(a, b) for a, b in pairwise(bounds) if a < b]
 
 
 @dataclass(frozen=True)
@@ -169,7 +181,6 @@ class _Work:
     layers: _Layers
     roots: NDArray[np.int64]
     parts: list[slice]
-    heads: int
     slope: float
     dropout: float
     seed: int
@@ -221,20 +232,16 @@ class _Attend(Function):
         *tensors, z, reference, weight = ctx.saved_tensors
         given, out = _arrays(tensors), _arrays((z, reference, weight, d_z.contiguous()))
         roots = torch.from_numpy(work.roots)
-        # In the order of the arguments; what belongs to a root is made by place in `roots`.
-        of_root = [False, False, True, True, False, True, False]
         gradients = [
-            None
-            if x is None
-            else x.new_zeros(len(x), roots.numel() if of else x.size(1), x.size(2))
-            for x, of in zip(tensors, of_root, strict=True)
+            None if x is None else _zeros(x, roots.numel() if of_root else x.size(1))
+            for x, of_root in zip(tensors, _OF_ROOT, strict=True)
         ]
         totals = _arrays(gradients)
 
         def attend(block: int, part: slice) -> list[NDArray[Any] | None]:
             own = [
-                None if x is None else x[block, part] if of else np.zeros_like(x[block])
-                for x, of in zip(totals, of_root, strict=True)
+                None if x is None else x[block, part] if of_root else np.zeros_like(x[block])
+                for x, of_root in zip(totals, _OF_ROOT, strict=True)
             ]
             kernels.attend_backward(
                 *work.graph(part),
@@ -246,14 +253,22 @@ class _Attend(Function):
             return own
 
         for block, own in _ordered(attend, len(z), work.parts):
-            for total, of, x in zip(totals, of_root, own, strict=True):
-                if total is not None and x is not None and not of:
+            for total, x, of_root in zip(totals, own, _OF_ROOT, strict=True):
+                if total is not None and not of_root:
                     total[block] += x
-        scattered = [
-            torch.zeros_like(x).index_add_(1, roots, gradient) if of and x is not None else gradient
-            for x, of, gradient in zip(tensors, of_root, gradients, strict=True)
-        ]
-        return None, *scattered
+        for i, of_root in enumerate(_OF_ROOT):
+            x, by_place = tensors[i], gradients[i]
+            if of_root and by_place is not None:  # a root may be asked for more than once
+                gradients[i] = torch.zeros_like(x).index_add_(1, roots, by_place)
+        return None, *gradients
+
+
+_OF_ROOT = (False, False, True, True, False, True, False)
+"""Which arguments belong to roots: the walks make their gradients by place in ``roots``."""
+
+
+def _zeros(x: Tensor, rows: int) -> Tensor:
+    return x.new_zeros(x.size(0), rows, x.size(2))
 
 
 def _arrays(tensors: Sequence[Tensor | None]) -> list[NDArray[Any] | None]:

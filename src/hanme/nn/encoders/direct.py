@@ -54,9 +54,9 @@ class Direct(Encoder):
         glorot(self.W_t)
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
-        types = {t for chain in chains for t in chain.metapath.node_types}
+        types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
         k = {t: torch.einsum("nkd,kde->nke", h[t], self.W_h) for t in types}
-        roots = {chain.metapath.root for chain in chains}
+        roots = dict.fromkeys(chain.metapath.root for chain in chains)
         q = {t: torch.einsum("nkd,kde->nke", h[t], self.W_t) for t in roots}
         terms = []
         for chain in chains:

@@ -61,7 +61,7 @@ class Multihop(Encoder):
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         # tanh acts on each half of the concatenation by itself, so that
         # v_a · tanh([W_h h_u ‖ W_t h_w]) = s[u] + t[w]: two numbers per node and head.
-        types = {t for chain in chains for t in chain.metapath.node_types}
+        types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
         v_h, v_t = self.v_a.split(self.channels, dim=1)
         s = {t: _score(h[t], self.W_h, v_h) for t in types}
         t = {t: _score(h[t], self.W_t, v_t) for t in types}
