@@ -89,7 +89,7 @@ def test_killed_and_resumed_ends_with_the_same_weights(
     arguments = [sys.executable, "-c", script, config().model_dump_json(), str(folder)]
     process = subprocess.Popen([*arguments, str(epoch)])
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while (
             len(
                 Run.open(folder).metrics()

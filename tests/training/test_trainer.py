@@ -29,6 +29,15 @@ def test_the_best_epoch_s_weights_are_kept() -> None:
     assert found["train"] == (best.train_micro, best.train_macro)
 
 
+def test_the_last_epoch_can_be_kept_instead() -> None:
+    run = trainer(epochs=7, patience=1, select="last")
+    seen = []
+    run.run(seen.append)
+    assert run.progress.best_epoch == 7
+    found = scores(run.logits(), run.y, run.masks, fallback=True)
+    assert found["val"] == (seen[-1].val_micro, seen[-1].val_macro)
+
+
 def test_stops_when_patience_runs_out() -> None:
     run = trainer(epochs=500, patience=4)
     run.run()

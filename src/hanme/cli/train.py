@@ -56,7 +56,10 @@ def train(
     lr: Annotated[float, typer.Option(help="Adam's step size.")] = 0.005,
     weight_decay: Annotated[float, typer.Option(help="Adam's weight decay.")] = 0.001,
     select: Annotated[
-        str, typer.Option(help="Validation F1 that chooses the best epoch: macro or micro.")
+        str,
+        typer.Option(
+            help="Validation F1 that chooses the best epoch: macro or micro; or last, which chooses none."
+        ),
     ] = "macro",
     fallback: Annotated[
         bool,
@@ -118,8 +121,9 @@ def train(
         return
     print_scores(result["scores"])
     print(
-        f"Best of {result['epochs']} epochs: {result['best_epoch']} "
-        f"(chosen by {select} F1 on validation nodes). The run is in {out}."
+        f"Weights of epoch {result['best_epoch']} of {result['epochs']} "
+        f"({'the last' if select == 'last' else f'best {select} F1 on validation nodes'}). "
+        f"The run is in {out}."
     )
 
 

@@ -39,7 +39,8 @@ class TrainingConfig(_Part):
         patience: Stop after so many epochs without a better validation score.
         lr: Adam's step size.
         weight_decay: Adam's weight decay.
-        select: The validation score that chooses the best epoch.
+        select: The validation score that chooses the best epoch; or ``"last"``, which chooses none
+            and keeps the weights of the last epoch.
         fallback: Give a node with no label over 0.5 its most likely one.
         lts: The loss-aware training schedule, or None.
     """
@@ -49,7 +50,7 @@ class TrainingConfig(_Part):
     patience: int = Field(default=100, ge=1)
     lr: float = Field(default=0.005, gt=0)
     weight_decay: float = Field(default=0.001, ge=0)
-    select: Literal["micro", "macro"] = "macro"
+    select: Literal["macro", "micro", "last"] = "macro"
     fallback: bool = True
     lts: LTS | None = None
 

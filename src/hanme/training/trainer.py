@@ -88,7 +88,8 @@ class Trainer:
         epoch = self.progress.epoch
         loss, share = self._train(epoch)
         found = scores(self.logits(), self.y, self.masks, fallback=self.config.fallback)
-        score = getattr(found["val"], self.config.select)
+        select = self.config.select
+        score = epoch if select == "last" else getattr(found["val"], select)
         if score > self.progress.best_score:
             self.progress.best_epoch, self.progress.best_score = epoch, score
             self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
