@@ -57,9 +57,7 @@ def train(
     weight_decay: Annotated[float, typer.Option(help="Adam's weight decay.")] = 0.001,
     select: Annotated[
         str,
-        typer.Option(
-            help="Validation F1 that chooses the best epoch: macro or micro; or last, which chooses none."
-        ),
+        typer.Option(help="Validation F1 that chooses the best epoch, macro or micro; or last."),
     ] = "macro",
     fallback: Annotated[
         bool,
