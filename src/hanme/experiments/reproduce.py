@@ -89,8 +89,9 @@ def report(folder: Path, seeds: Sequence[int], out: Path) -> dict[str, Any]:
     write_json(out / "paper.json", table)
     with replacing(out / "paper.md") as path:
         path.write_text(_markdown(table))
+    shown = [system for system in SYSTEMS if system.select != "last"]  # the same curves again
     draw_curves(
-        {s.name: Run.open(folder / _slug(s.name) / str(seeds[0])).metrics() for s in SYSTEMS},
+        {s.name: Run.open(folder / _slug(s.name) / str(seeds[0])).metrics() for s in shown},
         out / "paper",
     )
     return table

@@ -41,7 +41,10 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
     for axes in panels[:, 0]:
         axes.set_ylabel("F1 (%)")
     if len(runs) > 1:
-        panels[1, 1].legend(fontsize=8, frameon=False, loc="lower right")
+        handles, names = panels[0, 0].get_legend_handles_labels()
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False
+        )
     return save_figure(figure, stem)
 
 
