@@ -174,7 +174,7 @@ def test_ends_equal_pyg_add_metapaths() -> None:
 
 def test_a_link_to_a_node_that_is_not_there_is_named() -> None:
     data = graph({("m", "to", "a"): [[0, 7]], ("a", "to", "m"): [[0, 0]]}, {"m": 1, "a": 2})
-    with pytest.raises(HanmeError, match="names node 7 of a, which has 2"):
+    with pytest.raises(HanmeError, match="names nodes 7 to 7 of a, which has 2"):
         chain_of(data, "m-a-m")
 
 

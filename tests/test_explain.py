@@ -43,6 +43,9 @@ def test_unknown_nodes() -> None:
         explain(net, data, "Nobody's Film")
     with pytest.raises(HanmeError, match="there are 100"):
         explain(net, data, 100)
+    with pytest.raises(HanmeError, match="at least 1"):
+        explain(net, data, 1, top=0)
+    assert net.training
     data["movie"].name[3] = data["movie"].name[4]
     with pytest.raises(HanmeError, match=r"2 nodes have that name; say which by number: \[3, 4\]"):
         explain(net, data, data["movie"].name[3])

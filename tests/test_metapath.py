@@ -48,6 +48,7 @@ def test_edge_types_and_metapaths_are_taken_as_well() -> None:
         ("movie-movie", "2 relations go from movie to movie; name one of movie-follows:movie"),
         ("movie-tv-show-movie", "tv-show has no relation"),
         ("movie-to:movie", "no step to 'to:movie'"),
+        ("movie-actor-", "ends with a hyphen"),
         ("", "starts at no node type"),
     ],
 )
@@ -61,7 +62,8 @@ def test_what_does_not_fit_is_refused_with_what_would(text: str, message: str) -
     [
         ([], "at least one step"),
         ([("movie", "to", "director")], "no such relation"),
-        ([("movie", "to", "actor"), ("movie", "to", "actor")], "ends at actor"),
+        ([("movie", "to", "actor"), ("movie", "to", "actor")], "ends at actor, the next starts"),
+        ([("movie", "actor")], "source type, relation, target type"),
     ],
 )
 def test_edge_types_that_do_not_join_are_refused(steps: list, message: str) -> None:

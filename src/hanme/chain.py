@@ -184,8 +184,8 @@ def _checked(
     for row, size, node_type in zip(edge_index, sizes, (step[0], step[2]), strict=True):
         if row.numel() and (int(row.min()) < 0 or int(row.max()) >= size):
             raise HanmeError(
-                f"relation {step}: it names node {int(row.max())} of {node_type}, "
-                f"which has {size:,} nodes"
+                f"relation {step}: it names nodes {int(row.min())} to {int(row.max())} of "
+                f"{node_type}, which has {size:,} nodes"
             )
     return edge_index[0], edge_index[1]
 

@@ -52,8 +52,8 @@ class Metapath:
         """Reads ``movie-actor-movie``, with ``relation:`` before a type where two would fit.
 
         Where several relations join the same two types the relation is named:
-        ``paper-cite:paper-author-paper`` goes from a paper to the papers it cites and on to theirs
-        authors' papers. Type names may themselves hold a hyphen.
+        ``paper-cite:paper-author-paper`` goes from a paper to the papers it cites and on to the
+        papers of their authors. Type names may themselves hold a hyphen.
 
         Args:
             text: The metapath.
@@ -72,6 +72,8 @@ class Metapath:
                 f"metapath {text!r}: it has no step; from {start} one can go to "
                 f"{_listed(_next_words(start, metadata))}"
             )
+        if text.endswith("-"):
+            raise HanmeError(f"metapath {text!r}: it ends with a hyphen; a node type should follow")
         steps: list[EdgeType] = []
         here, rest = start, text[len(start) + 1 :]
         while rest:
@@ -85,7 +87,7 @@ class Metapath:
         """A metapath from its text, from edge types as PyG's ``AddMetaPaths`` takes, or itself."""
         if isinstance(spec, str):
             return cls.parse(spec, metadata)
-        steps = spec.steps if isinstance(spec, Metapath) else tuple(spec)
+        steps = spec.steps if isinstance(spec, Metapath) else tuple(map(_edge_type, spec))
         if not steps:
             raise HanmeError("Expected a metapath of at least one step, but got none")
         edge_types = list(metadata[1])
@@ -96,7 +98,9 @@ class Metapath:
                 )
         for (_, _, here), (there, _, _) in pairwise(steps):
             if here != there:
-                raise HanmeError(f"metapath {list(steps)}: a step ends at {here}, next at {there}")
+                raise HanmeError(
+                    f"metapath {list(steps)}: a step ends at {here}, the next starts at {there}"
+                )
         words = [_word(step, edge_types) for step in steps]
         return cls(steps, "-".join([steps[0][0], *words]))
 
@@ -114,6 +118,13 @@ def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterato
         for path in frontier:
             if path[-1][2] == target:
                 yield Metapath.of(path, metadata)
+
+
+def _edge_type(step: Sequence[str]) -> EdgeType:
+    if len(step) != 3:
+        raise HanmeError(f"metapath step {step}: write (source type, relation, target type)")
+    source, relation, target = step
+    return source, relation, target
 
 
 def _word(step: EdgeType, edge_types: Sequence[EdgeType]) -> str:

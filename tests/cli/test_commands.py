@@ -96,6 +96,14 @@ def test_a_mistake_is_one_line_and_status_2(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("out", ["/dev/null/run", "x" * 300])
+def test_a_folder_that_cannot_be_made(out: str) -> None:
+    done = hanme("train", "planted", "--out", out, *QUICK)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("hanme: ")
+
+
 def test_an_output_folder_that_holds_a_run(run: Path) -> None:
     done = hanme("train", "planted", "--out", run, *QUICK)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -9,6 +9,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from hanme.errors import HanmeError
 from hanme.nn import HAN, HANME, HANMEConv, SemanticAttention
+from hanme.nn.encoders import Multihop
 from hanme.nn.projection import Projection
 from hanme.ops import BACKENDS
 
@@ -200,3 +201,44 @@ def test_a_type_without_features_is_named() -> None:
     with pytest.raises(HanmeError, match="'a' has no features"):
         model(data)
     HAN(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)(data)  # needs only ends
+
+
+def test_features_changed_in_place_and_graphs_that_grow_are_noticed() -> None:
+    data = small_graph()
+    for node_type in data.node_types:
+        data[node_type].x = data[node_type].x.relu().to_sparse_csr()
+    model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
+    model(data).square().sum().backward()
+    data["m"].x.values().mul_(3)
+    grads = []
+    for graph in (data, data.clone()):
+        model.zero_grad()
+        model(graph).square().sum().backward()
+        grads.append(model.conv.proj["m"].weight.grad.clone())
+    torch.testing.assert_close(*grads)
+    grown = small_graph()
+    model = HANME(grown.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
+    before = model(grown)
+    grown["m"].x = torch.cat([grown["m"].x, torch.zeros(1, 7)])
+    assert model(grown).shape == (len(before) + 1, 3)
+
+
+def test_an_encoder_that_is_made_already_must_fit() -> None:
+    data = small_graph()
+    sizes = {"hidden_channels": 8, "heads": 2}
+    for encoder, options, message in (
+        (Multihop(2, 4), {"gamma": 0.9}, "takes no gamma"),
+        (Multihop(4, 4), {}, "2 heads of 4"),
+    ):
+        with pytest.raises(HanmeError, match=message):
+            HANME(data.metadata(), "m", METAPATHS, 3, encoder=encoder, **sizes, **options)
+
+
+def test_features_of_another_type_than_the_weights_are_named() -> None:
+    data = small_graph()
+    for node_type in data.node_types:
+        data[node_type].x = data[node_type].x.to_sparse_csr()
+    model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)
+    model(data)
+    with pytest.raises(HanmeError, match=r"torch.float64, but got torch.float32"):
+        model.double()(data)

@@ -14,6 +14,7 @@ import torch
 
 from hanme.errors import HanmeError
 from hanme.training import Run, RunConfig, evaluate, train
+from hanme.training.pipeline import build_model, load_data
 from hanme.training.run import load_tensors
 
 FILES = {
@@ -170,14 +171,65 @@ def test_no_run_and_an_unfinished_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("part", "change", "message"),
     [
-        ({"data": {"name": "planted"}, "training": {"epochs": 0}}, "training.epochs"),
-        ({"data": {"name": "planted"}, "training": {"speed": 1}}, "training.speed"),
-        ({"data": {"name": "planted", "features": "none"}}, "data.features"),
-        ({}, "data: Field required"),
+        ("training", {"epochs": 0}, "training.epochs"),
+        ("training", {"speed": 1}, "training.speed"),
+        ("training", {"lr": float("inf")}, "training.lr"),
+        ("data", {"features": "none"}, "data.features"),
+        ("model", {"options": {"metapaths": 5}}, "model.options.metapaths"),
+        ("model", {"options": {}}, "model.options.metapaths: Field required"),
+        ("model", {"options": {"metapaths": ["movie-actor-movie"], "heads": "two"}}, "heads"),
+        ("model", {"options": {"metapaths": ["movie-actor-movie"], "dropout": 1}}, "dropout"),
     ],
 )
-def test_a_bad_configuration_names_the_field(values: dict, message: str) -> None:
+def test_a_bad_configuration_names_the_field(part: str, change: dict, message: str) -> None:
+    values = config().model_dump()
+    values[part] |= change
     with pytest.raises(HanmeError, match=message):
         RunConfig.make(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("config.json", "[]", "all of it"),
+        ("result.json", "{}", "not the result of a run"),
+        ("result.json", "[]", "not the result of a run"),
+        ("metrics.jsonl", "garbage\n", "metrics.jsonl line 1"),
+        ("metrics.jsonl", "{}\n", "metrics.jsonl line 1"),
+    ],
+)
+def test_a_file_edited_to_nonsense_is_named(
+    finished: Path, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    folder = _copy(finished, tmp_path / "edited")
+    (folder / name).write_text(text)
+    with pytest.raises(HanmeError, match=message):
+        [Run.open(folder).result(), Run.open(folder).metrics()]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("target", "movie"), ("gamma", "x"), ("encoder", 7), ("depth", 2)]
+)
+def test_a_model_option_that_does_not_fit_is_refused(option: str, value: object) -> None:
+    values = config().model_dump()
+    values["model"]["options"][option] = value
+    chosen = RunConfig.make(values)
+    with pytest.raises(HanmeError):
+        build_model(chosen.model, load_data(chosen.data, 1))
+
+
+def test_training_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(HanmeError, match="the loss is"):
+        train(config(lr=1e30), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_without_its_weights_is_trained_again(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = _copy(finished, tmp_path / "lost")
+    (folder / "model.safetensors").unlink()
+    assert train(config(), folder, resume=True).finished
+    assert evaluate(folder) == evaluate(finished)

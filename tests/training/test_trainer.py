@@ -78,11 +78,10 @@ def test_lts_trains_on_the_easiest_share(model: type, pace: str) -> None:
 
 def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
     run = trainer(lts=LTS(start=0.25, until=100))
-    state = torch.get_rng_state()
+    torch.set_rng_state(run.state()[0]["random"])
     run.model.train()
     train = run.masks["train"]
     losses = node_losses(run.model(run.data)[train], run.y[train]).sort().values
-    torch.set_rng_state(state)
     expected = losses[: -(-int(0.2575 * 10000) * len(losses) // 10000)].mean()
     assert run.step().loss == pytest.approx(float(expected.detach()))
 
@@ -111,4 +110,22 @@ def test_no_validation_node() -> None:
     data = planted(movies=120)
     data["movie"].val_mask[:] = False
     with pytest.raises(HanmeError, match="no node under val_mask"):
+        trainer(data)
+
+
+def test_what_is_drawn_elsewhere_changes_nothing() -> None:
+    first, second = trainer(), trainer()
+    first.run()
+    second.run(lambda epoch: torch.rand(3))
+    for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_graph_that_lacks_something_is_told_what() -> None:
+    data = planted(movies=120)
+    del data["movie"].test_mask
+    with pytest.raises(HanmeError, match="movie has no test_mask"):
+        trainer(data)
+    del data.target
+    with pytest.raises(HanmeError, match=r"set data.target"):
         trainer(data)

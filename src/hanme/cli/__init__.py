@@ -35,11 +35,13 @@ def main() -> None:
         app()
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
-    except KeyboardInterrupt:
-        sys.exit(_fail("interrupted; a run goes on where it was with --resume", 130))
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
+    except KeyboardInterrupt:
+        sys.exit(_fail("interrupted; a run goes on where it was with --resume", 130))
 
 
 def _fail(message: str, status: int) -> int:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from hanme.cli.options import Json, Source
+from hanme.errors import HanmeError
 
 
 def reproduce(
@@ -37,6 +38,9 @@ def reproduce(
     from hanme.experiments.pool import train_all
 
     seeds = seed or list(experiment.SEEDS)
+    if len(set(seeds)) < len(seeds):
+        raise HanmeError(f"seeds {seeds}: one is given twice")
+    out.mkdir(parents=True, exist_ok=True)
     folder = runs or out / "runs"
     work = experiment.jobs(folder, seeds, data, epochs)
     console = Console(stderr=True)

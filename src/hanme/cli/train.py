@@ -45,9 +45,9 @@ def train(
         str | None,
         typer.Option(help="Loss-aware training schedule: linear, root or geometric."),
     ] = None,
-    lts_start: Annotated[float, typer.Option(help="LTS: share λ0 of nodes trained on first.")] = (
-        0.1
-    ),
+    lts_start: Annotated[
+        float, typer.Option(help="LTS: share λ0 of nodes from which it grows.")
+    ] = (0.1),
     lts_until: Annotated[int, typer.Option(help="LTS: epoch T from which all are.")] = 100,
     epochs: Annotated[int, typer.Option(help="At most so many epochs.")] = 200,
     patience: Annotated[
@@ -82,7 +82,7 @@ def train(
     config = training.RunConfig.make(
         {
             "data": {
-                "name": data_set,
+                "name": known_name(data_set),
                 "source": str(data) if data else None,
                 "features": features,
                 "options": pairs(option),

@@ -23,7 +23,8 @@ def train_all(
     """
     waiting = []
     for config, folder in jobs:
-        if (folder / "config.json").exists() and Run.resume(folder, config).finished:
+        run = Run.find(folder, config, resume=True)
+        if run is not None and run.finished:
             on_done(folder)
         else:
             waiting.append((config, folder))

@@ -133,8 +133,8 @@ def _markdown(table: dict[str, Any]) -> str:
             f"({', '.join(map(str, seeds))}); the paper's",
             "figures are of one seed. The best epoch is chosen on validation nodes. A movie with",
             "no label over 0.5 gets its most likely one, as in the paper; *HGB's rule* has no such",
-            "fallback. *Last epoch*: none is chosen; the weights of epoch 200 are scored, as the",
-            "paper's public code does by accident (it keeps the best weights by reference).",
+            "fallback. *Last epoch*: none is chosen, and the weights the training ended with are",
+            "scored; so does the paper's public code, which keeps its best weights by reference.",
             "",
             "| system | paper micro | paper macro | micro | macro | micro, HGB's rule "
             "| macro, HGB's rule | validation micro | validation macro |",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -66,7 +67,16 @@ def explain(model: HANME, data: HeteroData, node: int | str, *, top: int = 5) ->
         node: The node of the target type, by number or by name.
         top: How many instances.
     """
-    model.train(False)
+    if top < 1:
+        raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
+    training = model.training
+    try:
+        return _explain(model.train(False), data, node, top)
+    finally:
+        model.train(training)
+
+
+def _explain(model: HANME, data: HeteroData, node: int | str, top: int) -> Explanation:
     store = data[model.target]
     index = _find(list(store.name), node, model.target)
     logits = model(data)[index]
@@ -97,10 +107,10 @@ def explain(model: HANME, data: HeteroData, node: int | str, *, top: int = 5) ->
 
 
 def _find(names: list[str], node: int | str, node_type: str) -> int:
-    if isinstance(node, int):
+    if not isinstance(node, str):
         if not 0 <= node < len(names):
             raise HanmeError(f"{node_type} {node}: there are {len(names):,}, numbered from 0")
-        return node
+        return operator.index(node)
     found = [i for i, name in enumerate(names) if name == node]
     if len(found) != 1:
         what = f"{len(found)} nodes have that name; say which by number: {found}"

@@ -153,17 +153,18 @@ class HANMEConv(nn.Module):
     ) -> list[Chain]:
         """The chain of each metapath on this graph, made when a graph is first seen."""
         used = [edge_index_dict[step] for metapath in self.metapaths for step in metapath.steps]
-        versions = [tensor._version for tensor in used]
+        state = [0 if x.is_inference() else x._version for x in used]
+        state += [x.size(0) for x in x_dict.values()]
         if self._graph is not None:
             same = all(a is b for a, b in zip(used, self._graph[0], strict=True))
-            if same and versions == self._graph[1]:
+            if same and state == self._graph[1]:
                 return self._graph[2]
         sizes = _sizes(x_dict, edge_index_dict)
         chains = [
             self.encoder.view(Chain.build(metapath, edge_index_dict, sizes))
             for metapath in self.metapaths
         ]
-        self._graph = (used, versions, chains)
+        self._graph = (used, state, chains)
         return chains
 
     def _arguments(

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import Linear
 
+from hanme.errors import HanmeError
+
 _transposed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -22,9 +24,16 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        if ctx.x not in _transposed:  # once per graph, not once per epoch
-            _transposed[ctx.x] = ctx.x.to_sparse_coo().t().coalesce().to_sparse_csr()
-        return None, torch.sparse.mm(_transposed[ctx.x], grads[0].contiguous())
+        return None, torch.sparse.mm(_transpose(ctx.x), grads[0].contiguous())
+
+
+def _transpose(x: Tensor) -> Tensor:
+    """Made once per graph, not once per epoch; again if the values were changed in place."""
+    version, transposed = _transposed.get(x, (None, None))
+    if transposed is None or version != x.values()._version:
+        transposed = x.to_sparse_coo().t().coalesce().to_sparse_csr()
+        _transposed[x] = (x.values()._version, transposed)
+    return transposed
 
 
 class Projection(Linear):
@@ -33,5 +42,9 @@ class Projection(Linear):
     def forward(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
             return super().forward(x)
+        if x.dtype != self.weight.dtype:
+            raise HanmeError(
+                f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
+            )
         out = _SparseProduct.apply(x, self.weight.t())
         return out if self.bias is None else out + self.bias

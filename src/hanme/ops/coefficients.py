@@ -1,6 +1,6 @@
 """The scalars c_l(p) of an encoding e(p) = Σ_l c_l(p) V_l[v_l], one per head and position.
 
-Three forms cover the encoders of DESIGN: constants, products of link weights along the prefix, and
+Three forms cover all encoders: constants, products of link weights along the prefix, and
 a function of the pair (root, node).
 """
 

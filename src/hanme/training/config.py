@@ -23,11 +23,23 @@ class DataConfig(_Part):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+class ModelOptions(BaseModel):
+    """A model's keyword arguments: these are checked here, any other by the model itself."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    metapaths: list[str] = Field(min_length=1)
+    hidden_channels: int = Field(default=128, ge=1, le=2**20)
+    heads: int = Field(default=8, ge=1)
+    dropout: float = Field(default=0.6, ge=0, lt=1)
+    backend: str = "auto"
+
+
 class ModelConfig(_Part):
-    """A model of ``hanme.nn.MODELS`` and its keyword arguments."""
+    """A model of ``hanme.nn.MODELS`` and its options."""
 
     name: str = "hanme"
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: ModelOptions
 
 
 class TrainingConfig(_Part):
@@ -48,8 +60,8 @@ class TrainingConfig(_Part):
     seed: int = Field(default=483, ge=0, lt=2**63)
     epochs: int = Field(default=200, ge=1)
     patience: int = Field(default=100, ge=1)
-    lr: float = Field(default=0.005, gt=0)
-    weight_decay: float = Field(default=0.001, ge=0)
+    lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
     select: Literal["macro", "micro", "last"] = "macro"
     fallback: bool = True
     lts: LTS | None = None
@@ -59,7 +71,7 @@ class RunConfig(_Part):
     """All of it."""
 
     data: DataConfig
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig
     training: TrainingConfig = TrainingConfig()
 
     @classmethod
@@ -69,7 +81,7 @@ class RunConfig(_Part):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
+            field = ".".join(str(part) for part in first["loc"]) or "all of it"
             raise HanmeError(
                 f"{where}: {field}: {first['msg']}, but got {first['input']!r}"
             ) from None

@@ -43,18 +43,23 @@ def build_model(config: ModelConfig, data: HeteroData) -> Any:
     if config.name not in MODELS:
         raise HanmeError(f"unknown model {config.name!r}; there are {', '.join(MODELS)}")
     model = MODELS[config.name]
+    options = config.options.model_dump()
     parameters = inspect.signature(model).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    known = [name for name in parameters if name not in ("metadata", "target", "out_channels")]
-    for option in config.options:
-        if option not in known and not open_ended:
+    own = ("metadata", "target", "out_channels")
+    known = [name for name in parameters if name not in own]
+    for option in options:
+        if option in own or (option not in known and not open_ended):
             raise HanmeError(
                 f"model {config.name} has no option {option!r}; it has {', '.join(known)}"
             )
-    for text in config.options.get("metapaths", []):
+    for text in config.options.metapaths:
         _refuse_empty(Metapath.parse(text, data.metadata()), data)
     labels = len(data[data.target].label_names)
-    return model(data.metadata(), data.target, out_channels=labels, **config.options)
+    try:
+        return model(data.metadata(), data.target, out_channels=labels, **options)
+    except TypeError as error:
+        raise HanmeError(f"model {config.name}: {error}") from None
 
 
 def costs(model: Any, data: HeteroData) -> list[str]:
@@ -98,16 +103,20 @@ def train(
         on_start: Called before any work with what it will cost, a line per metapath.
         on_epoch: Called after each epoch.
     """
-    if not resume and (folder / "config.json").exists():
-        Run.create(folder, config)  # refuses, before any work is done
+    found = Run.find(folder, config, resume=resume)
+    if found is not None and found.finished:
+        return found
     data = load_data(config.data, config.training.seed)
     model = build_model(config.model, data)
     on_start(costs(model, data))
     trainer = Trainer(model, data, config.training)
-    run = Run.resume(folder, config) if resume else Run.create(folder, config)
-    if run.finished:
-        return run
-    run.train(trainer, on_epoch)
+    run = found or Run.create(folder, config)
+    try:
+        run.train(trainer, on_epoch)
+    except HanmeError:
+        if found is None:  # nothing to go on with: the folder is as it was
+            run.discard()
+        raise
     logits = trainer.logits()
     write_predictions(
         data, logits, folder / "predictions.parquet", fallback=config.training.fallback

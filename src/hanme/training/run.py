@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,30 @@ class Run:
         self.config = config
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> Run:
-        """A new run; a folder that holds one already is left alone."""
-        if (folder / "config.json").exists():
+    def find(cls, folder: Path, config: RunConfig, *, resume: bool) -> Run | None:
+        """The run to go on with, or None where a new one can be made; nothing is written."""
+        if folder.exists() and not folder.is_dir():
+            raise HanmeError(f"{folder}: it is a file; name a folder for the run")
+        if not (folder / "config.json").exists():
+            return None
+        if not resume:
             raise HanmeError(
                 f"{folder}: it already holds a run; go on with it with --resume, "
                 "or name another folder"
             )
-        if folder.exists() and not folder.is_dir():
-            raise HanmeError(f"{folder}: it is a file; name a folder for the run")
-        folder.mkdir(parents=True, exist_ok=True)
+        run = cls.open(folder)
+        differences = run.config.differences(config)
+        if differences:
+            raise HanmeError(
+                f"{folder}: it holds a run of another configuration ({differences[0]}); "
+                "resume it with the same options or name another folder"
+            )
+        return run
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig) -> Run:
+        """A new run; a folder that holds one already is left alone."""
+        cls.find(folder, config, resume=False)
         run = cls(folder, config)
         write_json(folder / "config.json", config.model_dump())
         return run
@@ -53,35 +68,33 @@ class Run:
             raise HanmeError(f"{folder}: it holds no run (config.json is missing)")
         return cls(folder, RunConfig.make(read_json(path), str(path)))
 
-    @classmethod
-    def resume(cls, folder: Path, config: RunConfig) -> Run:
-        """An existing run with this configuration, or a new one where there is none."""
-        if not (folder / "config.json").exists():
-            return cls.create(folder, config)
-        run = cls.open(folder)
-        differences = run.config.differences(config)
-        if differences:
-            raise HanmeError(
-                f"{folder}: it holds a run of another configuration ({differences[0]}); "
-                "resume it with the same options or name another folder"
-            )
-        return run
-
     @property
     def finished(self) -> bool:
-        return (self.folder / "result.json").exists()
+        return all((self.folder / name).exists() for name in ("result.json", "model.safetensors"))
 
     def result(self) -> dict[str, Any]:
         """What the finished run scored."""
         if not self.finished:
             raise HanmeError(f"{self.folder}: this run is not finished; go on with it: --resume")
-        return read_json(self.folder / "result.json")
+        path = self.folder / "result.json"
+        result = read_json(path)
+        if not isinstance(result, dict) or not {"scores", "epochs", "best_epoch"} <= set(result):
+            raise HanmeError(f"{path}: not the result of a run")
+        return result
 
     def metrics(self) -> list[dict[str, float]]:
         """A row per epoch. A line cut off by a crash is not counted."""
         path = self.folder / "metrics.jsonl"
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                if line.endswith("\n"):
+                    rows.append({name: float(value) for name, value in json.loads(line).items()})
+                    rows[-1]["epoch"] = int(rows[-1]["epoch"])
+            except (ValueError, TypeError, AttributeError, KeyError):
+                raise HanmeError(f"{path} line {number}: not the row of an epoch") from None
+        return rows
 
     def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None], every: int = 10) -> None:
         """Trains to the end from wherever the run was, with a checkpoint every few epochs."""
@@ -103,6 +116,13 @@ class Run:
                 on_epoch(epoch)
 
             trainer.run(record)
+
+    def discard(self) -> None:
+        """Takes away a run that came to nothing."""
+        for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors"):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # what else is in the folder stays
+            self.folder.rmdir()
 
     def weights(self) -> dict[str, Tensor]:
         """The best epoch's weights."""

@@ -17,7 +17,7 @@ class LTS(BaseModel):
     <https://arxiv.org/abs/2402.18875>`_; works with any model.
 
     Args:
-        pace: How the share grows from ``start`` to 1: ``"linear"``
+        pace: How the share grows to 1 from ``start`` at t = 0, before the first epoch: ``"linear"``
             :math:`\lambda_0 + (1-\lambda_0) t/T`, ``"root"``
             :math:`\sqrt{\lambda_0^2 + (1-\lambda_0^2) t/T}` or ``"geometric"``
             :math:`2^{\log_2 \lambda_0 - \log_2 \lambda_0 \cdot t/T}`.

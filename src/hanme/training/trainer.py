@@ -57,17 +57,13 @@ class Trainer:
         self.model = model
         self.data = data
         self.config = config
-        store = data[data.target]
-        self.y: Tensor = store.y
-        self.masks: dict[str, Tensor] = {
-            name: store[f"{name}_mask"] for name in ("train", "val", "test")
-        }
-        for name in ("train", "val"):
-            if not self.masks[name].any():
-                raise HanmeError(f"node type {data.target}: no node under {name}_mask")
+        self.y, self.masks = _labels(data)
         self.logits()  # gives lazy weights their sizes
-        torch.manual_seed(config.seed)
-        model.reset_parameters()
+        # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            model.reset_parameters()
+            self._random = torch.get_rng_state()
         self.optimizer = torch.optim.Adam(
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
@@ -86,8 +82,12 @@ class Trainer:
         began = time.perf_counter()
         self.progress.epoch += 1
         epoch = self.progress.epoch
-        loss, share = self._train(epoch)
-        found = scores(self.logits(), self.y, self.masks, fallback=self.config.fallback)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._random)
+            loss, share = self._train(epoch)
+            self._random = torch.get_rng_state()
+        seen = {name: self.masks[name] for name in ("train", "val")}
+        found = scores(self.logits(), self.y, seen, fallback=self.config.fallback)
         select = self.config.select
         score = epoch if select == "last" else getattr(found["val"], select)
         if score > self.progress.best_score:
@@ -127,7 +127,7 @@ class Trainer:
         loss = losses.mean()
         if not loss.isfinite():
             raise HanmeError(
-                f"epoch {epoch}: the loss is {float(loss)}; try a smaller lr than {self.config.lr}"
+                f"epoch {epoch}: the loss is {loss.item()}; try a smaller lr than {self.config.lr}"
             )
         loss.backward()
         self.optimizer.step()
@@ -139,14 +139,14 @@ class Trainer:
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
-        tensors["generator"] = torch.get_rng_state()
+        tensors["random"] = self._random
         return tensors, asdict(self.progress)
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
         """Goes back to a state, so that training goes on as if never interrupted."""
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
         for key, value in tensors.items():
-            if key != "generator":
+            if key != "random":
                 part, name = key.split(".", 1)
                 parts[part][name] = value
         self.model.load_state_dict(parts["model"])
@@ -156,7 +156,23 @@ class Trainer:
             i, name = key.split(".", 1)
             adam["state"].setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict(adam)
-        torch.set_rng_state(tensors["generator"])
+        self._random = tensors["random"]
         self.progress = Progress(
             int(numbers["epoch"]), int(numbers["best_epoch"]), numbers["best_score"]
         )
+
+
+def _labels(data: HeteroData) -> tuple[Tensor, dict[str, Tensor]]:
+    """The labels and masks of a graph's target nodes, checked."""
+    if "target" not in data:
+        raise HanmeError("the graph does not say what to classify: set data.target to a node type")
+    store = data[data.target]
+    for name in ("y", "train_mask", "val_mask", "test_mask"):
+        if name not in store:
+            raise HanmeError(f"node type {data.target} has no {name}")
+    masks: dict[str, Tensor] = {name: store[f"{name}_mask"] for name in ("train", "val", "test")}
+    for name in ("train", "val"):
+        if not masks[name].any():
+            raise HanmeError(f"node type {data.target}: no node under {name}_mask")
+    y: Tensor = store.y
+    return (y.float() if y.dim() == 2 else y), masks

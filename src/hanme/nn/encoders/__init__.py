@@ -47,6 +47,13 @@ def make_encoder(
 ) -> Encoder:
     """An encoder from its name or class and its options, or the one given."""
     if isinstance(encoder, Encoder):
+        if options:
+            raise HanmeError(f"an encoder that is made already takes no {', '.join(options)}")
+        if (encoder.heads, encoder.channels) != (heads, channels):
+            raise HanmeError(
+                f"Expected an encoder for {heads} heads of {channels}, "
+                f"but got one for {encoder.heads} heads of {encoder.channels}"
+            )
         return encoder
     if isinstance(encoder, str):
         if encoder not in ENCODERS:
