@@ -12,22 +12,19 @@ def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
     """About how many bytes a backend needs for forward and backward in float32.
 
     Counted is what a backend makes beside its arguments and their gradients. The factors are
-    fitted to measurements (``benchmarks/``) and are rough.
+    fitted to the peaks in ``docs/results/speed.md`` and are rough.
     """
     counts = chain.count()
     instances, most = int(counts.sum()), int(counts.max()) if counts.numel() else 0
     positions = len(chain) + 1
     hidden = heads * channels
     if backend == "eager":
-        return instances * (EAGER * positions * hidden * 4 + 16 * positions)
+        return instances * (positions + 5) * hidden * 4
     if backend == "chunked":
         block = min(instances, max(most, chunked.BLOCK))
-        return block * positions * (CHUNKED * hidden * 4 + 8 * 8 * heads)
+        return block * positions * (hidden * 4 + 64 * heads)
     nodes, links = sum(chain.sizes), sum(indices.numel() for indices in chain.indices)
-    return STREAMING * 4 * (nodes * hidden + links * heads)
-
-
-EAGER, CHUNKED, STREAMING = 4, 3, 8
+    return 8 * 4 * (nodes * hidden + links * heads)
 
 
 def available() -> int:
