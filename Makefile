@@ -1,7 +1,7 @@
 # `make demo` and `make test` do everything, set-up included.
 PYTHON ?= python3
 BIN := .venv/bin
-HANME_DATA ?= $(wildcard ../shared/data)
+HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
 .PHONY: setup demo test lint results bench clean

@@ -15,4 +15,4 @@ def hgb_source() -> Path:
     folder = os.environ.get("HANME_DATA", "")
     if not folder or not (Path(folder) / "hgb" / "IMDB.zip").exists():
         pytest.skip("HANME_DATA names no folder with hgb/IMDB.zip: the real graphs are not here")
-    return Path(folder)
+    return Path(folder).resolve()

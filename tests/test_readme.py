@@ -7,6 +7,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def test_python_blocks_run(hgb_source: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HANME_DATA", str(hgb_source))
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) == 2
