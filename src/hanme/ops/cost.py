@@ -11,8 +11,9 @@ from hanme.ops import chunked
 def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
     """About how many bytes a backend needs for forward and backward in float32.
 
-    Counted is what a backend makes beside its arguments and their gradients. The factors are
-    fitted to the peaks in ``docs/results/speed.md`` and are rough.
+    Counted is what a backend makes beside its arguments and their gradients. Rough: the factors
+    of eager and chunked were matched by eye to the peaks in ``docs/results/speed.md``, less what
+    the process takes anyway (taken to be 600 MB); that of streaming is a guess.
     """
     counts = chain.count()
     instances, most = int(counts.sum()), int(counts.max()) if counts.numel() else 0
