@@ -17,7 +17,7 @@ from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
-from hanme.ops import Attention, instance_attention, metapath_attention
+from hanme.ops import Attention, head_dots, instance_attention, metapath_attention
 
 
 class HANMEConv(nn.Module):
@@ -128,7 +128,7 @@ class HANMEConv(nn.Module):
                 dropout=self.dropout if self.training else 0.0,
                 backend=self.backend,
             )
-            zs.setdefault(metapath.root, []).append(F.relu(z).flatten(1))
+            zs.setdefault(metapath.root, []).append(F.relu(z.flatten(1)))
         out, beta = {}, {}
         for node_type, z_list in zs.items():
             out[node_type], beta[node_type] = self.semantic(z_list)
@@ -176,14 +176,11 @@ class HANMEConv(nn.Module):
                 raise HanmeError(
                     f"node type {node_type!r} has no features; a metapath passes through it"
                 )
-        h = {
-            t: projection(x_dict[t]).view(-1, self.heads, self.out_channels // self.heads)
-            for t, projection in self.proj.items()
-        }
+        h = {t: projection(x_dict[t], self.heads) for t, projection in self.proj.items()}
         chains = self.chains(x_dict, edge_index_dict)
         result = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
-            root_score = (h[self.metapaths[i].root] * self.att_root[i]).sum(-1)
+            root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])
             arguments = (
                 chain,
                 terms.values,

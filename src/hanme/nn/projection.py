@@ -39,12 +39,20 @@ def _transpose(x: Tensor) -> Tensor:
 class Projection(Linear):
     """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
+        """``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
         if x.layout == torch.strided:
-            return super().forward(x)
+            out = super().forward(x)
+            return out if heads is None else out.unflatten(1, (heads, -1))
         if x.dtype != self.weight.dtype:
             raise HanmeError(
                 f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
             )
-        out = _SparseProduct.apply(x, self.weight.t())
-        return out if self.bias is None else out + self.bias
+        if heads is None:
+            out = _SparseProduct.apply(x, self.weight.t())
+            return out if self.bias is None else out + self.bias
+        # The heads of a channel side by side in memory, as compiled code reads them: the weights
+        # have to be copied for the product anyway.
+        weight = self.weight.unflatten(0, (heads, -1)).permute(2, 1, 0).flatten(1)
+        out = _SparseProduct.apply(x, weight).unflatten(1, (-1, heads)).transpose(1, 2)
+        return out if self.bias is None else out + self.bias.unflatten(0, (heads, -1))

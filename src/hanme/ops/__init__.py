@@ -13,6 +13,7 @@ from hanme.errors import HanmeError
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check
+from hanme.ops.scores import head_dots, tanh_scores
 
 __all__ = [
     "BACKENDS",
@@ -22,8 +23,10 @@ __all__ = [
     "LinkProduct",
     "PairSigmoid",
     "choose_backend",
+    "head_dots",
     "instance_attention",
     "metapath_attention",
+    "tanh_scores",
 ]
 
 BACKENDS: dict[str, Callable[[Problem], Tensor]] = {

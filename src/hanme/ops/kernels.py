@@ -43,10 +43,10 @@ _GOLDEN = np.uint64(GOLDEN)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _ONE = np.uint64(1)
 
-_inlined = njit(forceinline=True, error_model="numpy")
+inlined = njit(forceinline=True, error_model="numpy")
 
 
-def _kernel(function: _F) -> _F:
+def kernel(function: _F) -> _F:
     """Compiles on the first call; keeps the result on disk where there is a place to write to."""
     options = {"nogil": True, "error_model": "numpy"}
     try:
@@ -55,7 +55,7 @@ def _kernel(function: _F) -> _F:
         return njit(**options)(function)
 
 
-@_kernel
+@kernel
 def attend(
     ptr, target, shift, roots, tau, values, score, first, links, query, keys,
     slope, drop, bound, scale, seed, head, z, reference, weight,
@@ -208,7 +208,7 @@ def _walk(
         store(kept_at, level, load(kept_at, level) + kept)
 
 
-@_inlined
+@inlined
 def _last_hop(
     begin, end, s_prefix, c_prefix, top, number,
     target, links, slopes, drop, bounds, heads, key, table, m,
@@ -233,7 +233,7 @@ def _last_hop(
     return total, kept, top, number
 
 
-@_kernel
+@kernel
 def attend_backward(
     ptr, target, shift, roots, tau, values, score, first, links, query, keys,
     slope, drop, bound, scale, seed, head, z, reference, weight, d_z,
@@ -400,7 +400,7 @@ def _walk_backward(
             store(d_at, level, load(d_at, level) + load(links, link) * d)
 
 
-@_inlined
+@inlined
 def _last_hop_backward(
     begin, end, s_prefix, g_prefix, c_prefix, number, target, links, slopes,
     drop, bounds, scales, heads, key, table, m, normal, mean, d_links,
@@ -432,7 +432,7 @@ def _last_hop_backward(
     return x_sum, y_sum, d_sum, number
 
 
-@_inlined
+@inlined
 def _add_to_row(table, row, x, y):
     store(table, 4 * row + 2, load(table, 4 * row + 2) + x)
     store(table, 4 * row + 3, load(table, 4 * row + 3) + y)
@@ -481,7 +481,7 @@ def _reach(ptr, target, shift, root, time, node_seen, row_seen, queue, rows):
     return rows[:found]
 
 
-@_inlined
+@inlined
 def _dot(x, i, y, j, channels):
     """⟨x[i], y[j]⟩ of each head."""
     total = load(x, channels * i) * load(y, channels * j)
@@ -490,19 +490,19 @@ def _dot(x, i, y, j, channels):
     return total
 
 
-@_inlined
+@inlined
 def _add_scaled(out, i, c, x, j, channels):
     """out[i] += c x[j], with one c per head."""
     for d in range(channels):
         store(out, channels * i + d, load(out, channels * i + d) + c * load(x, channels * j + d))
 
 
-@_inlined
+@inlined
 def _leaky(s, slopes, zero):
     return where(s > zero, s, s * slopes)
 
 
-@_inlined
+@inlined
 def _sigmoid(x):
     # The exponential of a number below 0 only, so that nothing overflows.
     zero, one = spread(0.0, x), spread(1.0, x)
@@ -510,7 +510,7 @@ def _sigmoid(x):
     return where(x > zero, one, e) / (one + e)
 
 
-@_inlined
+@inlined
 def _kept(key, number, heads, bounds):
     """:func:`hanme.ops.dropout.keep` for the heads of one instance."""
     x = spread(_mix64(key + number * _GOLDEN), heads) ^ heads
@@ -519,7 +519,7 @@ def _kept(key, number, heads, bounds):
     return x ^ (x >> spread(16, x)) > bounds
 
 
-@_inlined
+@inlined
 def _mix64(x):
     x = (x ^ (x >> np.uint64(30))) * _MIX[0]
     x = (x ^ (x >> np.uint64(27))) * _MIX[1]

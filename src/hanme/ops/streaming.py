@@ -7,16 +7,14 @@ gradients of its own, added up in a fixed order: any number of threads gives the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import Function
@@ -25,10 +23,12 @@ from torch.autograd.function import once_differentiable
 from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.ops import kernels
+from hanme.ops.blocks import in_order, to_blocks
 from hanme.ops.coefficients import Constant, LinkProduct, PairSigmoid
 from hanme.ops.dropout import GOLDEN
 from hanme.ops.lanes import LANES
 from hanme.ops.problem import Problem
+from hanme.ops.scores import block_dots
 
 PARTS = 16
 """How many parts there are at most: what bounds the threads that can help."""
@@ -37,8 +37,6 @@ PART_INSTANCES = 1 << 16
 PART_BYTES = 1 << 29
 """About how much the gradients of all parts may take, if there are more than two."""
 
-_T = TypeVar("_T")
-
 
 def forward(problem: Problem) -> Tensor:
     """z for the problem's roots, ``[R, K, D]``."""
@@ -46,7 +44,6 @@ def forward(problem: Problem) -> Tensor:
     owner = _owners(problem)
     own = [position for position in range(len(owner)) if owner[position] == position]
     values = torch.cat([_value(problem, position) for position in own])
-    tau = torch.einsum("nkd,kd->nk", values, problem.attention)  # τ = a · V
     first: Tensor | None = None
     links: Tensor | None = None
     query: Tensor | None = None
@@ -64,8 +61,11 @@ def forward(problem: Problem) -> Tensor:
         problem.dropout,
         problem.seed,
     )
-    tensors = (tau, values, problem.root_score, first, links, query, keys)
-    z: Tensor = _Attend.apply(work, *(None if x is None else _blocks(x) for x in tensors))
+    own_values = to_blocks(values)
+    tau = block_dots(own_values, to_blocks(problem.attention[None]))  # τ = a · V
+    others = (problem.root_score, first, links, query, keys)
+    blocks = (None if x is None else to_blocks(x) for x in others)
+    z: Tensor = _Attend.apply(work, tau, own_values, *blocks)
     z = z.unflatten(2, (problem.channels, LANES)).permute(1, 0, 3, 2).flatten(1, 2)
     return z[:, : problem.heads]
 
@@ -112,15 +112,6 @@ def _value(problem: Problem, position: int) -> Tensor:
     if isinstance(problem.coefficients, Constant):
         return problem.coefficients.c[position] * value
     return value
-
-
-def _blocks(x: Tensor) -> Tensor:
-    """``[N, K]`` or ``[N, K, D]`` by eight heads, ``[K / 8, N, (D) 8]``; zeros fill up K."""
-    x = x[:, None] if x.dim() == 2 else x.transpose(1, 2)
-    if x.size(2) % LANES:
-        x = F.pad(x, (0, -x.size(2) % LANES))
-    x = x.unflatten(2, (x.size(2) // LANES, LANES))
-    return x.permute(2, 0, 1, 3).flatten(2).contiguous()
 
 
 @dataclass(frozen=True)
@@ -219,7 +210,7 @@ class _Attend(Function):
                 *_pick(out, block, part),
             )
 
-        for _ in _ordered(attend, blocks, work.parts):
+        for _ in in_order(attend, blocks, work.parts):
             pass
         ctx.work = work
         ctx.save_for_backward(*tensors, z, reference, weight)
@@ -252,7 +243,7 @@ class _Attend(Function):
             )
             return own
 
-        for block, own in _ordered(attend, len(z), work.parts):
+        for block, own in in_order(attend, len(z), work.parts):
             for total, x, of_root in zip(totals, own, _OF_ROOT, strict=True):
                 if total is not None and not of_root:
                     total[block] += x
@@ -280,17 +271,3 @@ def _pick(
 ) -> list[NDArray[Any] | None]:
     """One block of eight heads of each array, and of it the roots of one part."""
     return [None if x is None else x[block] if part is None else x[block, part] for x in arrays]
-
-
-def _ordered(
-    function: Callable[[int, slice], _T], blocks: int, parts: list[slice]
-) -> Iterator[tuple[int, _T]]:
-    """Calls on all blocks and parts, on torch's number of threads; results in a fixed order."""
-    tasks = [(block, part) for block in range(blocks) for part in parts]
-    threads = min(torch.get_num_threads(), len(tasks))
-    if threads < 2:
-        yield from ((block, function(block, part)) for block, part in tasks)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        results = pool.map(lambda task: function(*task), tasks)
-        yield from zip((block for block, _ in tasks), results, strict=True)

@@ -13,7 +13,7 @@ from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
-from hanme.ops import LinkProduct
+from hanme.ops import LinkProduct, tanh_scores
 
 
 class Multihop(Encoder):
@@ -62,25 +62,23 @@ class Multihop(Encoder):
         # tanh acts on each half of the concatenation by itself, so that
         # v_a · tanh([W_h h_u ‖ W_t h_w]) = s[u] + t[w]: two numbers per node and head.
         types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
-        v_h, v_t = self.v_a.split(self.channels, dim=1)
-        s = {t: _score(h[t], self.W_h, v_h) for t in types}
-        t = {t: _score(h[t], self.W_t, v_t) for t in types}
-        return [self._terms(h, s, t, chain) for chain in chains]
+        weight, v = torch.stack([self.W_h, self.W_t]), self.v_a.unflatten(1, (2, -1))
+        scores = {t: tanh_scores(h[t], weight, v.transpose(0, 1)) for t in types}
+        return [self._terms(h, scores, chain) for chain in chains]
 
     def _terms(
         self,
         h: Mapping[str, Tensor],
-        s: Mapping[str, Tensor],
-        t: Mapping[str, Tensor],
+        scores: Mapping[str, Tensor],
         chain: Chain,
     ) -> Terms:
         types = chain.metapath.node_types
-        root = self.gamma * self._weight(s[types[0]] + t[types[0]])
+        s, t = zip(*(scores[node_type] for node_type in types), strict=True)  # by position
+        root = self.gamma * self._weight(s[0] + t[0])
         links = [
             (1 - self.gamma)
             * self._weight(
-                s[types[hop]].index_select(0, chain.sources(hop))
-                + t[types[hop + 1]].index_select(0, indices)
+                s[hop].index_select(0, chain.sources(hop)) + t[hop + 1].index_select(0, indices)
             )
             for hop, indices in enumerate(chain.indices)
         ]
@@ -92,8 +90,3 @@ class Multihop(Encoder):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, gamma={self.gamma}"
-
-
-def _score(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
-    """v · tanh(W h) per node and head."""
-    return (torch.tanh(torch.einsum("nkd,kde->nke", h, weight)) * v).sum(-1)

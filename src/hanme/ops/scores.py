@@ -1,0 +1,223 @@
+"""Scores of nodes, per head: a · h, and v · tanh(W h).
+
+PyTorch would write down all that is in between, which takes far longer than to compute it; on the
+CPU, with a multiple of eight heads, compiled code keeps it in registers.
+"""
+
+# The compiled functions are typed by Numba for what they are called with.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from hanme.ops.blocks import in_order, to_blocks
+from hanme.ops.kernels import RUN, inlined, kernel
+from hanme.ops.lanes import LANES, exp, load, spread, store, where
+
+PARTS = 8
+"""Into how many parts nodes are dealt out, whatever the number of threads."""
+
+
+def head_dots(h: Tensor, a: Tensor) -> Tensor:
+    """⟨a_k, h[n, k]⟩, ``[N, K]``, for h ``[N, K, D]`` and a ``[K, D]``."""
+    if not _compiled(h):
+        return (h * a).sum(-1)
+    return _from_blocks(block_dots(to_blocks(h), to_blocks(a[None])))
+
+
+def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
+    """v_gk · tanh(h[n, k] W_gk) for several g at once.
+
+    Args:
+        h: ``[N, K, D]``.
+        weight: W, ``[G, K, D, E]``.
+        v: ``[G, K, E]``.
+
+    Returns:
+        ``[G, N, K]``.
+    """
+    if not _compiled(h):
+        return (torch.tanh(torch.einsum("nkd,gkde->gnke", h, weight)) * v[:, None]).sum(-1)
+    groups, heads = v.shape[:2]
+    rows = (weight.permute(0, 3, 2, 1), v.transpose(1, 2))  # by (g, e, d) and by (g, e), K each
+    arguments = (to_blocks(x.reshape(-1, heads)) for x in rows)
+    s: Tensor = _Scores.apply(groups, to_blocks(h), *arguments)
+    return torch.stack([_from_blocks(x) for x in s.split(LANES, dim=2)])
+
+
+def block_dots(x: Tensor, a: Tensor) -> Tensor:
+    """:func:`head_dots` in blocks of eight heads: ``[B, N, 8]`` from ``[B, N, D 8]`` and
+    ``[B, 1, D 8]``."""
+    dots: Tensor = _Dots.apply(x, a)
+    return dots
+
+
+def _compiled(h: Tensor) -> bool:
+    return h.device.type == "cpu" and h.size(1) % LANES == 0
+
+
+def _from_blocks(x: Tensor) -> Tensor:
+    """``[N, K]`` from ``[K / 8, N, 8]``."""
+    return x.transpose(0, 1).flatten(1)
+
+
+class _Dots(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a)
+        dots = x.new_empty(*x.shape[:2], LANES)
+        for block in range(len(x)):
+            _dots(*(array[block].detach().numpy() for array in (x, a, dots)))
+        return dots
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_dots: Tensor) -> tuple[Tensor, ...]:
+        x, a = ctx.saved_tensors
+        gradients = torch.empty_like(x), torch.zeros_like(a)
+        for block in range(len(x)):
+            arrays = (x, a, d_dots.contiguous(), *gradients)
+            _dots_backward(*(array[block].detach().numpy() for array in arrays))
+        return gradients
+
+
+class _Scores(Function):
+    """s, ``[K / 8, N, G 8]``, and its gradients, for tensors in blocks of eight heads."""
+
+    @staticmethod
+    def forward(ctx: Any, groups: int, h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
+        s = h.new_empty(len(h), h.size(1), groups * LANES)
+        given, out = [x.detach().numpy() for x in (h, weight, v)], s.numpy()
+
+        def score(block: int, part: slice) -> None:
+            x, w, v = (array[block] for array in given)
+            _score(x[part], w, v, out[block, part])
+
+        for _ in in_order(score, len(h), _parts(h.size(1))):
+            pass
+        ctx.save_for_backward(h, weight, v)
+        return s
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_s: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = [torch.zeros_like(x) for x in ctx.saved_tensors]
+        h, weight, v = (x.numpy() for x in ctx.saved_tensors)
+        d_h, *totals = (x.numpy() for x in gradients)
+        d_out = d_s.contiguous().numpy()
+
+        def score(block: int, part: slice) -> list[NDArray[Any]]:
+            own = [np.zeros_like(x[block]) for x in totals]
+            _score_backward(
+                h[block, part], weight[block], v[block], d_out[block, part], d_h[block, part], *own
+            )
+            return own
+
+        for block, own in in_order(score, len(h), _parts(h.shape[1])):
+            for total, x in zip(totals, own, strict=True):
+                total[block] += x
+        return None, *gradients
+
+
+def _parts(nodes: int) -> list[slice]:
+    bounds = [nodes * part // PARTS for part in range(PARTS + 1)]
+    return [slice(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+@kernel
+def _dots(x, a, dots):
+    channels = a.size // LANES
+    for n in range(len(x)):
+        store(dots, n, _dot(x, channels * n, 1, a, 0, 1, channels))
+
+
+@kernel
+def _dots_backward(x, a, d_dots, d_x, d_a):
+    channels = a.size // LANES
+    run = np.zeros_like(a)
+    for n in range(len(x)):
+        d = load(d_dots, n)
+        for c in range(channels):
+            store(d_x, channels * n + c, d * load(a, c))
+            store(run, c, load(run, c) + d * load(x, channels * n + c))
+        if n % RUN == RUN - 1 or n == len(x) - 1:  # sums of runs, to keep float32 good
+            d_a += run
+            run[:] = 0
+
+
+@kernel
+def _score(h, weight, v, s):
+    channels = h.shape[1] // LANES
+    groups = s.shape[1] // LANES
+    size = v.size // LANES // groups
+    zero = spread(0.0, load(v, 0))
+    for n in range(len(h)):
+        for g in range(groups):
+            total = zero
+            for e in range(g * size, (g + 1) * size):
+                total = total + load(v, e) * _tanh(
+                    _dot(h, channels * n, 1, weight, channels * e, 1, channels)
+                )
+            store(s, groups * n + g, total)
+
+
+@kernel
+def _score_backward(h, weight, v, d_s, d_h, d_weight, d_v):
+    """Writes the gradient of h; adds to those of W and v, in runs, to keep float32 good."""
+    channels = h.shape[1] // LANES
+    groups = d_s.shape[1] // LANES
+    size = v.size // LANES // groups
+    rows = groups * size
+    one = spread(1.0, load(v, 0))
+    run_weight, run_v, d_a = np.zeros_like(weight), np.zeros_like(v), np.empty_like(v)
+    for n in range(len(h)):
+        for e in range(rows):
+            d = load(d_s, groups * n + e // size)
+            u = _tanh(_dot(h, channels * n, 1, weight, channels * e, 1, channels))
+            store(run_v, e, load(run_v, e) + d * u)
+            store(d_a, e, d * load(v, e) * (one - u * u))
+        for c in range(channels):
+            store(d_h, channels * n + c, _dot(d_a, 0, 1, weight, c, channels, rows))
+        for e in range(rows):
+            d = load(d_a, e)
+            for c in range(channels):
+                w = channels * e + c
+                store(run_weight, w, load(run_weight, w) + d * load(h, channels * n + c))
+        if n % RUN == RUN - 1 or n == len(h) - 1:
+            d_weight += run_weight
+            d_v += run_v
+            run_weight[:], run_v[:] = 0, 0
+
+
+@inlined
+def _dot(x, i, x_step, y, j, y_step, size):
+    """Σ x[i + x_step m] y[j + y_step m], in four sums that do not wait for each other."""
+    zero = spread(0.0, load(x, 0))
+    a, b, c, d = zero, zero, zero, zero
+    whole = size - size % 4
+    for m in range(0, whole, 4):
+        a = a + load(x, i + x_step * m) * load(y, j + y_step * m)
+        b = b + load(x, i + x_step * (m + 1)) * load(y, j + y_step * (m + 1))
+        c = c + load(x, i + x_step * (m + 2)) * load(y, j + y_step * (m + 2))
+        d = d + load(x, i + x_step * (m + 3)) * load(y, j + y_step * (m + 3))
+    for m in range(whole, size):
+        a = a + load(x, i + x_step * m) * load(y, j + y_step * m)
+    return (a + b) + (c + d)
+
+
+@inlined
+def _tanh(x):
+    # The exponential of a number below 0 only, so that nothing overflows.
+    zero, one = spread(0.0, x), spread(1.0, x)
+    e = exp(where(x > zero, zero - x - x, x + x))
+    t = (one - e) / (one + e)
+    return where(x > zero, t, zero - t)
