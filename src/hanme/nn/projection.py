@@ -15,16 +15,16 @@ _transposed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 class _SparseProduct(torch.autograd.Function):
-    """X W for sparse X; X is data and has no gradient."""
+    """X W' for sparse X; X is data and has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.x = x
-        return torch.sparse.mm(x, weight.contiguous())
+        return torch.sparse.mm(x, weight.t().contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, torch.sparse.mm(_transpose(ctx.x), grads[0].contiguous())
+        return None, torch.sparse.mm(_transpose(ctx.x), grads[0].contiguous()).t().contiguous()
 
 
 def _transpose(x: Tensor) -> Tensor:
@@ -49,10 +49,9 @@ class Projection(Linear):
                 f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
             )
         if heads is None:
-            out = _SparseProduct.apply(x, self.weight.t())
+            out = _SparseProduct.apply(x, self.weight)
             return out if self.bias is None else out + self.bias
-        # The heads of a channel side by side in memory, as compiled code reads them: the weights
-        # have to be copied for the product anyway.
-        weight = self.weight.unflatten(0, (heads, -1)).permute(2, 1, 0).flatten(1)
+        # The heads of a channel side by side in memory, as compiled code reads them.
+        weight = self.weight.unflatten(0, (heads, -1)).transpose(0, 1).flatten(0, 1)
         out = _SparseProduct.apply(x, weight).unflatten(1, (-1, heads)).transpose(1, 2)
         return out if self.bias is None else out + self.bias.unflatten(0, (heads, -1))

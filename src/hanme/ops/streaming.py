@@ -43,31 +43,33 @@ def forward(problem: Problem) -> Tensor:
     _check(problem)
     owner = _owners(problem)
     own = [position for position in range(len(owner)) if owner[position] == position]
-    values = torch.cat([_value(problem, position) for position in own])
+    values = _cat([_value(problem, position) for position in own])
     first: Tensor | None = None
     links: Tensor | None = None
     query: Tensor | None = None
     keys: Tensor | None = None
     match problem.coefficients:
         case LinkProduct(root, weights):
-            first, links = root, torch.cat(weights)
+            first, links = to_blocks(root), _cat(weights)
         case PairSigmoid(asking, asked):
-            query, keys = asking, torch.cat([asked[position] for position in own])
+            query, keys = to_blocks(asking), _cat([asked[position] for position in own])
     work = _Work(
         _layers(problem.chain, owner),
         problem.roots.long().contiguous().numpy(),
-        _parts(problem, values.size(0), keys is not None),
+        _parts(problem, values.size(1), keys is not None),
         problem.negative_slope,
         problem.dropout,
         problem.seed,
     )
-    own_values = to_blocks(values)
-    tau = block_dots(own_values, to_blocks(problem.attention[None]))  # τ = a · V
-    others = (problem.root_score, first, links, query, keys)
-    blocks = (None if x is None else to_blocks(x) for x in others)
-    z: Tensor = _Attend.apply(work, tau, own_values, *blocks)
+    tau = block_dots(values, to_blocks(problem.attention[None]))  # τ = a · V
+    score = to_blocks(problem.root_score)
+    z: Tensor = _Attend.apply(work, tau, values, score, first, links, query, keys)
     z = z.unflatten(2, (problem.channels, LANES)).permute(1, 0, 3, 2).flatten(1, 2)
     return z[:, : problem.heads]
+
+
+def _cat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([to_blocks(x) for x in tensors], dim=1)
 
 
 def _check(problem: Problem) -> None:
