@@ -161,7 +161,8 @@ def main() -> None:
     name, metapaths = CASES[arguments.case]
     data = load(name)
     trainer = Trainer(build(arguments.backend, data, metapaths, 128, 8), data, TrainingConfig())
-    trainer.step()  # warm: compiled code loaded, structures made
+    if arguments.repeat > 1:
+        trainer.step()  # warm: compiled code loaded, structures made
     train = timed(lambda: trainer._train(1), arguments.repeat)
     evaluate = timed(trainer.logits, arguments.repeat)
     instances = sum(int(chain.count().sum()) for chain in chains(data, metapaths))
@@ -171,6 +172,7 @@ def main() -> None:
                 "case": arguments.case,
                 "backend": arguments.backend,
                 "instances": instances,
+                "repeat": arguments.repeat,
                 "train": train,
                 "evaluate": evaluate,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -13,7 +13,8 @@ def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
 
     Counted is what a backend makes beside its arguments and their gradients. Rough: the factors
     of eager and chunked were matched by eye to the peaks in ``docs/results/speed.md``, less what
-    the process takes anyway (taken to be 600 MB); that of streaming is a guess.
+    the process takes anyway (taken to be 600 MB); that of streaming stands there beside what was
+    measured.
     """
     counts = chain.count()
     instances, most = int(counts.sum()), int(counts.max()) if counts.numel() else 0
