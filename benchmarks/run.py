@@ -61,7 +61,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(
             f"| {CASES[row['case']][0]} | {NAMES.get(row['backend'], row['backend'])} "
             f"| {row['instances']:,} | {row['repeat']} "
-            f"| {row['train']:.3f} s | {row['evaluate']:.3f} s | {epoch:.3f} s | {epoch / streaming[row['case']]:.1f} "
+            f"| {row['train']:.3f} s | {row['evaluate']:.3f} s | {epoch:.3f} s "
+            f"| {epoch / streaming[row['case']]:.1f} "
             f"| {'–' if row['backend'] == 'pyg' else f'{nanoseconds:.1f}'} "
             f"| {row['peak_mb']:,.0f} MB |"
         )
