@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +8,7 @@ from hanme.datasets.splits import split
 from hanme.errors import HanmeError
 
 
-@given(st.lists(st.booleans(), max_size=200), st.floats(0, 0.99), st.integers(0, 2**32))
+@given(st.lists(st.booleans(), max_size=200), st.floats(0, 0.99), st.integers(0, 2**63 - 1))
 def test_masks_partition_the_labelled_nodes(labelled, val_share, seed):
     labelled = torch.tensor(labelled, dtype=torch.bool)
     train, val = split(labelled, val_share=val_share, seed=seed)
@@ -38,6 +39,15 @@ def test_seed_decides_and_nothing_else_does():
     assert not torch.equal(first, other)
     torch.manual_seed(1)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_split_of_the_paper():
+    # What `np.random.seed(42)` and its permutation give in the paper's code for IMDB's sizes.
+    np.random.seed(42)  # noqa: NPY002
+    order = np.random.permutation(1371)  # noqa: NPY002
+    train, val = split(torch.ones(1371, dtype=torch.bool), seed=42)
+    assert train.nonzero().flatten().tolist() == sorted(order[:1096])
+    assert val.nonzero().flatten().tolist() == sorted(order[1096:])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])

@@ -15,9 +15,11 @@ class _Part(BaseModel):
 
 
 class DataConfig(_Part):
-    """A graph: its name, where its files are, what features types without any get, options."""
+    """A graph: its name, where its files are, what features types without any get, options; and
+    the seed that draws the validation nodes, and a planted graph: by default the run's."""
 
     name: str
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
     source: str | None = None
     features: Literal["mean", "onehot", "given"] = "mean"
     options: dict[str, Any] = Field(default_factory=dict)

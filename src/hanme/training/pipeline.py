@@ -33,7 +33,7 @@ def load_data(config: DataConfig, seed: int, source: str | Path | None = None) -
         config.name,
         source=source or config.source,
         features=config.features,
-        seed=seed,
+        seed=seed if config.seed is None else config.seed,
         options=config.options,
     )
 
