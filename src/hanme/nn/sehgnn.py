@@ -15,7 +15,7 @@ from hanme.errors import HanmeError
 from hanme.metapath import Metadata
 from hanme.nn.aggregate import Aggregated, aggregate, type_paths
 from hanme.nn.cache import GraphCache
-from hanme.nn.checks import check_counts, check_dropouts, check_heads
+from hanme.nn.checks import MOST_CHANNELS, check_counts, check_dropouts, check_heads
 from hanme.nn.projection import Projection, sparse_product
 
 BLOCK = 256
@@ -38,7 +38,7 @@ class SeHGNN(nn.Module):
         target: The node type to classify.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
-        embed_channels: The size of a token after its first layer.
+        embed_channels: The size of a token after its first layer (default: ``hidden_channels``).
         hidden_channels: The size of a token, all heads together, and of the network's layers.
         heads: The number of attention heads.
         hops: The length of the longest metapath for features.
@@ -57,7 +57,7 @@ class SeHGNN(nn.Module):
         out_channels: int,
         *,
         in_channels: int | Mapping[str, int] = -1,
-        embed_channels: int = 512,
+        embed_channels: int | None = None,
         hidden_channels: int = 512,
         heads: int = 1,
         hops: int = 4,
@@ -70,7 +70,8 @@ class SeHGNN(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        check_counts(1, 2**20, embed_channels=embed_channels)
+        embed_channels = hidden_channels if embed_channels is None else embed_channels
+        check_counts(1, MOST_CHANNELS, embed_channels=embed_channels)
         check_counts(0, 20, hops=hops, label_hops=label_hops)
         check_counts(1, 100, layers=layers)
         check_dropouts(dropout=dropout, attention_dropout=attention_dropout)
