@@ -80,7 +80,6 @@ class MAGNA(nn.Module):
                 nn.LayerNorm(hidden_channels),
                 nn.Linear(hidden_channels, 4 * hidden_channels),
                 nn.ReLU(),
-                nn.Dropout(dropout),
                 nn.Linear(4 * hidden_channels, hidden_channels),
             )
             for _ in range(layers)
@@ -97,10 +96,12 @@ class MAGNA(nn.Module):
         loops = torch.arange(h.size(0), device=h.device)
         kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
         edges = Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, h.size(0))
-        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+        for i, attention in enumerate(self.attention):
             h = h + self._drop(attention(h, edges))
-            h = h + self._drop(feed_forward(h))
-        return self.lin(h[links.target])
+            if i == len(self.attention) - 1:
+                h = h[links.target]  # from here on each node by itself
+            h = h + self._drop(self.feed_forward[i](h))
+        return self.lin(h)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
@@ -180,43 +181,37 @@ def _indptr(ids: Tensor, nodes: int) -> Tensor:
 
 def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:
     """``hops`` times Z <- (1-α) A Z + α Z_0, from Z_0 on; A's entries are ``[E, K]``."""
-    z = z0
+    a, first = weight.t().contiguous(), z0.transpose(0, 1).contiguous()
+    z = first
     for _ in range(hops):
-        z = (1 - alpha) * _Product.apply(weight, z, edges) + alpha * z0
-    return z
+        z = (1 - alpha) * _Product.apply(a, z, edges) + alpha * first
+    return z.transpose(0, 1)
 
 
 class _Product(torch.autograd.Function):
-    """A Z per head, which keeps nothing of size links × channels."""
+    """A Z per head, ``[K, E]`` times ``[K, N, D]``; makes nothing of size links × channels."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, z: Tensor, edges: Edges) -> Tensor:
-        ctx.save_for_backward(weight, z)
+    def forward(ctx: Any, a: Tensor, z: Tensor, edges: Edges) -> Tensor:
+        ctx.save_for_backward(a, z)
         ctx.edges = edges
-        return _multiply(edges.indptr, edges.start, weight, z)
+        return _multiply(edges.indptr, edges.start, a, z)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        weight, z = ctx.saved_tensors
-        edges, grad = ctx.edges, grads[0]
-        back = edges.back
-        d_z = _multiply(edges.back_indptr, edges.end[back], weight[back], grad)
-        d_weight = torch.stack(
-            [
-                (grad[:, k].index_select(0, edges.end) * z[:, k].index_select(0, edges.start)).sum(
-                    -1
-                )
-                for k in range(z.size(1))
-            ],
-            dim=1,
-        )
-        return d_weight, d_z, None
+        a, z = ctx.saved_tensors
+        edges, grad = ctx.edges, grads[0].contiguous()
+        d_z = _multiply(edges.back_indptr, edges.end[edges.back], a[:, edges.back], grad)
+        size = (z.size(1), z.size(1))
+        links = torch.sparse_csr_tensor(edges.indptr, edges.start, torch.zeros_like(a[0]), size)
+        d_a = [
+            torch.sparse.sampled_addmm(links, g, x.t(), beta=0.0).values()  # <g_end, x_start>
+            for g, x in zip(grad, z, strict=True)
+        ]
+        return torch.stack(d_a), d_z, None
 
 
-def _multiply(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
-    heads = []
-    for k in range(z.size(1)):
-        size = (len(indptr) - 1, z.size(0))
-        matrix = torch.sparse_csr_tensor(indptr, indices, weight[:, k].contiguous(), size)
-        heads.append(torch.sparse.mm(matrix, z[:, k].contiguous()))
-    return torch.stack(heads, 1)
+def _multiply(indptr: Tensor, indices: Tensor, a: Tensor, z: Tensor) -> Tensor:
+    size = (z.size(1), z.size(1))
+    matrices = (torch.sparse_csr_tensor(indptr, indices, entries, size) for entries in a)
+    return torch.stack([torch.sparse.mm(m, x) for m, x in zip(matrices, z, strict=True)])
