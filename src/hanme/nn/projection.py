@@ -36,6 +36,11 @@ def _transpose(x: Tensor) -> Tensor:
     return transposed
 
 
+def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
+    """X W for sparse CSR X, with a gradient for W."""
+    return _SparseProduct.apply(x, weight.t())
+
+
 class Projection(Linear):
     """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
 
