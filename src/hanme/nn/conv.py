@@ -20,6 +20,8 @@ from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
 from hanme.ops import Attention, instance_attention, metapath_attention
 
+ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
+
 
 class HANMEConv(nn.Module):
     r"""The HAN-ME layer of `"Attention-Driven Metapath Encoding in Heterogeneous Graphs"
@@ -38,6 +40,8 @@ class HANMEConv(nn.Module):
         heads: The number of attention heads, K.
         negative_slope: LeakyReLU's slope below 0.
         dropout: Dropout on the attention weights of the instances.
+        feature_dropout: Dropout on the projected features.
+        activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
         backend: The backend of :func:`metapath_attention`.
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
@@ -53,12 +57,19 @@ class HANMEConv(nn.Module):
         heads: int = 1,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
+        feature_dropout: float = 0.0,
+        activation: str = "relu",
         backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__()
         check_heads(out_channels, heads)
-        check_dropouts(dropout=dropout)
+        check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
+        if activation not in ACTIVATIONS:
+            raise HanmeError(
+                f"Expected `activation` to be one of {', '.join(ACTIVATIONS)}, "
+                f"but got {activation!r}"
+            )
         if not metapaths:
             raise HanmeError("Expected at least one metapath, but got none")
         self.metapaths = [Metapath.of(spec, metadata) for spec in metapaths]
@@ -69,6 +80,8 @@ class HANMEConv(nn.Module):
         self.heads = heads
         self.negative_slope = negative_slope
         self.dropout = dropout
+        self.feature_dropout = feature_dropout
+        self.activation = activation
         self.backend = backend
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
@@ -117,6 +130,7 @@ class HANMEConv(nn.Module):
             ``[N, out_channels]`` by node type, and β by node type where asked for.
         """
         zs: dict[str, list[Tensor]] = {}
+        activation = ACTIVATIONS[self.activation]
         for metapath, arguments in self._arguments(x_dict, edge_index_dict):
             z = metapath_attention(
                 *arguments,
@@ -124,7 +138,7 @@ class HANMEConv(nn.Module):
                 dropout=self.dropout if self.training else 0.0,
                 backend=self.backend,
             )
-            zs.setdefault(metapath.root, []).append(F.relu(z).flatten(1))
+            zs.setdefault(metapath.root, []).append(activation(z).flatten(1))
         out, beta = {}, {}
         for node_type, z_list in zs.items():
             out[node_type], beta[node_type] = self.semantic(z_list)
@@ -176,6 +190,7 @@ class HANMEConv(nn.Module):
             t: projection(x_dict[t]).view(-1, self.heads, self.out_channels // self.heads)
             for t, projection in self.proj.items()
         }
+        h = {t: F.dropout(x, self.feature_dropout, self.training) for t, x in h.items()}
         chains = self.chains(x_dict, edge_index_dict)
         result = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
