@@ -51,6 +51,21 @@ def test_train_json_and_resume(run: Path) -> None:
     assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())
 
 
+def test_train_starts_from_a_configuration_and_options_go_before_it(tmp_path: Path) -> None:
+    arguments = ["--config", "hanme-direct-planted", "--epochs", 2, "--lts", "root", "--heads", 2]
+    done = hanme("train", *arguments, "-o", "movies=100", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["data"]["name"] == "planted"
+    assert config["data"]["options"] == {"movies": 100}
+    assert config["model"]["options"]["encoder"] == "direct"
+    assert config["model"]["options"]["heads"] == 2
+    assert config["model"]["options"]["hidden_channels"] == 32  # the file's
+    assert config["training"]["epochs"] == 2
+    assert config["training"]["lts"]["pace"] == "root"
+    assert config["training"]["fallback"] is False
+
+
 def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
     found = json.loads(hanme("inspect", "planted", "-o", "movies=100", "--json").stdout)
     assert [row["type"] for row in found["nodes"]] == ["movie", "actor", "director", "keyword"]
@@ -89,6 +104,11 @@ def test_help_teaches() -> None:
         (["planted", "-o", "films=3"], "planted has no option 'films'"),
         (["planted", "-o", "movies=none"], "movies"),
         (["planted", "--select", "mini"], "training.select"),
+        (["planted", "--lts-start", "0.5"], "go with --lts"),
+        (["--epochs", "2"], "nothing to train on: name a data set or a --config"),
+        (["--config", "gru-IMDB"], "no configuration 'gru-IMDB'; there are"),
+        (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
+        (["--config", "han-planted", "--set", "training.lr=x"], "han-planted: training.lr"),
         (["planted", "--backend", "magic"], "auto, eager, chunked"),
         (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
     ],
