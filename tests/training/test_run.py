@@ -222,6 +222,8 @@ def test_a_file_edited_to_nonsense_is_named(
         ("hidden_channels", 0, "multiple of heads"),
         ("hidden_channels", 2**40, "`hidden_channels` to be from 1 to"),
         ("dropout", 1, "`dropout` to be in"),
+        ("feature_dropout", "x", "feature_dropout: Input should be a valid number"),
+        ("activation", "tanh", "`activation` to be one of relu, elu, but got 'tanh'"),
         ("metapaths", [], "at least one metapath"),
         ("metapaths", "movie-actor-movie", "metapaths: 'str' instances are not allowed"),
     ],

@@ -8,9 +8,20 @@ from hanme.nn.han import HAN
 from hanme.nn.hanme import HANME
 from hanme.nn.magna import MAGNA
 from hanme.nn.magnn import MAGNN
+from hanme.nn.sehgnn import SeHGNN
 from hanme.nn.semantic import SemanticAttention
 
-__all__ = ["GAT", "HAN", "HANME", "MAGNA", "MAGNN", "MODELS", "HANMEConv", "SemanticAttention"]
+__all__ = [
+    "GAT",
+    "HAN",
+    "HANME",
+    "MAGNA",
+    "MAGNN",
+    "MODELS",
+    "HANMEConv",
+    "SeHGNN",
+    "SemanticAttention",
+]
 
 MODELS: dict[str, type[nn.Module]] = {
     "hanme": HANME,
@@ -18,4 +29,5 @@ MODELS: dict[str, type[nn.Module]] = {
     "gat": GAT,
     "magnn": MAGNN,
     "magna": MAGNA,
+    "sehgnn": SeHGNN,
 }

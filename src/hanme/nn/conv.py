@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,13 +14,14 @@ from torch_geometric.nn.module_dict import ModuleDict
 from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_dropouts, check_heads
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
 from hanme.ops import Attention, instance_attention, metapath_attention
 
-ACTIVATIONS = {"relu": F.relu, "elu": F.elu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
 
 class HANMEConv(nn.Module):
@@ -100,7 +101,7 @@ class HANMEConv(nn.Module):
             torch.empty(1, heads, channels) for _ in self.metapaths
         )
         self.semantic = SemanticAttention(out_channels)
-        self._graph: tuple[list[Tensor], list[int], list[Chain]] | None = None
+        self._graph: GraphCache[list[Chain]] = GraphCache()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -163,19 +164,15 @@ class HANMEConv(nn.Module):
     ) -> list[Chain]:
         """The chain of each metapath on this graph, made when a graph is first seen."""
         used = [edge_index_dict[step] for metapath in self.metapaths for step in metapath.steps]
-        state = [0 if x.is_inference() else x._version for x in used]
-        state += [x.size(0) for x in x_dict.values()]
-        if self._graph is not None:
-            same = all(a is b for a, b in zip(used, self._graph[0], strict=True))
-            if same and state == self._graph[1]:
-                return self._graph[2]
-        sizes = _sizes(x_dict, edge_index_dict)
-        chains = [
-            self.encoder.view(Chain.build(metapath, edge_index_dict, sizes))
-            for metapath in self.metapaths
-        ]
-        self._graph = (used, state, chains)
-        return chains
+
+        def build() -> list[Chain]:
+            sizes = _sizes(x_dict, edge_index_dict)
+            return [
+                self.encoder.view(Chain.build(metapath, edge_index_dict, sizes))
+                for metapath in self.metapaths
+            ]
+
+        return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
 
     def _arguments(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]

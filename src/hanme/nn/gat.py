@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import GATConv
+from torch_geometric.nn.inits import reset
 
 from hanme.metapath import Metadata
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
@@ -69,9 +70,8 @@ class GAT(nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        self.graph.reset_parameters()
-        for conv in self.convs:
-            conv.reset_parameters()
+        for part in self.children():
+            reset(part)
 
     def forward(self, data: HeteroData) -> Tensor:
         """A logit per node of the target type and label, ``[N, out_channels]``."""

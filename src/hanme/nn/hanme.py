@@ -29,6 +29,9 @@ class HANME(nn.Module):
         encoder: ``"multihop"``, ``"direct"``, ``"mean"``, ``"linear"``, ``"rotate"``, a class or an
             instance.
         dropout: Dropout on the attention weights of the instances.
+        feature_dropout: Dropout on the projected features.
+        activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
+        negative_slope: LeakyReLU's slope below 0, of the attention over instances.
         backend: The backend of :func:`metapath_attention`.
         **options: Options of the encoder.
     """
@@ -45,6 +48,9 @@ class HANME(nn.Module):
         heads: int = 8,
         encoder: str | type[Encoder] | Encoder = "multihop",
         dropout: float = 0.6,
+        feature_dropout: float = 0.0,
+        activation: str = "relu",
+        negative_slope: float = 0.2,
         backend: str = "auto",
         **options: Any,
     ) -> None:
@@ -58,6 +64,9 @@ class HANME(nn.Module):
             encoder=encoder,
             heads=heads,
             dropout=dropout,
+            feature_dropout=feature_dropout,
+            activation=activation,
+            negative_slope=negative_slope,
             backend=backend,
             **options,
         )

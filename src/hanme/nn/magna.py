@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.nn.inits import glorot
+from torch_geometric.nn.inits import glorot, reset
 from torch_geometric.utils import softmax
 
 from hanme.errors import HanmeError
@@ -88,13 +88,8 @@ class MAGNA(nn.Module):
         self.lin = nn.Linear(hidden_channels, out_channels)
 
     def reset_parameters(self) -> None:
-        self.graph.reset_parameters()
-        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
-            attention.reset_parameters()
-            for part in feed_forward:
-                if hasattr(part, "reset_parameters"):
-                    part.reset_parameters()
-        self.lin.reset_parameters()
+        for part in self.children():
+            reset(part)
 
     def forward(self, data: HeteroData) -> Tensor:
         """A logit per node of the target type and label, ``[N, out_channels]``."""

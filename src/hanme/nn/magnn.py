@@ -63,8 +63,8 @@ class MAGNN(HANME):
             heads=heads,
             encoder=encoder,
             dropout=dropout,
-            backend=backend,
             feature_dropout=feature_dropout,
-            negative_slope=negative_slope,
             activation="elu",
+            negative_slope=negative_slope,
+            backend=backend,
         )

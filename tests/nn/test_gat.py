@@ -1,0 +1,42 @@
+"""GAT against dense attention on PyG's own homogeneous graph."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hanme.datasets import planted
+from hanme.nn import GAT
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_is_dense_attention_on_the_homogeneous_graph(residual: bool) -> None:
+    data = planted(movies=30)
+    model = GAT(
+        data.metadata(), "movie", 5, hidden_channels=8, heads=2, layers=2, residual=residual
+    )
+    model.eval()
+    with torch.no_grad():
+        found = model(data)  # sizes are known from here on
+        for conv in model.convs:
+            conv.bias.uniform_(-1, 1)
+        found = model(data)
+    one = data.to_homogeneous(node_attrs=[])
+    first = data.node_types.index("movie")
+    proj = model.graph.proj
+    h = torch.cat([F.linear(data[t].x.to_dense(), p.weight, p.bias) for t, p in proj.items()])
+    linked = torch.eye(one.num_nodes, dtype=torch.bool)
+    linked[one.edge_index[1], one.edge_index[0]] = True  # a row looks at those that lead to it
+    for i, conv in enumerate(model.convs):
+        before = F.elu(h) if i else h
+        heads = []
+        for k in range(conv.heads):
+            rows = slice(k * conv.out_channels, (k + 1) * conv.out_channels)
+            z = before @ conv.lin.weight[rows].t()
+            score = (z @ conv.att_dst[0, k])[:, None] + (z @ conv.att_src[0, k])[None]
+            score = F.leaky_relu(score, 0.05).masked_fill(~linked, -torch.inf)
+            heads.append(torch.softmax(score, 1) @ z)
+        h = torch.cat(heads, 1) + conv.bias
+        if residual and i:
+            h = h + before @ conv.res.weight.t()
+    movies = h[one.node_type == first]
+    torch.testing.assert_close(found, movies, rtol=1e-4, atol=1e-5)
