@@ -85,7 +85,7 @@ def tune(
             study or out.with_suffix(".db"),
             trials,
             source=data,
-            on_trial=lambda trial: bar.update(task, completed=trial.number + 1),
+            on_trial=lambda count: bar.update(task, completed=count),
         )
     best = best_trial(done)
     comment = [

@@ -83,7 +83,7 @@ def tune(
     trials: int,
     *,
     source: Path | None = None,
-    on_trial: Callable[[Trial], None] = lambda trial: None,
+    on_trial: Callable[[int], None] = lambda done: None,
 ) -> list[Trial]:
     """Tries configurations until ``trials`` of them are done, those of an earlier call included.
 
@@ -95,7 +95,7 @@ def tune(
         study: The SQLite file that keeps the trials; one process at a time works on it.
         trials: How many.
         source: Where the benchmark's files are.
-        on_trial: Called after each new trial.
+        on_trial: Called with how many are done, at the start and after each new trial.
 
     Returns:
         All trials that are done, in order. A trial that was cut off is not one of them.
@@ -110,14 +110,16 @@ def tune(
         kept = _open(study, problem)
         for cut_off in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
             kept.tell(cut_off.number, state=optuna.trial.TrialState.FAIL)
-        while len(done := _done(kept, problem)) < trials:
+        while True:
+            done = _done(kept, problem)
+            on_trial(len(done))
+            if len(done) >= trials:
+                return done
             if not done and not kept.get_trials(states=[optuna.trial.TrialState.WAITING]):
                 kept.enqueue_trial({f: _label(look_up(problem.values, f)) for f in problem.space})
             kept.sampler = optuna.samplers.TPESampler(seed=problem.seed + len(done))
             errors = (HanmeError,) if done else ()
             kept.optimize(partial(_try, problem, source, errors), 1, catch=errors)
-            on_trial(_done(kept, problem)[-1])
-        return done
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
