@@ -73,10 +73,9 @@ def aggregate(
     rows = data[target].train_mask.cpu().numpy().nonzero()[0]
     every, train = [], []
     for path in paths:
-        first, *others = _smallest([means[pair] for pair in pairwise(path)] + [x[path[-1]]])
-        rest = [to_torch(factor) for factor in others]
-        every.append([to_torch(first), *rest])
-        train.append([to_torch(first[rows]), *rest])
+        factors = _smallest([means[pair] for pair in pairwise(path)] + [x[path[-1]]])
+        every.append([to_torch(factor) for factor in factors])
+        train.append([to_torch(factor) for factor in _reached(factors, rows)])
     y = training_labels(data, target, labels)
     for path in label_paths:
         spread = torch.from_numpy(spread_labels([means[pair] for pair in pairwise(path)], y))
@@ -119,6 +118,17 @@ def _mean(data: HeteroData, source: str, end: str) -> csr_array:
     links = coo_array((np.ones(len(row), np.float32), (row, column)), shape=shape).tocsr()
     degree = np.maximum(links.sum(axis=1), 1)
     return csr_array(diags_array((1 / degree).astype(np.float32)) @ links)
+
+
+def _reached(factors: list[csr_array], rows: np.ndarray[Any, Any]) -> list[csr_array]:
+    """Some rows of the product, without the nodes in between that they do not reach."""
+    *others, last = factors
+    result = []
+    for factor in others:
+        factor = factor[rows]
+        rows = np.unique(factor.indices)
+        result.append(factor[:, rows])
+    return [*result, last[rows]]
 
 
 def _smallest(factors: list[csr_array]) -> list[csr_array]:
