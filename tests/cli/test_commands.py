@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hanme.cli import main
 from hanme.nn import MODELS
 
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -49,6 +49,21 @@ def test_train_and_evaluate_agree(run: Path) -> None:
 def test_train_json_and_resume(run: Path) -> None:
     done = hanme("train", "planted", "--out", run, *QUICK, "--resume", "--json")
     assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())
+
+
+def test_train_starts_from_a_configuration_and_options_go_before_it(tmp_path: Path) -> None:
+    arguments = ["--config", "hanme-direct-planted", "--epochs", 2, "--lts", "root", "--heads", 2]
+    done = hanme("train", *arguments, "-o", "movies=100", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["data"]["name"] == "planted"
+    assert config["data"]["options"] == {"movies": 100}
+    assert config["model"]["options"]["encoder"] == "direct"
+    assert config["model"]["options"]["heads"] == 2
+    assert config["model"]["options"]["hidden_channels"] == 32  # the file's
+    assert config["training"]["epochs"] == 2
+    assert config["training"]["lts"]["pace"] == "root"
+    assert config["training"]["fallback"] is False
 
 
 def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
@@ -91,25 +106,19 @@ def test_help_teaches() -> None:
         (["planted", "-o", "films=3"], "planted has no option 'films'"),
         (["planted", "-o", "movies=none"], "movies"),
         (["planted", "--select", "mini"], "training.select"),
+        (["planted", "--lts-start", "0.5"], "go with --lts"),
+        (["--epochs", "2"], "nothing to train on: name a data set or a --config"),
+        (["--config", "gru-IMDB"], "no configuration 'gru-IMDB'; there are"),
+        (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
+        (["--config", "han-planted", "--set", "training.lr=x"], "han-planted: training.lr"),
         (["planted", "--backend", "magic"], "auto, eager, chunked"),
         (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    # In this process: starting one for each of these would take minutes.
-    monkeypatch.setattr(sys, "argv", ["hanme", "train", *arguments, "--out", str(tmp_path / "run")])
-    with pytest.raises(SystemExit) as left:
-        main()
-    said = capsys.readouterr().err
-    assert left.value.code == 2
-    assert message in said
-    assert len(said.strip().splitlines()) == 1
+    assert message in refused("train", *arguments, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

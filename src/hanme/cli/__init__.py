@@ -10,11 +10,13 @@ import sys
 
 import typer
 
+from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
+from hanme.cli.tune import tune
 from hanme.errors import HanmeError
 
 app = typer.Typer(
@@ -28,6 +30,8 @@ app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(inspect)
 app.command()(reproduce)
+app.command()(benchmark)
+app.command()(tune)
 
 
 def main() -> None:

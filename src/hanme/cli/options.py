@@ -33,6 +33,20 @@ Options = Annotated[
         "--option", "-o", metavar="KEY=VALUE", help="A knob of planted, e.g. -o movies=2000."
     ),
 ]
+Processes = Annotated[int, typer.Option(min=1, help="Runs side by side (default: one per core).")]
+ConfigFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder with MODEL-GRAPH.toml files that take the place of the packaged."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other option of the model (layers=3), or any field of the configuration "
+        "(training.lr=0.01); may be given several times.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
 
@@ -60,3 +74,11 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
         except ValueError:
             values[key] = value
     return values
+
+
+def fields(changes: list[str] | None) -> dict[str, Any]:
+    """What ``--set`` says, by field of a configuration."""
+    return {
+        key if "." in key else f"model.options.{key}": value
+        for key, value in pairs(changes).items()
+    }

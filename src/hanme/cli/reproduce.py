@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from hanme.cli.options import Json, Source
+from hanme.cli.options import Json, Processes, Source
+from hanme.cli.show import refuse_failed, train_with_bar
 from hanme.errors import HanmeError
 
 
@@ -24,9 +23,7 @@ def reproduce(
         list[int] | None, typer.Option(help="Seeds (default: the paper's and four more).")
     ] = None,
     epochs: Annotated[int, typer.Option(help="At most so many epochs a run.")] = 200,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Runs side by side (default: one per core).")
-    ] = os.cpu_count() or 1,
+    processes: Processes = os.cpu_count() or 1,
     data: Source = None,
     json_: Json = False,
 ) -> None:
@@ -35,18 +32,15 @@ def reproduce(
     Finished runs are not trained again, so that it can be stopped and started as one likes.
     """
     from hanme.experiments import reproduce as experiment
-    from hanme.experiments.pool import train_all
+    from hanme.experiments.summary import SEEDS
 
-    seeds = seed or list(experiment.SEEDS)
+    seeds = seed or list(SEEDS)
     if len(set(seeds)) < len(seeds):
         raise HanmeError(f"seeds {seeds}: one is given twice")
     out.mkdir(parents=True, exist_ok=True)
     folder = runs or out / "runs"
     work = experiment.jobs(folder, seeds, data, epochs)
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("runs", total=len(work))
-        train_all(work, processes, lambda _: bar.advance(task))
+    refuse_failed(train_with_bar(work, processes), len(work))
     table = experiment.report(folder, seeds, out)
     if json_:
         print(json.dumps(table))

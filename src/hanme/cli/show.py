@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hanme.errors import HanmeError
+
 if TYPE_CHECKING:
+    from hanme.experiments.pool import Job
     from hanme.training import Epoch
 
 
@@ -37,6 +41,23 @@ def progress(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
             bar.update(task, completed=epoch.epoch, scores=shown)
 
         yield on_epoch
+
+
+def train_with_bar(jobs: Sequence[Job], processes: int) -> dict[Path, str]:
+    """Trains many runs under a bar of runs; gives what went wrong, by folder."""
+    from hanme.experiments.pool import train_all
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("runs", total=len(jobs))
+        return train_all(jobs, processes, lambda _: bar.advance(task))
+
+
+def refuse_failed(failed: dict[Path, str], total: int) -> None:
+    """Ends a command of many runs with status 2 if one of them failed."""
+    if failed:
+        run, why = next(iter(failed.items()))
+        raise HanmeError(f"{len(failed)} of {total} runs failed, first {run}: {why}")
 
 
 def print_costs(costs: list[str]) -> None:

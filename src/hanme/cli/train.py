@@ -8,14 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from hanme.cli.options import DataSet, Features, Json, Options, Source, pairs
+from hanme.cli.options import Changes, Json, Options, Source, fields, pairs
 from hanme.cli.show import print_costs, print_scores, progress
+from hanme.errors import HanmeError
 
 
 def train(
-    data_set: DataSet,
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
-    model: Annotated[str, typer.Option(help="One of")] = "hanme",
+    data_set: Annotated[
+        str | None,
+        typer.Argument(help="planted, IMDB, ACM, DBLP or Freebase (default: that of --config)."),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="A configuration file, or the name of one in the package such as "
+            "hanme-direct-IMDB, to start from; what else is given goes before it."
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="hanme (default), or another one of")] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -49,39 +60,47 @@ def train(
         str | None,
         typer.Option(help="How attention is computed: auto, streaming, chunked or eager."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other option of the model; may be given several times.",
-        ),
-    ] = None,
+    changes: Changes = None,
     lts: Annotated[
         str | None,
-        typer.Option(help="Loss-aware training schedule: linear, root or geometric."),
+        typer.Option(help="Loss-aware training schedule: linear, root or geometric; or none."),
     ] = None,
     lts_start: Annotated[
-        float, typer.Option(help="LTS: share λ0 of nodes from which it grows.")
-    ] = (0.1),
-    lts_until: Annotated[int, typer.Option(help="LTS: epoch T from which all are.")] = 100,
-    epochs: Annotated[int, typer.Option(help="At most so many epochs.")] = 200,
+        float | None, typer.Option(help="LTS: share λ0 of nodes from which it grows (0.1).")
+    ] = None,
+    lts_until: Annotated[
+        int | None, typer.Option(help="LTS: epoch T from which all are (100).")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="At most so many epochs (200).")] = None,
     patience: Annotated[
-        int, typer.Option(help="Stop after so many without a better validation score.")
-    ] = 100,
-    lr: Annotated[float, typer.Option(help="Adam's step size.")] = 0.005,
-    weight_decay: Annotated[float, typer.Option(help="Adam's weight decay.")] = 0.001,
+        int | None, typer.Option(help="Stop after so many without a better validation score (100).")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's step size (0.005).")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Adam's weight decay (0.001).")] = None,
     select: Annotated[
-        str,
-        typer.Option(help="Validation F1 that chooses the best epoch, macro or micro; or last."),
-    ] = "macro",
+        str | None,
+        typer.Option(
+            help="Validation F1 that chooses the best epoch, macro (default) or micro; or last."
+        ),
+    ] = None,
     fallback: Annotated[
-        bool,
-        typer.Option(help="Give a node with no label over 0.5 its most likely one."),
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Draws split, weights and dropout.")] = 483,
+        bool | None,
+        typer.Option(
+            "--fallback/--no-fallback",
+            help="Give a node with no label over 0.5 its most likely one, or (HGB's rule) none.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Draws split, weights and dropout (483).")
+    ] = None,
     data: Source = None,
-    features: Features = "mean",
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Features of node types other than the target: mean of their neighbours' "
+            "(default), onehot ids, or the given ones."
+        ),
+    ] = None,
     option: Options = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out if there is one.")
@@ -91,58 +110,71 @@ def train(
     """Trains a model and leaves a run folder. What is not given is as in the model's paper.
 
     hanme train IMDB --encoder direct --lts linear --out runs/direct
+
+    hanme train --config hanme-direct-IMDB --seed 1 --out runs/direct
     """
     from hanme import training
     from hanme.datasets import known_name
+    from hanme.experiments.configs import find_config, override, read_config
 
-    chosen = pairs(set_) | _given(
-        metapaths=metapath,
-        hidden_channels=hidden,
-        heads=heads,
-        dropout=dropout,
-        backend=backend,
-        encoder=encoder,
-        gamma=gamma,
-        values=values,
-    )
-    config = training.RunConfig.make(
-        {
-            "data": {
-                "name": known_name(data_set),
-                "source": str(data) if data else None,
-                "features": features,
-                "options": pairs(option),
-            },
-            "model": {
-                "name": model,
-                "options": training.with_metapaths(model, known_name(data_set), chosen),
-            },
-            "training": {
-                "seed": seed,
-                "epochs": epochs,
-                "patience": patience,
-                "lr": lr,
-                "weight_decay": weight_decay,
-                "select": select,
-                "fallback": fallback,
-                "lts": {"pace": lts, "start": lts_start, "until": lts_until} if lts else None,
-            },
-        },
-        "options",
-    )
-    with progress(f"{data_set} {model}", epochs) as on_epoch:
-        run = training.train(config, out, resume=resume, on_start=print_costs, on_epoch=on_epoch)
+    if data_set is None and config is None:
+        raise HanmeError("nothing to train on: name a data set or a --config")
+    start = read_config(find_config(config)) if config else {"model": {"name": "hanme"}}
+    given = {
+        "data.name": known_name(data_set) if data_set else None,
+        "data.source": str(data) if data else None,
+        "data.features": features,
+        **{f"data.options.{key}": value for key, value in pairs(option).items()},
+        "model.name": model,
+        "model.options.encoder": encoder,
+        "model.options.metapaths": metapath or None,
+        "model.options.hidden_channels": hidden,
+        "model.options.heads": heads,
+        "model.options.dropout": dropout,
+        "model.options.gamma": gamma,
+        "model.options.values": values,
+        "model.options.backend": backend,
+        "training.seed": seed,
+        "training.epochs": epochs,
+        "training.patience": patience,
+        "training.lr": lr,
+        "training.weight_decay": weight_decay,
+        "training.select": select,
+        "training.fallback": fallback,
+    }
+    chosen = override(start, fields(changes) | {k: v for k, v in given.items() if v is not None})
+    chosen = _with_lts(chosen, lts, lts_start, lts_until)
+    graph, name = known_name(chosen["data"]["name"]), chosen["model"].get("name", "hanme")
+    options = training.with_metapaths(name, graph, chosen["model"].get("options", {}))
+    chosen = override(chosen, {"model.options": options})
+    run_config = training.RunConfig.make(chosen, config or "options")
+    with progress(f"{graph} {name}", run_config.training.epochs) as on_epoch:
+        run = training.train(
+            run_config, out, resume=resume, on_start=print_costs, on_epoch=on_epoch
+        )
     result = run.result()
     if json_:
         print(json.dumps(result))
         return
     print_scores(result["scores"])
+    by = run_config.training.select
     print(
         f"Weights of epoch {result['best_epoch']} of {result['epochs']} "
-        f"({'the last' if select == 'last' else f'best {select} F1 on validation nodes'}). "
+        f"({'the last' if by == 'last' else f'best {by} F1 on validation nodes'}). "
         f"The run is in {out}."
     )
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
+def _with_lts(
+    values: dict[str, Any], pace: str | None, start: float | None, until: int | None
+) -> dict[str, Any]:
+    """A configuration with what the options for LTS say."""
+    from hanme.experiments.configs import look_up, override
+
+    given = {"pace": pace, "start": start, "until": until}
+    given = {key: value for key, value in given.items() if value is not None}
+    if pace == "none":
+        return override(values, {"training.lts": None})
+    if given and pace is None and not look_up(values, "training.lts"):
+        raise HanmeError("--lts-start and --lts-until go with --lts linear, root or geometric")
+    return override(values, {f"training.lts.{key}": value for key, value in given.items()})

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hanme.datasets import METAPATHS
+from hanme.experiments.pool import Job
+from hanme.experiments.summary import AVERAGES, cell, columns, slug, summarise
 from hanme.files import replacing, write_json
 from hanme.training import Run, RunConfig
 from hanme.training.curves import draw_curves
 
-SEEDS = (483, 1, 2, 3, 4)
-"""The paper's seed and four more."""
-
 SPLIT_SEED = 42
 """The paper's code draws the validation movies with this one, whatever the seed of the weights."""
-
-RULES = {"with_fallback": "with fallback", "without_fallback": "HGB's rule"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,10 @@ SYSTEMS = (
 )
 
 
-def jobs(
-    folder: Path, seeds: Sequence[int], source: Path | None, epochs: int
-) -> list[tuple[RunConfig, Path]]:
+def jobs(folder: Path, seeds: Sequence[int], source: Path | None, epochs: int) -> list[Job]:
     """Every run of the experiment and where it goes."""
     return [
-        (system.config(seed, source, epochs), folder / _slug(system.name) / str(seed))
+        (system.config(seed, source, epochs), folder / slug(system.name) / str(seed))
         for system in SYSTEMS
         for seed in seeds
     ]
@@ -89,8 +82,8 @@ def report(folder: Path, seeds: Sequence[int], out: Path) -> dict[str, Any]:
     """Writes ``paper.md``, ``paper.json`` and ``paper.svg`` / ``.png`` from finished runs."""
     rows = []
     for system in SYSTEMS:
-        runs = [Run.open(folder / _slug(system.name) / str(seed)) for seed in seeds]
-        rows.append({"name": system.name, "paper": system.paper, **_summary(runs)})
+        runs = [Run.open(folder / slug(system.name) / str(seed)) for seed in seeds]
+        rows.append({"name": system.name, "paper": system.paper, **summarise(runs)})
     table = {"seeds": list(seeds), "rows": rows}
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "paper.json", table)
@@ -98,32 +91,10 @@ def report(folder: Path, seeds: Sequence[int], out: Path) -> dict[str, Any]:
         path.write_text(_markdown(table))
     shown = [system for system in SYSTEMS if system.select != "last"]  # the same curves again
     draw_curves(
-        {s.name: Run.open(folder / _slug(s.name) / str(seeds[0])).metrics() for s in shown},
+        {s.name: Run.open(folder / slug(s.name) / str(seeds[0])).metrics() for s in shown},
         out / "paper",
     )
     return table
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower())
-
-
-def _summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Mean and standard deviation over all runs, by decision rule, split and average."""
-    results = [run.result() for run in runs]
-    summary: dict[str, Any] = {}
-    for rule in RULES:
-        for split in ("val", "test"):
-            for average in ("micro", "macro"):
-                values = [result["scores"][rule][split][average] for result in results]
-                summary[f"{rule}.{split}.{average}"] = {
-                    "mean": statistics.mean(values),
-                    "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-                    "values": values,
-                }
-    summary["parameters"] = results[0]["parameters"]
-    summary["best_epochs"] = [result["best_epoch"] for result in results]
-    return summary
 
 
 def _markdown(table: dict[str, Any]) -> str:
@@ -163,16 +134,10 @@ def _markdown(table: dict[str, Any]) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     paper = [f"{value:.1f}" for value in row["paper"]] if row["paper"] else ["–", "–"]
-    keys = [
-        f"{rule}.{split}.{average}"
-        for rule, split in (
-            ("with_fallback", "test"),
-            ("without_fallback", "test"),
-            ("with_fallback", "val"),
-        )
-        for average in ("micro", "macro")
-    ]
-    ours = [f"{row[key]['mean']:.2f} ± {row[key]['std']:.2f}" for key in keys]
+    keys = columns(
+        [("with_fallback", "test"), ("without_fallback", "test"), ("with_fallback", "val")]
+    )
+    ours = [cell(row[key]) for key in keys]
     return "| " + " | ".join([row["name"], *paper, *ours]) + " |"
 
 
@@ -180,7 +145,7 @@ def _against(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = []
     for row in rows:
         if row["paper"]:
-            ours = [row[f"with_fallback.test.{average}"]["mean"] for average in ("micro", "macro")]
+            ours = [row[f"with_fallback.test.{average}"]["mean"] for average in AVERAGES]
             micro, macro = (our - theirs for our, theirs in zip(ours, row["paper"], strict=True))
             met = "met" if min(micro, macro) >= 0 else "not met"
             lines.append(f"- {row['name']}: {met} ({micro:+.2f} micro, {macro:+.2f} macro).")

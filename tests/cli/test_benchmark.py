@@ -1,0 +1,119 @@
+"""hanme benchmark as a user meets it: killed half way and started again, and when a run fails."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hanme.cli import main
+
+HANME = str(Path(sys.executable).with_name("hanme"))
+QUICK = ["--graph", "planted", "--set", "training.epochs=3", "--set", "data.options.movies=100"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [HANME, "benchmark", *QUICK, *map(str, arguments), "--processes", "1"]
+
+
+def workers(folder: Path) -> list[int]:
+    """The processes that still have a file in a folder open."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            opened = [os.readlink(link) for link in (process / "fd").iterdir()]
+        except OSError:
+            continue
+        if any(name.startswith(str(folder)) for name in opened):
+            found.append(int(process.name))
+    return found
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert true()
+
+
+def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    line = command("--model", "han", "--seeds", 2, "--lts", "both", "--out", out, "--runs", runs)
+    first = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(list(runs.rglob("result.json"))) >= 1)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    wait_until(lambda: not workers(runs), 10)  # nobody goes on behind its back
+    finished = {path: path.stat() for path in runs.rglob("result.json")}
+    assert 1 <= len(finished) < 4
+    assert not (out / "benchmark.md").exists()
+    subprocess.run(line, check=True, capture_output=True, timeout=120)
+    assert len(list(runs.rglob("result.json"))) == 4
+    for path, before in finished.items():
+        after = path.stat()
+        assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    table = json.loads((out / "benchmark.json").read_text())
+    assert table["seeds"] == [483, 1]
+    assert [row["name"] for row in table["rows"]] == ["han", "han + LTS linear"]
+    for row in table["rows"]:
+        folder = runs / ("planted-" + row["name"].replace(" + ", "-").replace(" ", "-").lower())
+        values = [
+            json.loads((folder / str(seed) / "result.json").read_text())["scores"]
+            for seed in table["seeds"]
+        ]
+        micro = [scores["without_fallback"]["test"]["micro"] for scores in values]
+        assert row["without_fallback.test.micro"]["values"] == micro
+        assert row["without_fallback.test.micro"]["mean"] == pytest.approx(sum(micro) / 2)
+    with (out / "benchmark.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["lts"] for row in rows] == ["none", "linear"]
+    assert (
+        float(rows[0]["without_fallback.test.micro.mean"])
+        == (table["rows"][0]["without_fallback.test.micro"]["mean"])
+    )
+    text = (out / "benchmark.md").read_text()
+    assert "| han + LTS linear |" in text
+    assert "--set training.epochs=3" in text
+    for name in ("benchmark-planted", "benchmark-planted-curves"):
+        assert {(out / f"{name}{suffix}").exists() for suffix in (".svg", ".png")} == {True}
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[data]\nname="planted"\n[model]\nname="han"\n[model.options]\nmetapaths=["movie-x"]\n'
+    (tmp_path / "wrong-planted.toml").write_text(text)
+    line = ["--model", "wrong", "--model", "han", "--config-folder", tmp_path, "--seeds", 1]
+    monkeypatch.setattr(sys, "argv", command(*line, "--out", tmp_path / "out", "--json"))
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert left.value.code == 2
+    assert said.err.startswith("hanme: 1 of 2 runs failed, first ")
+    assert "wrong/483: " in said.err
+    table = json.loads(said.out)
+    assert [row["name"] for row in table["rows"]] == ["han"]
+    assert list(table["failed"]) == ["planted-wrong/483"]
+    assert "- planted-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "gru"], "no configuration 'gru-planted'; there are"),
+        (["--lts", "slow"], "--lts 'slow': there are none, linear"),
+        (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
+        (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str], message: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    assert message in refused(*command(*arguments, "--out", tmp_path / "out")[1:])
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,112 @@
+"""hanme tune as a user meets it: killed half way and started again, and what it writes."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hanme.cli import main
+from hanme.experiments.configs import find_config, override, read_config
+from hanme.experiments.tune import Problem, best_trial, search_space, tune
+from hanme.training import RunConfig, train
+
+HANME = str(Path(sys.executable).with_name("hanme"))
+TRIALS = 13  # the sampler draws at random up to the tenth, and by the scores so far from then on
+
+
+def problem() -> Problem:
+    values = override(read_config(find_config("han-planted")), {"data.options.movies": 100})
+    return Problem(values, search_space("han", "planted", values), [483], epochs=4)
+
+
+def completed(study: Path) -> int:
+    try:
+        with sqlite3.connect(f"file:{study}?mode=ro", uri=True) as database:
+            query = "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
+            return int(database.execute(query).fetchone()[0])
+    except sqlite3.OperationalError:  # not there yet, or being written
+        return 0
+
+
+def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    out, study = tmp_path / "best.toml", tmp_path / "study.db"
+    line = [HANME, "tune", "han", "planted", "--out", out, "--study", study, "--json"]
+    line += ["--trials", TRIALS, "--epochs", 4, "--set", "data.options.movies=100"]
+    first = subprocess.Popen([*map(str, line)], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while completed(study) < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    before = completed(study)
+    assert 3 <= before < TRIALS
+    assert not out.exists()
+    again = subprocess.run([*map(str, line)], capture_output=True, text=True, check=True)
+    assert again.stderr == ""  # no word of Optuna's
+    found = json.loads(again.stdout)
+    whole = tune(problem(), tmp_path / "whole.db", TRIALS)
+    assert [(t["changes"], t["score"]) for t in found["trials"]] == [
+        (trial.changes, trial.score) for trial in whole
+    ]
+    assert whole[0].changes["training.lr"] == 0.005  # the packaged configuration is first
+    best = best_trial(whole)
+    assert best.score == max(trial.score for trial in whole)
+    written = read_config(out)
+    assert written == override(problem().values, best.changes)
+    best_run = RunConfig.make(override(written, {"training.epochs": 4}))
+    run = train(best_run, tmp_path / "run")
+    val = run.result()["scores"]["without_fallback"]["val"]
+    assert (val["micro"] + val["macro"]) / 2 == pytest.approx(best.score, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gru", "planted"], "no configuration 'gru-planted'"),
+        (["han", "planet"], "unknown data set 'planet'"),
+        (["han", "planted", "--out", "old.toml"], "old.toml: it exists"),
+        (["han", "planted", "--study", "old.toml"], "old.toml: not a study"),
+        (["han", "planted", "--study", "begun.db"], "a study with another epochs"),
+        (["han", "planted", "--set", "training.weight_decay=0"], "training.weight_decay: 0"),
+        (["han", "planted", "--set", "heads=5"], "heads"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: list[str],
+    message: str,
+    refused: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.toml").write_text("mine\n" * 300)
+    if "begun.db" in arguments:
+        tune(problem(), Path("begun.db"), 1)
+        arguments = [*arguments, "--set", "data.options.movies=100", "--epochs", "3"]
+    out = [] if "--out" in arguments else ["--out", "new.toml"]
+    assert message in refused("tune", *arguments, "--trials", 1, *out)
+    assert Path("old.toml").read_text() == "mine\n" * 300
+    assert not Path("new.toml").exists()
+
+
+def test_it_shows_the_best_trials_and_prunes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["hanme", "tune", "han", "planted", "--prune", "--trials", "12", "--epochs", "30"]
+    line += ["--set", "data.options.movies=100", "--out", str(tmp_path / "a.toml")]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    assert "Best trials" in capsys.readouterr().out
+    assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 12")
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        states = [state for (state,) in database.execute("SELECT state FROM trials")]
+    assert states.count("PRUNED") > 0
+    assert len(states) == 12

@@ -1,0 +1,57 @@
+"""A planted graph in the files of the Heterogeneous Graph Benchmark, where test labels can be
+changed without touching anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch_geometric.data import HeteroData
+
+
+def write_imdb(data: HeteroData, folder: Path, *, scramble_test: bool = False) -> Path:
+    """Writes a graph as the benchmark's IMDB; ``scramble_test`` gives every test node the labels
+    of another."""
+    types = data.node_types
+    sizes = [data[kind].num_nodes for kind in types]
+    first = {kind: sum(sizes[:i]) for i, kind in enumerate(types)}
+    links = {str(i): edge for i, edge in enumerate(data.edge_types)}
+    info = {
+        "node.dat": {"node type": {str(i): t for i, t in enumerate(types)}},
+        "link.dat": {
+            "link type": {
+                i: {"start": types.index(a), "end": types.index(b), "meaning": f"{a}->{b}"}
+                for i, (a, _, b) in links.items()
+            }
+        },
+        "label.dat": {
+            "node type": {"0": {str(i): n for i, n in enumerate(data["movie"].label_names)}}
+        },
+    }
+    nodes = []
+    for number, kind in enumerate(types):
+        for i, row in enumerate(data[kind].x.to_dense().tolist()):
+            words = "\t" + ",".join(f"{value:g}" for value in row) if kind == "movie" else ""
+            nodes.append(f"{first[kind] + i}\t{kind} {i}\t{number}{words}\n")
+    rows = []
+    for number, (a, _, b) in links.items():
+        for u, v in data[links[number]].edge_index.t().tolist():
+            rows.append(f"{first[a] + u}\t{first[b] + v}\t{number}\t1\n")
+    movie = data["movie"]
+    labels = [",".join(str(i) for i, y in enumerate(row) if y) for row in movie.y.tolist()]
+    test = movie.test_mask.nonzero().flatten().tolist()
+    given = (movie.train_mask | movie.val_mask).nonzero().flatten().tolist()
+    tested = [labels[i] for i in (test[1:] + test[:1] if scramble_test else test)]
+    folder.mkdir(parents=True)
+    files = {
+        "info.dat": json.dumps(info),
+        "node.dat": "".join(nodes),
+        "link.dat": "".join(rows),
+        "label.dat": "".join(f"{i}\tmovie {i}\t0\t{labels[i]}\n" for i in given),
+        "label.dat.test": "".join(
+            f"{i}\tmovie {i}\t0\t{label}\n" for i, label in zip(test, tested, strict=True)
+        ),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
