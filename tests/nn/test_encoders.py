@@ -149,5 +149,5 @@ def test_chosen_by_name_class_or_instance() -> None:
         make_encoder("median", 2, 4, [], {})
     with pytest.raises(HanmeError, match="Mean has no option 'gamma'"):
         make_encoder("mean", 2, 4, [], {"gamma": 0.3})
-    with pytest.raises(HanmeError, match="projected or transformed"):
+    with pytest.raises(HanmeError, match="'projected' or 'transformed'"):
         make_encoder("direct", 2, 4, [], {"values": "raw"})

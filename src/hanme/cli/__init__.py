@@ -12,6 +12,7 @@ import typer
 
 from hanme.cli.evaluate import evaluate
 from hanme.cli.inspect import inspect
+from hanme.cli.options import NamesModels
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
 from hanme.errors import HanmeError
@@ -23,7 +24,7 @@ app = typer.Typer(
     help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
     "Try it without any data: hanme train planted --out runs/first",
 )
-app.command()(train)
+app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(inspect)
 app.command()(reproduce)

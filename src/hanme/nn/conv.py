@@ -14,6 +14,7 @@ from torch_geometric.nn.module_dict import ModuleDict
 from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.nn.checks import check_dropouts, check_heads
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
@@ -56,13 +57,8 @@ class HANMEConv(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if heads < 1 or out_channels < 1 or out_channels % heads:
-            raise HanmeError(
-                f"Expected the hidden size to be a multiple of heads, but got {out_channels} "
-                f"for {heads} heads; {_nearest_multiple(out_channels, heads)} would do"
-            )
-        if not 0 <= dropout < 1:
-            raise HanmeError(f"Expected `dropout` to be in [0, 1), but got {dropout}")
+        check_heads(out_channels, heads)
+        check_dropouts(dropout=dropout)
         if not metapaths:
             raise HanmeError("Expected at least one metapath, but got none")
         self.metapaths = [Metapath.of(spec, metadata) for spec in metapaths]
@@ -212,7 +208,3 @@ def _sizes(
             highest = int(ids.max()) + 1 if ids.numel() else 0
             sizes[node_type] = max(sizes.get(node_type, 0), highest)
     return sizes | {t: x.size(0) for t, x in x_dict.items()}
-
-
-def _nearest_multiple(size: int, heads: int) -> int:
-    return max(1, round(size / heads)) * heads if heads >= 1 else size
