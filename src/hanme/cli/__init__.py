@@ -13,6 +13,7 @@ import typer
 from hanme.cli.evaluate import evaluate
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
+from hanme.cli.predict import predict
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
 from hanme.errors import HanmeError
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(inspect)
+app.command()(predict)
 app.command()(reproduce)
 
 

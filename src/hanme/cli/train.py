@@ -81,7 +81,7 @@ def train(
     ] = True,
     seed: Annotated[int, typer.Option(help="Draws split, weights and dropout.")] = 483,
     data: Source = None,
-    features: Features = "mean",
+    features: Features = None,
     option: Options = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out if there is one.")

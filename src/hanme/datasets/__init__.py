@@ -2,8 +2,8 @@
 
 Each is a ``HeteroData`` with, beside ``x`` and ``edge_index``: ``target``, the node type to
 classify; ``multilabel``; names of nodes in ``data[type].name``; and on the target ``y``,
-``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``. A data set is called by its name, or
-by the path of a ``graph.toml`` that describes a user's own tables.
+``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``. A data set is called by its name,
+or by the path of a ``graph.toml`` that describes a user's own tables.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ def save_graph(graph: Graph, path: Path, fingerprint: str) -> None:
     }
     if graph.val is not None:
         arrays["val"] = graph.val
-    for part, by_type in (("names", graph.names), ("ids", graph.ids)):
+    for key, by_type in (("names", graph.names), ("ids", graph.ids)):
         for i, texts in enumerate(by_type.values()):
             strings = texts if isinstance(texts, Strings) else Strings.of(texts)
-            arrays[f"{part}.{i}.text"] = strings.text
-            arrays[f"{part}.{i}.offsets"] = strings.offsets
+            arrays[f"{key}.{i}.text"] = strings.text
+            arrays[f"{key}.{i}.offsets"] = strings.offsets
     for kind, x in graph.features.items():
         i = list(graph.names).index(kind)
         arrays |= {f"x.{i}.data": x.data, f"x.{i}.indices": x.indices, f"x.{i}.indptr": x.indptr}

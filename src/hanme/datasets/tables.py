@@ -18,7 +18,7 @@ from hanme.datasets.graph import EdgeType, Graph, to_hetero_data
 from hanme.datasets.splits import stratified_split
 from hanme.datasets.store import DamagedCache, load_graph, save_graph
 from hanme.datasets.strings import Strings
-from hanme.datasets.tables_config import Nodes, TableConfig, Text, config_path, read_config
+from hanme.datasets.tables_config import Nodes, Shares, TableConfig, Text, config_path, read_config
 from hanme.datasets.tables_features import Fitted, encode, fit, numbers, read_as, side_by_side
 from hanme.datasets.tables_labels import Labels, read_labels
 from hanme.datasets.tables_read import Kind, Origin, Reader, Table, column, fingerprint
@@ -35,6 +35,7 @@ class FittedGraph(BaseModel):
         relations: The edge types, in the order of the graph.
         features: What each feature column of each node type needs to become features.
         trained_on: The digest of the target's ids, labels and split.
+        widths: How many features each node type had in the end, those filled in included.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,6 +46,7 @@ class FittedGraph(BaseModel):
     relations: list[EdgeType]
     features: dict[str, dict[str, Fitted]]
     trained_on: str
+    widths: dict[str, int] = {}
 
     @classmethod
     def make(cls, values: Any, where: str) -> FittedGraph:
@@ -127,13 +129,12 @@ def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Pa
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     plain = cache / "tables" / f"{key}.safetensors" if cache else None
     graph = _kept(plain, mark)
-    if graph is not None and (
-        fitted is None or graph.info["fitted"] == fitted.model_dump(mode="json")
-    ):
+    learnt = fitted.model_dump(mode="json", exclude={"widths"}) if fitted else None
+    if graph is not None and learnt in (None, graph.info["fitted"]):
         return graph
     kept = plain
     if fitted is not None and plain is not None:
-        mark += hashlib.sha256(fitted.model_dump_json().encode()).hexdigest()
+        mark += hashlib.sha256(str(learnt).encode()).hexdigest()
         kept = plain.with_name(f"{key}-run.safetensors")
         if (graph := _kept(kept, mark)) is not None:
             return graph
@@ -222,6 +223,7 @@ def _build(
         test=test,
         val=None if part is None else part == 1,
     )
+    digest = _digest(graph, config.nodes[config.target].shares)
     graph.info = {
         "dropped": dropped,
         "fitted": (
@@ -232,17 +234,17 @@ def _build(
                 multilabel=labels.multilabel,
                 relations=[e for pair in config.edge_types.values() for e in pair],
                 features=learnt,
-                trained_on=_digest(graph),
+                trained_on=digest,
             )
-        ).model_dump(mode="json"),
-        "digest": _digest(graph),
+        ).model_dump(mode="json", exclude={"widths"}),
+        "digest": digest,
     }
     return graph
 
 
-def _digest(graph: Graph) -> str:
+def _digest(graph: Graph, shares: Shares) -> str:
     """Tells the target's ids, labels and split from others, whatever files they come from."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(shares.model_dump_json().encode())
     ids = graph.ids[graph.target]
     assert isinstance(ids, Strings)
     val = graph.test if graph.val is None else graph.val
@@ -343,7 +345,8 @@ def _refuse_link(
     value = reader.rows(f"SELECT {end} FROM {table.sql} WHERE rowid = ?", row)[0][0]
     what = "the id is empty" if value is None else f"no {side.type} has the id {value[:60]!r}"
     raise HanmeError(
-        f'{table.place(row, end)}: {what}; unknown = "drop" in relations.{kind} leaves such links out'
+        f"{table.place(row, end)}: {what}; "
+        f'unknown = "drop" in relations.{kind} leaves such links out'
     )
 
 

@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        return self.y.any(axis=1) if self.multilabel else self.y >= 0
+        return np.asarray((self.y > 0).any(axis=1) if self.multilabel else self.y >= 0)
 
 
 def read_labels(reader: Reader, table: Table, nodes: Nodes, known: list[str] | None) -> Labels:
