@@ -11,6 +11,7 @@ import sys
 import typer
 
 from hanme.cli.evaluate import evaluate
+from hanme.cli.init import init
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
 from hanme.cli.predict import predict
@@ -23,10 +24,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
-    "Try it without any data: hanme train planted --out runs/first",
+    "Try it without any data: hanme train planted --out runs/first. With tables of your own: "
+    "hanme init FOLDER",
 )
 app.command(cls=NamesModels)(train)
 app.command()(evaluate)
+app.command()(init)
 app.command()(inspect)
 app.command()(predict)
 app.command()(reproduce)

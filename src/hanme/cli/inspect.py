@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hanme.cli.options import DataSet, Features, Json, Options, Source, pairs
 from hanme.cli.show import printable
@@ -52,16 +52,19 @@ def inspect(
     for label, count in zip(target["labels"], target["counts"], strict=True):
         labels.add_row(printable(label), f"{count:,}", f"{count / labelled:.1%}")
     metapaths = Table(
-        "metapath",
+        Column("metapath", overflow="fold"),
         "instances",
         "roots with some",
         "most at one root",
         *BACKENDS,
         title=f"Metapaths from {graph.target} to {graph.target}",
         caption=f"{', '.join(BACKENDS)}: memory a backend needs in training, about, with "
-        f"{heads} heads and hidden size {hidden}; {used} is used on this machine",
+        f"{heads} heads and hidden size {hidden}; {used} is used on this machine. "
+        "Metapaths without an instance are not shown.",
     )
     for row in found["metapaths"]:
+        if not row["instances"]:
+            continue
         metapaths.add_row(
             row["metapath"],
             f"{row['instances']:,}",

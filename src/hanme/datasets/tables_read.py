@@ -158,6 +158,12 @@ class Reader:
         """What a statement gives, an array per column."""
         return self.connection.execute(sql, list(values)).fetchnumpy()
 
+    def columns(self, origin: Origin) -> list[str]:
+        """The names of a table's columns, of the first file's where it is several."""
+        path = origin.files[0] if origin.query is None else None
+        title = origin.title if path is None else _title(path, self.folder)
+        return _Rows(self.connection, origin, path, title).columns
+
     def read(self, origin: Origin, columns: Mapping[str, tuple[str, Kind]]) -> Table:
         """Reads some columns of a table, in the order of its rows.
 
