@@ -319,11 +319,13 @@ def _check_file(path: Path, folder: Path) -> None:
         raise HanmeError(f"{title}: the file is empty")
 
 
+def _suffix(name: str) -> str:
+    """The ending that says what a file is; .gz does not."""
+    return Path(name.lower().removesuffix(".gz")).suffix
+
+
 def _format(path: Path, title: str | None = None) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        suffixes.pop()
-    kind = FORMATS.get(suffixes[-1] if suffixes else "")
+    kind = FORMATS.get(_suffix(path.name))
     if kind is None:
         known = ", ".join(FORMATS)
         raise HanmeError(f"{title or path}: what kind of table is it? Known are {known}")
@@ -331,8 +333,7 @@ def _format(path: Path, title: str | None = None) -> str:
 
 
 def _separator(path: Path, source: Source) -> str:
-    tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes]
-    return source.separator or ("\t" if tabs else ",")
+    return source.separator or ("\t" if _suffix(path.name) == ".tsv" else ",")
 
 
 def _header(path: Path, source: Source, title: str) -> list[str]:
@@ -355,7 +356,7 @@ def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
         if quoted[0] not in "'\"" or not _BEFORE_FILE.search(query, 0, match.start()):
             return quoted
         text = quoted[1:-1].replace(quoted[0] * 2, quoted[0])
-        files = _files(text, folder) if text else ()
+        files = _files(text, folder) if _suffix(text) in FORMATS else ()
         if not files:
             return quoted
         for path in files:
