@@ -341,10 +341,15 @@ def _header(path: Path, source: Source, title: str) -> list[str]:
     encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rt", encoding=encoding, newline="") as file:
-            return next(csv.reader(file, delimiter=_separator(path, source), strict=True), [])
+        # What is wrong below the header is for DuckDB to find, which knows the line.
+        with opener(path, "rt", encoding=encoding, errors="replace", newline="") as file:
+            rows = csv.reader(file, delimiter=_separator(path, source), strict=True)
+            columns = next(rows, [])
     except (UnicodeError, csv.Error, EOFError, OSError) as error:
-        raise HanmeError(f"{title} line 1: no header in {source.encoding} ({error})") from None
+        raise HanmeError(f"{title} line 1: no header ({error})") from None
+    if any("\ufffd" in column for column in columns):
+        raise HanmeError(f"{title} line 1: the text is not in the encoding {source.encoding}")
+    return columns
 
 
 def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
@@ -386,7 +391,7 @@ def _translate(message: str, title: str, form: str) -> str:
     line = re.search(r"CSV Error on Line: (\d+)", flat)
     place = f"{title} line {line[1]}" if line else title
     if "Invalid unicode" in flat or "not utf-8" in flat:
-        return f"{place}: the text is not in the encoding that was said (utf-8 by default)"
+        return f"{place}: the text is not in the encoding that graph.toml says (default: utf-8)"
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", flat):
         return f"{place}: {counts[2]} cells, but the header has {counts[1]}"
     if "unterminated quote" in flat:
