@@ -36,7 +36,7 @@ def inspect(
     if json_:
         print(json.dumps(found))
         return
-    console = Console(width=None if Console().is_terminal else 120, markup=False)
+    console = Console(width=None if Console().is_terminal else 160, markup=False)
     nodes = Table("node type", "nodes", "features", "set per node", title="Nodes")
     for row in found["nodes"]:
         nodes.add_row(row["type"], f"{row['nodes']:,}", f"{row['features']:,}", f"{row['set']:.1f}")
@@ -52,7 +52,7 @@ def inspect(
     for label, count in zip(target["labels"], target["counts"], strict=True):
         labels.add_row(printable(label), f"{count:,}", f"{count / labelled:.1%}")
     metapaths = Table(
-        Column("metapath", overflow="fold"),
+        Column("metapath", no_wrap=True),
         "instances",
         "roots with some",
         "most at one root",

@@ -41,7 +41,8 @@ class _Column:
     def separator(self) -> str | None:
         """What stands between the values of its cells, if there seem to be several."""
         for separator, (share, distinct) in self.items.items():
-            if share >= 0.1 and distinct <= min(MOST_VALUES, self.distinct):
+            few = self.distinct if separator == "," else max(20, self.distinct)
+            if share >= 0.1 and distinct <= min(MOST_VALUES, few):
                 return separator
         return None
 
@@ -89,7 +90,8 @@ def guess(folder: Path) -> str:
         sheets = [_look(reader, origins[file], file, sources[file]) for file in files]
         _name(sheets)
         for sheet in sheets:
-            sheet.id = _guess_id(sheet)
+            others = {other.kind for other in sheets if other is not sheet}
+            sheet.id = _guess_id(sheet, others)
         for sheet in sheets:
             _guess_links(reader, sheet, sheets)
         _tell_nodes(sheets)
@@ -166,8 +168,14 @@ def _name(sheets: list[_Sheet]) -> None:
         taken.add(sheet.kind)
 
 
-def _guess_id(sheet: _Sheet) -> _Column | None:
-    unique = [c for c in sheet.columns if c.filled == c.distinct == sheet.table.size]
+def _guess_id(sheet: _Sheet, others: set[str]) -> _Column | None:
+    """A column whose values are there once, and whose name is not that of another table."""
+    unique = [
+        column
+        for column in sheet.columns
+        if column.filled == column.distinct == sheet.table.size
+        and not others & set(_words(column.name))
+    ]
     own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", sheet.kind, "key", "uuid"}
     for fits in (
         lambda c: c.name.lower() in own,
@@ -210,8 +218,12 @@ def _guess_links(reader: Reader, sheet: _Sheet, sheets: list[_Sheet]) -> None:
 def _alludes(name: str, other: _Sheet) -> bool:
     name = name.lower()
     own = other.id.name.lower() if other.id else ""
-    parts = re.split(r"[\W_]+", name)
-    return (own == name and own != "id") or other.kind in parts or name == f"{other.kind}id"
+    named = other.kind in _words(name) or name == f"{other.kind}id"
+    return named or (own == name and own != "id")
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[\W_]+", name.lower())
 
 
 def _tell_nodes(sheets: list[_Sheet]) -> None:
@@ -224,7 +236,7 @@ def _tell_nodes(sheets: list[_Sheet]) -> None:
 
 
 def _says(column: _Column, words: Iterable[str]) -> bool:
-    return any(word in re.split(r"[\W_]+", column.name.lower()) for word in words)
+    return any(word in _words(column.name) for word in words)
 
 
 def _label(sheet: _Sheet) -> tuple[int, _Column] | None:
