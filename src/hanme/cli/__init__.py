@@ -12,8 +12,10 @@ import typer
 
 from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
+from hanme.cli.init import init
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
+from hanme.cli.predict import predict
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
 from hanme.cli.tune import tune
@@ -24,11 +26,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
-    "Try it without any data: hanme train planted --out runs/first",
+    "Try it without any data: hanme train planted --out runs/first. With tables of your own: "
+    "hanme init FOLDER",
 )
 app.command(cls=NamesModels)(train)
 app.command()(evaluate)
+app.command()(init)
 app.command()(inspect)
+app.command()(predict)
 app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)

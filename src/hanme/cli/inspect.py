@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hanme.cli.options import DataSet, Features, Json, Options, Source, pairs
+from hanme.cli.show import printable
 
 
 def inspect(
@@ -18,7 +19,7 @@ def inspect(
     hidden: Annotated[int, typer.Option(help="Hidden size to state costs for.")] = 128,
     heads: Annotated[int, typer.Option(min=1, help="Heads to state costs for.")] = 8,
     data: Source = None,
-    features: Features = "mean",
+    features: Features = None,
     seed: Annotated[int, typer.Option(help="Draws the split.")] = 483,
     option: Options = None,
     json_: Json = False,
@@ -35,24 +36,35 @@ def inspect(
     if json_:
         print(json.dumps(found))
         return
-    console = Console(width=None if Console().is_terminal else 120)
+    console = Console(width=None if Console().is_terminal else 160, markup=False)
     nodes = Table("node type", "nodes", "features", "set per node", title="Nodes")
     for row in found["nodes"]:
         nodes.add_row(row["type"], f"{row['nodes']:,}", f"{row['features']:,}", f"{row['set']:.1f}")
-    relations = Table("relation", "links", title="Relations")
+    lossy = any(row["dropped"] for row in found["relations"])
+    dropped = ("dropped, unknown ids",) if lossy else ()
+    relations = Table("relation", "links", *dropped, title="Relations")
     for row in found["relations"]:
-        relations.add_row(row["relation"], f"{row['links']:,}")
+        lost = (f"{row['dropped']:,}",) if lossy else ()
+        relations.add_row(row["relation"], f"{row['links']:,}", *lost)
+    labels = Table("label", "nodes", "share", title="Labels")
+    target = found["target"]
+    labelled = max(1, target["labelled"])
+    for label, count in zip(target["labels"], target["counts"], strict=True):
+        labels.add_row(printable(label), f"{count:,}", f"{count / labelled:.1%}")
     metapaths = Table(
-        "metapath",
+        Column("metapath", no_wrap=True),
         "instances",
         "roots with some",
         "most at one root",
         *BACKENDS,
         title=f"Metapaths from {graph.target} to {graph.target}",
         caption=f"{', '.join(BACKENDS)}: memory a backend needs in training, about, with "
-        f"{heads} heads and hidden size {hidden}; {used} is used on this machine",
+        f"{heads} heads and hidden size {hidden}; {used} is used on this machine. "
+        "Metapaths without an instance are not shown.",
     )
     for row in found["metapaths"]:
+        if not row["instances"]:
+            continue
         metapaths.add_row(
             row["metapath"],
             f"{row['instances']:,}",
@@ -60,15 +72,13 @@ def inspect(
             f"{row['most']:,}",
             *(readable(row["bytes"][name]) for name in BACKENDS),
         )
-    for table in (nodes, relations, metapaths):
+    for table in (nodes, relations, labels, metapaths):
         table.title_justify = "left"
         for column in table.columns[1:]:
             column.justify = "right"
         console.print(table)
-    target = found["target"]
     console.print(
-        f"Target {target['type']}: {', '.join(target['labels'])}; "
-        f"{'several labels' if target['multilabel'] else 'one label'} per node; "
-        f"{target['train']:,} / {target['val']:,} / {target['test']:,} "
-        "training / validation / test nodes"
+        f"Target {target['type']}: {'several labels' if target['multilabel'] else 'one label'} per "
+        f"node; {target['train']:,} / {target['val']:,} / {target['test']:,} training / "
+        f"validation / test nodes, {target['nodes'] - target['labelled']:,} without a label"
     )

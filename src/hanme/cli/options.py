@@ -11,7 +11,9 @@ from typer.core import TyperCommand
 
 from hanme.errors import HanmeError
 
-DataSet = Annotated[str, typer.Argument(help="planted, IMDB, ACM, DBLP or Freebase.")]
+DataSet = Annotated[
+    str, typer.Argument(help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.")
+]
 Source = Annotated[
     Path | None,
     typer.Option(
@@ -21,10 +23,10 @@ Source = Annotated[
     ),
 ]
 Features = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Features of node types other than the target: mean of their neighbours', "
-        "onehot ids, or the given ones."
+        help="Features of node types other than the target: mean of their neighbours' (default), "
+        "onehot ids, or the given ones (default of a graph.toml)."
     ),
 ]
 Options = Annotated[

@@ -75,9 +75,14 @@ def print_scores(scores: dict[str, Any]) -> None:
         table.add_column(f"{split} macro", justify="right")
     for rule, by_split in scores.items():
         cells = [
-            f"{by_split[split][average]:.2f}"
+            f"{by_split[split][average]:.2f}" if split in by_split else "–"
             for split in ("train", "val", "test")
             for average in ("micro", "macro")
         ]
         table.add_row(rule.replace("_", " "), *cells)
     Console(width=None if Console().is_terminal else 100).print(table)
+
+
+def printable(text: str) -> str:
+    """A text out of a table, harmless to a terminal."""
+    return "".join(c if c.isprintable() else "�" for c in text)

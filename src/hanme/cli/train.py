@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hanme.cli.options import Changes, Json, Options, Source, fields, pairs
+from hanme.cli.options import Changes, Features, Json, Options, Source, fields, pairs
 from hanme.cli.show import print_costs, print_scores, progress
 from hanme.errors import HanmeError
 
@@ -17,7 +17,9 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     data_set: Annotated[
         str | None,
-        typer.Argument(help="planted, IMDB, ACM, DBLP or Freebase (default: that of --config)."),
+        typer.Argument(
+            help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml (default: that of --config)."
+        ),
     ] = None,
     config: Annotated[
         str | None,
@@ -94,13 +96,7 @@ def train(
         int | None, typer.Option(help="Draws split, weights and dropout (483).")
     ] = None,
     data: Source = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Features of node types other than the target: mean of their neighbours' "
-            "(default), onehot ids, or the given ones."
-        ),
-    ] = None,
+    features: Features = None,
     option: Options = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out if there is one.")

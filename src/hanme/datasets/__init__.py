@@ -2,7 +2,8 @@
 
 Each is a ``HeteroData`` with, beside ``x`` and ``edge_index``: ``target``, the node type to
 classify; ``multilabel``; names of nodes in ``data[type].name``; and on the target ``y``,
-``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``.
+``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``. A data set is called by its name,
+or by the path of a ``graph.toml`` that describes a user's own tables.
 """
 
 from __future__ import annotations
@@ -16,9 +17,23 @@ from torch_geometric.data import HeteroData
 
 from hanme.datasets.hgb import HGB
 from hanme.datasets.planted import planted
+from hanme.datasets.tables import FittedGraph, load_tables
+from hanme.datasets.tables_config import config_path, is_tables, read_config
 from hanme.errors import HanmeError
 
-__all__ = ["HGB", "METAPATHS", "cache_folder", "known_name", "load", "planted"]
+__all__ = [
+    "HGB",
+    "METAPATHS",
+    "FittedGraph",
+    "cache_folder",
+    "default_features",
+    "default_metapaths",
+    "is_tables",
+    "known_name",
+    "load",
+    "load_tables",
+    "planted",
+]
 
 METAPATHS: dict[str, list[str]] = {
     "planted": ["movie-director-movie", "movie-actor-movie"],
@@ -34,34 +49,60 @@ def load(
     name: str,
     *,
     source: str | Path | None = None,
-    features: str = "mean",
+    features: str | None = None,
     seed: int = 483,
     options: dict[str, Any] | None = None,
+    fitted: FittedGraph | None = None,
 ) -> HeteroData:
-    """A graph by name: ``planted``, or one of the Heterogeneous Graph Benchmark.
+    """A graph by name: ``planted``, one of the Heterogeneous Graph Benchmark, or a ``graph.toml``.
 
     Args:
-        name: See ``METAPATHS`` for the names.
-        source: Where the benchmark's files are: a folder or an archive.
-        features: What node types other than the target get, see :class:`HGB`.
+        name: See ``METAPATHS`` for the names; or a ``graph.toml``, or a folder with one.
+        source: Where the benchmark's files are: a folder or an archive; or another
+            ``graph.toml`` to take in place of the one named.
+        features: What node types other than the target get, see :class:`HGB` (default: see
+            :func:`default_features`).
         seed: Draws the validation nodes, and the whole planted graph.
         options: Further keyword arguments of :func:`planted`.
+        fitted: What a run has learnt of the columns of its ``graph.toml``.
     """
     name = known_name(name)
+    features = features or default_features(name)
     options = options or {}
     if name == "planted":
         return planted(seed=seed, **_knobs(options))
     if options:
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
+    if is_tables(name):
+        return load_tables(
+            source or name, features=features, seed=seed, fitted=fitted, cache=cache_folder()
+        )
     return HGB(cache_folder(), name, source=source, features=features, seed=seed)[0]
 
 
 def known_name(name: str) -> str:
-    """A data set's name as it is written in ``METAPATHS``, however it was typed."""
+    """A data set's name as it is written in ``METAPATHS``, however it was typed; of a
+    ``graph.toml`` the whole path, so that a run finds it from anywhere."""
     for known in METAPATHS:
         if known.lower() == name.lower():
             return known
-    raise HanmeError(f"unknown data set {name!r}; there are {', '.join(METAPATHS)}")
+    if is_tables(name):
+        return str(config_path(name))
+    raise HanmeError(
+        f"unknown data set {name!r}; there are {', '.join(METAPATHS)}, or name a graph.toml"
+    )
+
+
+def default_metapaths(name: str) -> list[str]:
+    """The metapaths a model is given by default."""
+    name = known_name(name)
+    return read_config(Path(name)).default_metapaths() if is_tables(name) else METAPATHS[name]
+
+
+def default_features(name: str) -> str:
+    """What types other than the target get: of tables the columns given, else the mean of their
+    neighbours', as in the paper."""
+    return "given" if is_tables(name) else "mean"
 
 
 def _knobs(options: dict[str, Any]) -> dict[str, Any]:

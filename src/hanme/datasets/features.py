@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array, diags_array, eye_array, hstack
+from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
@@ -77,9 +77,13 @@ def _neighbour_means(data: HeteroData, kind: str, known: dict[str, csr_array]) -
             source, end = torch.cat([data[e].edge_index for e in relations], dim=1).cpu().numpy()
             shape = data[kind].num_nodes, data[neighbour].num_nodes
             links = coo_array((np.ones(len(end), np.float32), (end, source)), shape=shape).tocsr()
-            degree = np.maximum(links.sum(axis=1), 1)
-            means.append(diags_array((1 / degree).astype(np.float32)) @ (links @ x))
-    return csr_array(hstack(means, format="csr")) if means else None
+            scale = (1 / np.maximum(links.sum(axis=1), 1)).astype(np.float32)
+            mean = links @ x
+            mean.data *= np.repeat(scale, np.diff(mean.indptr))
+            means.append(mean)
+    if len(means) > 1:
+        return csr_array(hstack(means, format="csr"))
+    return means[0] if means else None
 
 
 def to_scipy(x: Tensor) -> csr_array:

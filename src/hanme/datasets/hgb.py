@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
-from hanme.datasets.features import CHOICES, fill_features, to_torch
+from hanme.datasets.features import CHOICES, fill_features
+from hanme.datasets.graph import EdgeType, Graph, to_hetero_data
 from hanme.datasets.hgb_files import NAMES, SCRAMBLED, TRAP, Files, by_hand, download, find
-from hanme.datasets.hgb_text import Graph, parse
+from hanme.datasets.hgb_text import parse
 from hanme.datasets.splits import split
 from hanme.datasets.store import DamagedCache, load_graph, save_graph
 from hanme.errors import HanmeError
@@ -32,7 +33,7 @@ class HGB(InMemoryDataset):
 
     The only element is a :class:`~torch_geometric.data.HeteroData` with
 
-    - ``data[type].x``, sparse CSR, ``data[type].num_nodes`` and ``data[type].name``, a list;
+    - ``data[type].x``, sparse CSR, ``data[type].num_nodes`` and ``data[type].name``;
     - ``data[start, relation, end].edge_index``, and a relation ``rev_...`` back where the
       benchmark has none at all in that direction;
     - ``data.target``, the labelled type, and ``data.multilabel``;
@@ -79,7 +80,7 @@ class HGB(InMemoryDataset):
         super().__init__(os.fspath(root), transform)
         self.name = known[name.lower()]
         graph = _load(Path(self.root) / "hgb", self.name, source, force_reload)
-        data = _to_hetero_data(graph)
+        data = to_hetero_data(graph, _reverse(graph))
         target = data[graph.target]
         target.train_mask, target.val_mask = split(
             torch.from_numpy(graph.labelled), val_share=val_share, seed=seed
@@ -95,25 +96,14 @@ class HGB(InMemoryDataset):
         return f"{type(self).__name__}({self.name!r})"
 
 
-def _to_hetero_data(graph: Graph) -> HeteroData:
-    data = HeteroData()
-    for kind, names in graph.names.items():
-        if kind in graph.features:
-            data[kind].x = to_torch(graph.features[kind])
-        data[kind].num_nodes = len(names)
-        data[kind].name = names
-    for (start, relation, end), links in graph.links.items():
-        edge_index = torch.from_numpy(links.astype(np.int64))
-        data[start, relation, end].edge_index = edge_index
-        if not any((s, e) == (end, start) for s, _, e in graph.links):
-            data[end, f"rev_{relation}", start].edge_index = edge_index.flip(0)
-    data.target = graph.target
-    data.multilabel = graph.multilabel
-    target = data[graph.target]
-    target.y = torch.from_numpy(graph.y).to(torch.float32 if graph.multilabel else torch.int64)
-    target.label_names = graph.label_names
-    target.test_mask = torch.from_numpy(graph.test)
-    return data
+def _reverse(graph: Graph) -> dict[EdgeType, EdgeType]:
+    """A relation back for each where the benchmark has none at all in that direction."""
+    directions = {(start, end) for start, _, end in graph.links}
+    return {
+        (start, relation, end): (end, f"rev_{relation}", start)
+        for start, relation, end in graph.links
+        if (end, start) not in directions
+    }
 
 
 def _load(

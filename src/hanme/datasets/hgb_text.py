@@ -18,39 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from hanme.datasets.graph import Graph
 from hanme.datasets.hgb_info import Info, TextFiles, read_info, relation_names
 from hanme.errors import HanmeError
 
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DOT, _ZERO, _COMMA = b".0,"
-
-
-@dataclass
-class Graph:
-    """One benchmark graph as arrays, node ids local to their type.
-
-    Attributes:
-        names: Per node type the nodes' names; its keys are the node types.
-        features: Per node type that is given features, one row per node.
-        links: Per relation (start type, relation, end type) the links, ``[2, num_links]``.
-        target: The labelled node type.
-        label_names: What the labels mean.
-        multilabel: Whether a node may have several labels.
-        y: Multi-hot ``[num_nodes, num_labels]`` if multi-label, else ``[num_nodes]`` with -1 for
-            none.
-        labelled: Which target nodes have a label outside the test set.
-        test: Which target nodes are in the test set.
-    """
-
-    names: dict[str, list[str]]
-    features: dict[str, csr_array]
-    links: dict[tuple[str, str, str], NDArray[np.integer]]
-    target: str
-    label_names: list[str]
-    multilabel: bool
-    y: NDArray[np.integer]
-    labelled: NDArray[np.bool_]
-    test: NDArray[np.bool_]
 
 
 def parse(files: TextFiles) -> Graph:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.errors import HanmeError
@@ -36,3 +37,43 @@ def split(labelled: Tensor, *, val_share: float = 0.2, seed: int) -> tuple[Tenso
     val = torch.zeros_like(labelled)
     val[nodes[torch.from_numpy(order[len(nodes) - size :]).to(nodes.device)]] = True
     return labelled & ~val, val
+
+
+def stratified_split(
+    stratum: NDArray[np.integer], *, val_share: float, test_share: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Deals labelled nodes out for training, validation and test, so that each has its share of
+    every stratum.
+
+    The first node of a stratum is for training, hence a label seen once is. The others come in
+    evenly mixed, stratum by stratum, in an order drawn by seed.
+
+    Args:
+        stratum: What a node counts as, -1 for an unlabelled one.
+        val_share: The share of the labelled nodes to validate on; at least one node.
+        test_share: The share to test on; at least one node if it is not 0.
+        seed: The seed of the draw.
+
+    Returns:
+        Three disjoint masks, together the labelled nodes.
+    """
+    masks = [torch.zeros(len(stratum), dtype=torch.bool) for _ in range(3)]
+    nodes = np.flatnonzero(stratum >= 0)
+    nodes = np.random.default_rng(seed).permutation(nodes)
+    nodes = nodes[np.argsort(stratum[nodes], kind="stable")]
+    first = np.flatnonzero(np.diff(stratum[nodes], prepend=-1))
+    masks[0][nodes[first]] = True
+    rest = np.delete(nodes, first)
+
+    wanted = [
+        max(1, round(share * len(nodes))) if share else 0 for share in (val_share, test_share)
+    ]
+    val = min(wanted[0], len(rest))
+    test = min(wanted[1], len(rest) - val)
+    counts = [len(rest) - val - test, val, test]
+    # Each part's nodes at equal distances along the line, the parts shuffled into each other.
+    position = np.concatenate([(np.arange(n) + 0.5) / max(1, n) for n in counts])
+    part = np.repeat(np.arange(3), counts)[np.argsort(position, kind="stable")]
+    for i, mask in enumerate(masks):
+        mask[rest[part == i]] = True
+    return masks[0], masks[1], masks[2]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import zlib
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from hanme.datasets.hgb_text import Graph
+from hanme.datasets.graph import Graph
+from hanme.datasets.strings import Strings
 from hanme.files import replacing
 
-VERSION = 1
+VERSION = 2
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,15 +33,20 @@ def save_graph(graph: Graph, path: Path, fingerprint: str) -> None:
         "labelled": graph.labelled,
         "test": graph.test,
     }
-    for i, names in enumerate(graph.names.values()):
-        texts = [name.encode() for name in names]
-        arrays[f"names.{i}.text"] = np.frombuffer(b"".join(texts), np.uint8)
-        arrays[f"names.{i}.offsets"] = np.cumsum([0, *map(len, texts)])
+    if graph.val is not None:
+        arrays["val"] = graph.val
+    for key, by_type in (("names", graph.names), ("ids", graph.ids)):
+        for i, texts in enumerate(by_type.values()):
+            strings = texts if isinstance(texts, Strings) else Strings.of(texts)
+            arrays[f"{key}.{i}.text"] = strings.text
+            arrays[f"{key}.{i}.offsets"] = strings.offsets
     for kind, x in graph.features.items():
         i = list(graph.names).index(kind)
         arrays |= {f"x.{i}.data": x.data, f"x.{i}.indices": x.indices, f"x.{i}.indptr": x.indptr}
-    for i, links in enumerate(graph.links.values()):
+    for i, (relation, links) in enumerate(graph.links.items()):
         arrays[f"links.{i}"] = links
+        if relation in graph.weights:
+            arrays[f"weights.{i}"] = graph.weights[relation]
     arrays = {key: np.ascontiguousarray(_compact(array)) for key, array in arrays.items()}
 
     header = {
@@ -53,10 +58,11 @@ def save_graph(graph: Graph, path: Path, fingerprint: str) -> None:
         "target": graph.target,
         "label_names": graph.label_names,
         "multilabel": graph.multilabel,
+        "info": graph.info,
     }
     header["checksum"] = _checksum(header, arrays)
     with replacing(path) as part:
-        part.write_bytes(save(arrays, metadata={"hanme": json.dumps(header)}))
+        save_file(arrays, part, metadata={"hanme": json.dumps(header)})
 
 
 def load_graph(path: Path, fingerprint: str | None = None) -> Graph | None:
@@ -87,24 +93,32 @@ def load_graph(path: Path, fingerprint: str | None = None) -> Graph | None:
 
 
 def _graph(header: dict[str, Any], arrays: Arrays) -> Graph:
-    names, features = {}, {}
+    texts: dict[str, dict[str, Strings]] = {"names": {}, "ids": {}}
+    features = {}
     for i, kind in enumerate(header["types"]):
-        text = arrays[f"names.{i}.text"].tobytes()
-        offsets = arrays[f"names.{i}.offsets"].tolist()
-        names[kind] = [text[start:end].decode() for start, end in pairwise(offsets)]
+        for part, by_type in texts.items():
+            if f"{part}.{i}.text" in arrays:
+                by_type[kind] = Strings(arrays[f"{part}.{i}.text"], arrays[f"{part}.{i}.offsets"])
         if kind in header["widths"]:
             parts = tuple(arrays[f"x.{i}.{part}"] for part in ("data", "indices", "indptr"))
-            features[kind] = csr_array(parts, shape=(len(names[kind]), header["widths"][kind]))
+            features[kind] = csr_array(
+                parts, shape=(len(texts["names"][kind]), header["widths"][kind])
+            )
+    relations = [(i, tuple(relation)) for i, relation in enumerate(header["relations"])]
     return Graph(
-        names=names,
+        names=texts["names"],
+        ids=texts["ids"],
         features=features,
-        links={tuple(r): arrays[f"links.{i}"] for i, r in enumerate(header["relations"])},
+        links={relation: arrays[f"links.{i}"] for i, relation in relations},
+        weights={r: arrays[f"weights.{i}"] for i, r in relations if f"weights.{i}" in arrays},
         target=header["target"],
         label_names=header["label_names"],
         multilabel=header["multilabel"],
         y=arrays["y"],
         labelled=arrays["labelled"],
         test=arrays["test"],
+        val=arrays.get("val"),
+        info=header["info"],
     )
 
 

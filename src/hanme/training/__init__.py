@@ -3,6 +3,7 @@
 from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from hanme.training.metrics import F1, f1
 from hanme.training.pipeline import evaluate, train, with_metapaths
+from hanme.training.predict import Prediction, open_run, predict
 from hanme.training.run import Run
 from hanme.training.schedule import LTS
 from hanme.training.trainer import Epoch, Trainer
@@ -13,12 +14,15 @@ __all__ = [
     "DataConfig",
     "Epoch",
     "ModelConfig",
+    "Prediction",
     "Run",
     "RunConfig",
     "Trainer",
     "TrainingConfig",
     "evaluate",
     "f1",
+    "open_run",
+    "predict",
     "train",
     "with_metapaths",
 ]

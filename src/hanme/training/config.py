@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hanme.datasets import default_features
 from hanme.errors import HanmeError
 from hanme.nn import MODELS
 from hanme.options import check_options
@@ -23,8 +24,15 @@ class DataConfig(_Part):
     name: str
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     source: str | None = None
-    features: Literal["mean", "onehot", "given"] = "mean"
+    features: Literal["mean", "onehot", "given"]
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_features(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("features") is None:
+            return values | {"features": default_features(str(values.get("name", "")))}
+        return values
 
 
 class ModelConfig(_Part):

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import HeteroData
 
 from hanme.chain import Chain
-from hanme.datasets import METAPATHS, load
+from hanme.datasets import FittedGraph, default_metapaths, load
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
@@ -27,14 +27,21 @@ from hanme.training.run import Run, load_into
 from hanme.training.trainer import Epoch, Trainer
 
 
-def load_data(config: DataConfig, seed: int, source: str | Path | None = None) -> HeteroData:
-    """The graph of a run; ``source`` overrides where its files are."""
+def load_data(
+    config: DataConfig,
+    seed: int,
+    source: str | Path | None = None,
+    fitted: FittedGraph | None = None,
+) -> HeteroData:
+    """The graph of a run; ``source`` overrides where its files are, ``fitted`` is what a run has
+    learnt of their columns."""
     return load(
         config.name,
         source=source or config.source,
         features=config.features,
         seed=seed if config.seed is None else config.seed,
         options=config.options,
+        fitted=fitted,
     )
 
 
@@ -50,7 +57,7 @@ def build_model(config: ModelConfig, data: HeteroData) -> Any:
 def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[str, Any]:
     """A model's options; metapaths, where it takes some and none are given, are the data set's."""
     if model in MODELS and "metapaths" in inspect.signature(MODELS[model]).parameters:
-        return {"metapaths": METAPATHS[data_set], **options}
+        return {"metapaths": default_metapaths(data_set), **options}
     return options
 
 
@@ -98,11 +105,13 @@ def train(
     found = Run.find(folder, config, resume=resume)
     if found is not None and found.finished:
         return found
-    data = load_data(config.data, config.training.seed)
+    fitted = found.fitted() if found else None
+    data = load_data(config.data, config.training.seed, fitted=fitted)
+    _refuse_other_tables(data, fitted, folder)
     model = build_model(config.model, data)
-    on_start(costs(model, data))
+    on_start([*losses(data), *costs(model, data)])
     trainer = Trainer(model, data, config.training)
-    run = found or Run.create(folder, config)
+    run = found or Run.create(folder, config, data)
     try:
         run.train(trainer, on_epoch)
     except HanmeError:
@@ -122,19 +131,40 @@ def train(
 def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any]:
     """Loads a finished run's weights and scores them again."""
     run = Run.open(folder)
-    data = load_data(run.config.data, run.config.training.seed, source)
+    fitted = run.fitted()
+    data = load_data(run.config.data, run.config.training.seed, source, fitted)
+    _refuse_other_tables(data, fitted, folder)
     trainer = Trainer(build_model(run.config.model, data), data, run.config.training)
     weights = run.weights()
     load_into(lambda: trainer.model.load_state_dict(weights), folder / "model.safetensors")
     return _scores(trainer, trainer.logits())
 
 
+def losses(data: HeteroData) -> list[str]:
+    """How many links to unknown ids a user's own tables have, where they are dropped."""
+    dropped: dict[str, int] = data.dropped if "dropped" in data else {}
+    return [
+        f"{relation}: {count:,} links to unknown ids dropped"
+        for relation, count in dropped.items()
+        if count
+    ]
+
+
+def _refuse_other_tables(data: HeteroData, fitted: FittedGraph | None, folder: Path) -> None:
+    if fitted is not None and data.digest != fitted.trained_on:
+        raise HanmeError(
+            f"{folder}: ids, labels or split of its tables have changed since it was trained, so "
+            "what was for training may now be for test; hanme predict works on them"
+        )
+
+
 def _scores(trainer: Trainer, logits: torch.Tensor) -> dict[str, Any]:
-    """Scores by decision rule and split, in percent."""
+    """Scores by decision rule and split, in percent; a split without nodes has none."""
+    masks = {name: mask for name, mask in trainer.masks.items() if mask.any()}
     return {
         rule: {
             name: {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
-            for name, f1 in scores(logits, trainer.y, trainer.masks, fallback=fallback).items()
+            for name, f1 in scores(logits, trainer.y, masks, fallback=fallback).items()
         }
         for rule, fallback in (("with_fallback", True), ("without_fallback", False))
     }

@@ -1,6 +1,7 @@
 """What a run leaves on disk, and how it survives being killed.
 
-A run folder holds ``config.json``, ``metrics.jsonl`` (a line per epoch) and, while training,
+A run folder holds ``config.json``, for a user's own tables ``features.json`` (what was learnt of
+their columns), ``metrics.jsonl`` (a line per epoch) and, while training,
 ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best epoch's weights),
 ``predictions.parquet``, ``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every
 file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not there;
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
+from hanme.datasets import FittedGraph, is_tables
 from hanme.errors import HanmeError
 from hanme.files import load_tensors, read_json, replacing, save_tensors, write_json
 from hanme.training.config import RunConfig
@@ -53,10 +56,13 @@ class Run:
         return run
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> Run:
-        """A new run; a folder that holds one already is left alone."""
+    def create(cls, folder: Path, config: RunConfig, data: HeteroData) -> Run:
+        """A new run on a graph; a folder that holds one already is left alone."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
+        if "fitted" in data:
+            widths = {kind: data[kind].x.size(1) for kind in data.node_types}
+            write_json(folder / "features.json", data.fitted | {"widths": widths})
         write_json(folder / "config.json", config.model_dump())
         return run
 
@@ -67,6 +73,13 @@ class Run:
         if not path.exists():
             raise HanmeError(f"{folder}: it holds no run (config.json is missing)")
         return cls(folder, RunConfig.make(read_json(path), str(path)))
+
+    def fitted(self) -> FittedGraph | None:
+        """What the run has learnt of the columns of its tables, if it was trained on tables."""
+        if not is_tables(self.config.data.name):
+            return None
+        path = self.folder / "features.json"
+        return FittedGraph.make(read_json(path), str(path))
 
     @property
     def finished(self) -> bool:
@@ -119,7 +132,7 @@ class Run:
 
     def discard(self) -> None:
         """Takes away a run that came to nothing."""
-        for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors"):
+        for name in ("config.json", "features.json", "metrics.jsonl", "checkpoint.safetensors"):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # what else is in the folder stays
             self.folder.rmdir()

@@ -1,0 +1,139 @@
+"""From a finished run to predictions, on its own graph or on one that has grown since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from hanme.datasets import is_tables
+from hanme.datasets.strings import Strings
+from hanme.errors import HanmeError
+from hanme.training.pipeline import build_model, load_data
+from hanme.training.predictions import predictions, write_predictions
+from hanme.training.run import Run, load_into
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a run predicts.
+
+    Args:
+        data: The graph.
+        logits: Of all its target nodes, ``[N, C]``.
+        nodes: Those asked for, None for all.
+        fallback: See :func:`~hanme.training.metrics.decide`.
+        grown: Whether the graph is not the one the run was trained on.
+    """
+
+    data: HeteroData
+    logits: Tensor
+    nodes: list[int] | None
+    fallback: bool
+    grown: bool
+
+    def __len__(self) -> int:
+        return self.logits.size(0) if self.nodes is None else len(self.nodes)
+
+    def write(self, path: Path) -> None:
+        """Writes Parquet, CSV or JSON, by the file's ending."""
+        write_predictions(self.data, self.logits, path, **self._chosen())
+
+    def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """A dictionary per node, of the first few or of all."""
+        chosen = self._chosen()
+        if limit is not None:
+            nodes = range(len(self)) if self.nodes is None else self.nodes
+            chosen["nodes"] = list(nodes[:limit])
+        return predictions(self.data, self.logits, **chosen)
+
+    def _chosen(self) -> dict[str, Any]:
+        # On another graph nobody drew a split, and none is shown.
+        return {"fallback": self.fallback, "nodes": self.nodes, "split": not self.grown}
+
+
+@torch.no_grad()
+def predict(
+    folder: Path,
+    *,
+    nodes: Sequence[str] | None = None,
+    graph: str | Path | None = None,
+    source: str | Path | None = None,
+) -> Prediction:
+    """Predicts labels with a finished run.
+
+    The whole graph is computed whichever nodes are asked for: a node's prediction depends on the
+    graph (semantic attention is a mean over all target nodes), not on the others asked for.
+
+    Args:
+        folder: The run.
+        nodes: Target nodes by id, else by name, else by number (default: all).
+        graph: Another ``graph.toml`` of the same schema, such as one whose tables have grown.
+        source: Where the files of a benchmark graph are.
+    """
+    run = Run.open(folder)
+    if graph is not None and not is_tables(run.config.data.name):
+        raise HanmeError(f"{folder}: it was trained on {run.config.data.name}, not on a graph.toml")
+    if graph is not None and not is_tables(graph):
+        raise HanmeError(f"{graph}: not a graph.toml, nor a folder with one")
+    data, model = open_run(run, graph or source)
+    fitted = run.fitted()
+    return Prediction(
+        data,
+        model(data),
+        None if nodes is None else [find_node(data, node) for node in nodes],
+        run.config.training.fallback,
+        grown=fitted is not None and data.digest != fitted.trained_on,
+    )
+
+
+def open_run(run: Run, source: str | Path | None = None) -> tuple[HeteroData, Any]:
+    """The graph of a finished run, or another one of the same schema, and the trained model."""
+    weights, fitted = run.weights(), run.fitted()
+    data = load_data(run.config.data, run.config.training.seed, source, fitted)
+    if fitted is not None:
+        _check_widths(data, fitted.widths)
+    model = build_model(run.config.model, data).train(False)
+    with torch.no_grad():
+        model(data)  # gives lazy weights their sizes
+    load_into(lambda: model.load_state_dict(weights), run.folder / "model.safetensors")
+    return data, model
+
+
+def find_node(data: HeteroData, text: str) -> int:
+    """The number of a target node, by its id, else by its name, else by that number itself."""
+    store = data[data.target]
+    for column in ("id", "name"):
+        if column in store:
+            texts = store[column] if isinstance(store[column], Strings) else list(store[column])
+            found = (
+                texts.find(text)
+                if isinstance(texts, Strings)
+                else [i for i, name in enumerate(texts) if name == text]
+            )
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise HanmeError(
+                    f"{data.target} {text!r}: {len(found)} have that {column}; "
+                    + (f"say which by number: {found[:5]}" if "id" not in store else "give the id")
+                )
+    if "id" not in store and text.isdecimal() and int(text) < store.num_nodes:
+        return int(text)
+    known = "id or name" if "id" in store else "name or number"
+    raise HanmeError(f"{data.target} {text!r}: none has that {known}")
+
+
+def _check_widths(data: HeteroData, widths: dict[str, int]) -> None:
+    for kind, width in widths.items():
+        if data[kind].x.size(1) != width:
+            raise HanmeError(
+                f"node type {kind}: {data[kind].x.size(1)} features, but the run was trained with "
+                f"{width}; it has none of its own and none reach it, so each node is one, and the "
+                "graph cannot grow without training again"
+            )

@@ -1,0 +1,434 @@
+"""Graphs from tables: what comes out, against what was written into the files."""
+
+import csv
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import StandardScaler
+
+from hanme.datasets import FittedGraph, default_metapaths, known_name, load, load_tables
+from hanme.datasets.splits import stratified_split
+from hanme.datasets.strings import Strings
+from hanme.datasets.tables_config import schema
+from hanme.errors import HanmeError
+
+ROOT = Path(__file__).parents[2]
+FILMS = ROOT / "examples" / "films"
+
+GRAPH = """
+target = "film"
+
+[nodes.film]
+table = "films.csv"
+id = "film_id"
+name = "title"
+label = "genre"
+
+[nodes.film.features]
+year = "number"
+country = "category"
+plot = {kind = "text", size = 30}
+
+[nodes.person]
+table = "people.csv"
+id = "person_id"
+name = "name"
+
+[relations.directed]
+query = "SELECT film_id, person_id FROM 'roles.csv' WHERE job = 'director'"
+source = {type = "film", column = "film_id"}
+target = {type = "person", column = "person_id"}
+reverse = "directed_by"
+
+[relations.played]
+query = "SELECT film_id, person_id FROM 'roles.csv' WHERE job = 'actor'"
+source = {type = "film", column = "film_id"}
+target = {type = "person", column = "person_id"}
+"""
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    folder = tmp_path / "films"
+    shutil.copytree(FILMS, folder)
+    (folder / "graph.toml").write_text(GRAPH)
+    return folder
+
+
+def write(folder: Path, graph: str, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "graph.toml").write_text(graph)
+    for name, text in files.items():
+        (folder / name.replace("_csv", ".csv")).write_text(text)
+    return folder
+
+
+def test_what_is_in_the_files_is_in_the_graph(films: Path) -> None:
+    data = load_tables(films)
+    given = rows(films / "films.csv")
+    film, person = data["film"], data["person"]
+    assert list(film.id) == [row["film_id"] for row in given]
+    assert list(film.name) == [row["title"] for row in given]
+    assert film.label_names == sorted({row["genre"] for row in given} - {""})
+    names = [film.label_names[y] if y >= 0 else "" for y in film.y.tolist()]
+    assert names == [row["genre"] for row in given]
+
+    for relation, job in (("directed", "director"), ("played", "actor")):
+        links = data["film", relation, "person"].edge_index.t().tolist()
+        expected = [(r["film_id"], r["person_id"]) for r in rows(films / "roles.csv")
+                    if r["job"] == job]  # fmt: skip
+        assert [(film.id[i], person.id[j]) for i, j in links] == expected
+    there = data["film", "directed", "person"].edge_index
+    assert torch.equal(data["person", "directed_by", "film"].edge_index, there.flip(0))
+    assert ("person", "rev_played", "film") in data.edge_types
+    assert data.target == "film"
+    assert data.multilabel is False
+
+
+def test_features_against_scikit_learn(films: Path) -> None:
+    data = load_tables(films)
+    given = rows(films / "films.csv")
+    x = data["film"].x.to_dense().numpy()
+    assert data["film"].x.layout == torch.sparse_csr
+    assert data["film"].x.dtype == torch.float32
+
+    years = np.array([float(row["year"] or "nan") for row in given])[:, None]
+    expected = np.nan_to_num(StandardScaler().fit_transform(years))
+    np.testing.assert_allclose(x[:, :1], expected, atol=1e-6)
+
+    countries = [row["country"] for row in given]
+    order = [c for c, _ in sorted(Counter(countries).items(), key=lambda item: (-item[1], item[0]))]
+    onehot = np.array([[c == country for country in order] for c in countries])
+    np.testing.assert_array_equal(x[:, 1:5], onehot)
+
+    words = data.fitted["features"]["film"]["plot"]["words"]
+    assert len(words) == 30
+    vectors = TfidfVectorizer(vocabulary=words, token_pattern=r"\w+")
+    expected = vectors.fit_transform(row["plot"] for row in given).toarray()
+    np.testing.assert_allclose(x[:, 5:], expected, atol=1e-6)
+    seen = Counter(w for row in given for w in set(row["plot"].lower().strip(".").split()))
+    assert max(seen[w] for w in words) <= len(given) / 2
+    left_out = [n for w, n in seen.items() if w not in words and n <= len(given) / 2]
+    assert min(seen[w] for w in words) >= max(left_out)
+
+
+def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
+    data = load_tables(films)
+    assert data["person"].x.shape == (60, data["film"].x.size(1))
+    text = (films / "graph.toml").read_text()
+    (films / "graph.toml").write_text(
+        text.replace('name = "name"\n', 'name = "name"\nfeatures = {born = "number"}\n')
+    )
+    assert load_tables(films)["person"].x.shape == (60, 1)
+    assert load_tables(films, features="mean")["person"].x.shape == (60, data["film"].x.size(1))
+
+
+def test_the_split_is_stratified_and_by_seed(films: Path) -> None:
+    data = load_tables(films, seed=1)
+    store = data["film"]
+    masks = torch.stack([store.train_mask, store.val_mask, store.test_mask])
+    assert torch.equal(masks.sum(0), (store.y >= 0).long())
+    for label in range(3):
+        share = masks[:, store.y == label].float().mean(1)
+        np.testing.assert_allclose(share, [0.6, 0.2, 0.2], atol=0.07)
+    assert torch.equal(load_tables(films, seed=1)["film"].val_mask, store.val_mask)
+    assert not torch.equal(load_tables(films, seed=2)["film"].val_mask, store.val_mask)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(-1, 5), min_size=1, max_size=60),
+    st.floats(0.05, 0.45),
+    st.floats(0, 0.45),
+    st.integers(0, 5),
+)
+def test_stratified_split(strata: list[int], val: float, test: float, seed: int) -> None:
+    stratum = np.array(strata)
+    parts = stratified_split(stratum, val_share=val, test_share=test, seed=seed)
+    masks = torch.stack(parts).numpy()
+    labelled = stratum >= 0
+    assert (masks.sum(0) == labelled).all()
+    for label in set(strata) - {-1}:
+        assert masks[0, stratum == label].any()
+    size, labels = int(labelled.sum()), len(set(strata) - {-1})
+    free = size - labels
+    assert masks[1].sum() == min(free, max(1, round(val * size)))
+    if free >= round(val * size) + round(test * size) + 2:
+        assert masks[2].sum() == (max(1, round(test * size)) if test else 0)
+        for mask, total in ((masks[1], masks[1].sum()), (masks[2], masks[2].sum())):
+            for label in set(strata) - {-1}:
+                rest = (stratum == label).sum() - 1
+                assert abs(mask[stratum == label].sum() - total * rest / free) <= 2
+
+
+SMALL = """
+target = "a"
+[nodes.a]
+table = "a.csv"
+id = "id"
+label = "y"
+[nodes.b]
+table = "b.csv"
+id = "id"
+[relations.r]
+table = "r.csv"
+source = {type = "a", column = "a"}
+target = {type = "b", column = "b"}
+"""
+A = "id,y\n1,u\n2,v\n3,u\n4,v\n5,\n"
+B = "id\nx\ny\n"
+R = "a,b\n1,x\n2,x\n3,y\n4,y\n5,x\n"
+
+
+def test_several_labels_per_node_and_a_list_of_features(tmp_path: Path) -> None:
+    graph = SMALL.replace(
+        'label = "y"', 'label = "y"\nlabel_separator = "|"\n'
+        'features = {t = {kind = "list", separator = ";", size = 2}}'
+    )  # fmt: skip
+    a = "id,y,t\n1,u|v,p; q\n2,v,p;r\n3, u ,\n4,|v|,q;p;p\n5,,z\n"
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))
+    assert data.multilabel
+    assert data["a"].label_names == ["u", "v"]
+    assert data["a"].y.tolist() == [[1, 1], [0, 1], [1, 0], [0, 1], [0, 0]]
+    assert data["a"].x.to_dense().tolist() == [[1, 1], [1, 0], [0, 0], [1, 1], [0, 0]]
+    assert data.fitted["features"]["a"]["t"]["values"] == ["p", "q"]
+    masks = [data["a"][f"{part}_mask"] for part in ("train", "val", "test")]
+    assert torch.stack(masks).sum(0).tolist() == [1, 1, 1, 1, 0]
+
+
+def test_a_split_column(tmp_path: Path) -> None:
+    a = "id,y,part\n1,u,train\n2,v,train\n3,u,val\n4,v,\n5,u,test\n6,,\n"
+    graph = SMALL.replace('label = "y"', 'label = "y"\nsplit = "part"')
+    store = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))["a"]
+    assert store.train_mask.tolist() == [True, True, False, False, False, False]
+    assert store.val_mask.tolist() == [False, False, True, False, False, False]
+    assert store.test_mask.tolist() == [False, False, False, False, True, False]
+    assert store.y.tolist() == [0, 1, 0, 1, 0, -1]
+
+
+def test_weights_drop_zeros_and_unknown_links_are_counted(tmp_path: Path) -> None:
+    graph = SMALL + 'weight = "w"\nunknown = "drop"\n'
+    r = "a,b,w\n1,x,2\n2,x,0\n3,z,1\n9,y,1\n,y,1\n4,y,0.5\n"
+    data = load_tables(write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=r))
+    assert data["a", "r", "b"].edge_index.tolist() == [[0, 3], [0, 1]]
+    assert data["a", "r", "b"].edge_weight.tolist() == [2, 0.5]
+    assert data["b", "rev_r", "a"].edge_weight.tolist() == [2, 0.5]
+    assert data.dropped == {"r": 3}
+
+
+def test_a_type_may_link_to_itself_and_to_another_twice(tmp_path: Path) -> None:
+    end = '{type = "a", column = "a"}'
+    graph = (
+        SMALL
+        + f"""
+[relations.s]
+table = "r.csv"
+source = {end}
+target = {{type = "b", column = "b"}}
+[relations.cites]
+table = "c.csv"
+source = {end}
+target = {{type = "a", column = "b"}}
+"""
+    )
+    folder = write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=R, c_csv="a,b\n1,2\n1,1\n")
+    data = load_tables(folder)
+    assert data["a", "cites", "a"].edge_index.tolist() == [[0, 0], [1, 0]]
+    assert data["a", "rev_cites", "a"].edge_index.tolist() == [[1, 0], [0, 0]]
+    assert default_metapaths(str(folder)) == [
+        "a-r:b-rev_r:a", "a-s:b-rev_s:a", "a-cites:a", "a-rev_cites:a"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "form", ["tsv", "parquet", "jsonl", "json", "csv.gz", "glob", "latin", "semi"]
+)
+def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
+    header, a = "id,y,n,t", [("1", "ü", "1.5", "p|q"), ("2", "v", "", "q"), ("3", "ü", "-2", ""),
+                             ("4", "v, w", "1e3", "p")]  # fmt: skip
+    features = 'features = {n = "number", t = "list"}'
+    graph = SMALL.replace('label = "y"', f'label = "y"\n{features}')
+
+    def text(delimiter: str, chosen: list[tuple[str, ...]] = a) -> str:
+        lines = [header.replace(",", delimiter)]
+        lines += [delimiter.join(f'"{c}"' if "," in c else c for c in row) for row in chosen]
+        return "\n".join(lines) + "\n"
+
+    plain = load_tables(write(tmp_path / "plain", graph, a_csv=text(","), b_csv=B, r_csv=R[:-4]))
+    folder = write(tmp_path / form, graph, b_csv=B, r_csv=R[:-4])
+    (folder / "a.csv").write_text(text(","))
+    table = f'"a.{form}"'
+    select = (
+        f"SELECT CAST(id AS INTEGER) AS id, y, CAST(n AS DOUBLE) AS n, string_split(t, '|') AS t "
+        f"FROM read_csv('{folder / 'a.csv'}', all_varchar = true)"
+    )
+    if form == "tsv":
+        (folder / "a.tsv").write_text(text("\t"))
+    elif form == "parquet":
+        duckdb.sql(select).write_parquet(str(folder / "a.parquet"))
+    elif form in ("json", "jsonl"):
+        array = "true" if form == "json" else "false"
+        duckdb.sql(f"COPY ({select}) TO '{folder / f'a.{form}'}' (FORMAT json, ARRAY {array})")
+    elif form == "csv.gz":
+        (folder / "a.csv.gz").write_bytes(gzip.compress(text(",").encode()))
+    elif form == "glob":
+        (folder / "part").mkdir()
+        (folder / "part" / "1.csv").write_text(text(",", a[:1]))
+        (folder / "part" / "2.csv").write_text(text(",", a[1:]))
+        table = '"part/*.csv"'
+    elif form == "latin":
+        (folder / "a2.csv").write_bytes(text(",").encode("latin-1"))
+        table = '"a2.csv"\nencoding = "latin-1"'
+    elif form == "semi":
+        (folder / "a3.csv").write_text(text(";"))
+        table = '"a3.csv"\nseparator = ";"'
+    (folder / "graph.toml").write_text(graph.replace('"a.csv"', table))
+    data = load_tables(folder)
+    assert list(data["a"].id) == list(plain["a"].id) == ["1", "2", "3", "4"]
+    assert data["a"].label_names == plain["a"].label_names == ["v", "v, w", "ü"]
+    assert torch.equal(data["a"].y, plain["a"].y)
+    torch.testing.assert_close(data["a"].x.to_dense(), plain["a"].x.to_dense())
+    assert data["a", "r", "b"].edge_index.tolist() == plain["a", "r", "b"].edge_index.tolist()
+
+
+def test_a_query_reads_what_it_names_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "secret.csv").write_text("id\nx\n")
+    folder = write(tmp_path / "in", SMALL, a_csv=A, b_csv=B, r_csv=R)
+    elsewhere = tmp_path / "elsewhere"  # a file of the same name where the command is started
+    write(elsewhere, SMALL, b_csv="id\nwrong\n")
+    monkeypatch.chdir(elsewhere)
+
+    def query(text: str) -> None:
+        quoted = json.dumps(text)
+        (folder / "graph.toml").write_text(SMALL.replace('table = "b.csv"', f"query = {quoted}"))
+
+    for text in (
+        "SELECT * FROM 'b.csv'",
+        "FROM read_csv('b.csv', all_varchar = true);",
+        "WITH t AS (SELECT * FROM \"b.csv\") SELECT id FROM t -- 'secret.csv'",
+        "SELECT * FROM 'b*.csv' WHERE 'b.csv' = 'b.csv'",
+        "SELECT unnest(string_split('x.y', '.')) AS id",
+    ):
+        query(text)
+        assert list(load_tables(folder)["b"].id) == ["x", "y"]
+    for text, message in (
+        ("COPY (SELECT 1) TO 'out.csv'", "one SELECT"),
+        ("SELECT 1 AS id; SELECT 2 AS id", "one SELECT"),
+        ("INSTALL httpfs", "one SELECT"),
+        ("SELECT * FROM read_csv('/etc/' || 'passwd')", "only the files that it names"),
+        ("SELECT * FROM glob('/etc/*')", "only the files that it names"),
+        ("SELECT * FROM read_text('/proc/self' || '/environ')", "only the files that it names"),
+        ("SELECT * FROM 'nowhere.csv'", "nodes.b query"),
+        ("SELECT * FROM folder", "nodes.b query"),
+        ("SELEC", "nodes.b query"),
+    ):
+        query(text)
+        with pytest.raises(HanmeError, match=message):
+            load_tables(folder)
+    assert not list(tmp_path.rglob("out.csv"))
+
+
+def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) -> None:
+    cache = tmp_path / "cache"
+    first = load_tables(films, cache=cache)
+    (kept,) = (cache / "tables").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("hanme.datasets.tables._build", lambda *_: pytest.fail("read again"))
+        again = load_tables(films, cache=cache)
+    for kind in ("film", "person"):
+        assert torch.equal(first[kind].x.to_dense(), again[kind].x.to_dense())
+        assert first[kind].id == again[kind].id
+        assert first[kind].name == again[kind].name
+    assert first.fitted == again.fitted
+    assert torch.equal(first["film"].val_mask, again["film"].val_mask)
+    for relation in first.edge_types:
+        assert torch.equal(first[relation].edge_index, again[relation].edge_index)
+
+    kept.write_bytes(kept.read_bytes()[:-9])  # damaged: read again
+    assert load_tables(films, cache=cache)["film"].id == first["film"].id
+    stat = (films / "roles.csv").stat()
+    text = (films / "roles.csv").read_text()
+    (films / "roles.csv").write_text(text.replace("f001,p05", "f002,p05"))  # of the same size
+    os.utime(films / "roles.csv", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    changed = load_tables(films, cache=cache)
+    one = changed["film", "directed", "person"].edge_index
+    assert not torch.equal(one, first["film", "directed", "person"].edge_index)
+    (films / "graph.toml").write_text(GRAPH.replace("size = 30", "size = 20"))
+    assert load_tables(films, cache=cache)["film"].x.size(1) == first["film"].x.size(1) - 10
+
+
+def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Path) -> None:
+    old = load_tables(films)
+    fitted = FittedGraph.make(json.loads(json.dumps(old.fitted)), "test")
+    with (films / "films.csv").open("a") as file:
+        file.write("f900,New,2100,Atlantis,story secret wholly unheard words,Drama\n")
+        file.write("f901,Newer,,France,,Western\n")
+    new = load_tables(films, fitted=fitted)
+    assert new["film"].x.size(1) == old["film"].x.size(1)
+    torch.testing.assert_close(new["film"].x.to_dense()[:120], old["film"].x.to_dense())
+    fresh = new["film"].x.to_dense()[120]
+    year = fitted.features["film"]["year"]
+    assert fresh[0] == pytest.approx((2100 - year.mean) / year.std)
+    assert not fresh[1:5].any()  # a country that the run does not know
+    assert new["film"].y[-2:].tolist() == [1, -1]  # a label that the run does not know
+    assert new.digest != old.digest
+    graph = (films / "graph.toml").read_text()
+    for change, message in (
+        (graph.replace('country = "category"\n', ""), "features of film"),
+        (graph.replace('year = "number"', 'year = "category"'), "features of film"),
+        (graph.replace("relations.played", "relations.acted"), "relations"),
+        (graph.replace('"genre"', '"genre"\nlabel_separator = "|"'), "several labels"),
+    ):
+        (films / "graph.toml").write_text(change)
+        with pytest.raises(HanmeError, match=f"schema is not that of the run: {message}"):
+            load_tables(films, fitted=fitted)
+
+
+def test_hashed_words_need_no_vocabulary(films: Path) -> None:
+    (films / "graph.toml").write_text(GRAPH.replace("size = 30", 'method = "hash", size = 7'))
+    x = load_tables(films)["film"].x.to_dense()[:, 5:]
+    assert x.shape == (120, 7)
+    torch.testing.assert_close(x.norm(dim=1), torch.ones(120))
+    given = rows(films / "films.csv")
+    same = [i for i, row in enumerate(given) if "ransom" in row["plot"].lower().split()]
+    bucket = int((x[same] > 0).all(0).nonzero()[0])
+    assert (x[same, bucket] > 0).all()
+
+
+def test_names_of_data_sets(films: Path, monkeypatch) -> None:
+    monkeypatch.chdir(films)
+    assert known_name(".") == known_name("graph.toml") == str(films / "graph.toml")
+    assert load("graph.toml")["film"].num_nodes == 120
+    with pytest.raises(HanmeError, match=r"or name a graph\.toml"):
+        known_name("nothing")
+
+
+@given(st.lists(st.text()))
+def test_strings(texts: list[str]) -> None:
+    strings = Strings.of(texts)
+    assert list(strings) == [strings[i] for i in range(len(texts))] == texts
+    assert strings == texts
+    for text in texts:
+        assert strings.find(text) == [i for i, other in enumerate(texts) if other == text]
+    assert strings[1:3] == texts[1:3]
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    published = json.loads((ROOT / "docs" / "graph.schema.json").read_text())
+    assert published == schema(), "make it again: see docs/tables.md"
