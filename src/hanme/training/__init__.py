@@ -2,8 +2,8 @@
 
 from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from hanme.training.metrics import F1, f1
-from hanme.training.pipeline import evaluate, train, with_metapaths
-from hanme.training.predict import Prediction, open_run, predict
+from hanme.training.pipeline import evaluate, open_run, train, with_metapaths
+from hanme.training.predict import Prediction, predict
 from hanme.training.run import Run
 from hanme.training.schedule import LTS
 from hanme.training.trainer import Epoch, Trainer

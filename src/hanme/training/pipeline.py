@@ -140,6 +140,19 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     return _scores(trainer, trainer.logits())
 
 
+def open_run(run: Run, source: str | Path | None = None) -> tuple[HeteroData, Any]:
+    """The graph of a finished run, or another one of the same schema, and the trained model."""
+    weights, fitted = run.weights(), run.fitted()
+    data = load_data(run.config.data, run.config.training.seed, source, fitted)
+    if fitted is not None:
+        _check_widths(data, fitted.widths)
+    model = build_model(run.config.model, data).train(False)
+    with torch.no_grad():
+        model(data)  # gives lazy weights their sizes
+    load_into(lambda: model.load_state_dict(weights), run.folder / "model.safetensors")
+    return data, model
+
+
 def losses(data: HeteroData) -> list[str]:
     """How many links to unknown ids a user's own tables have, where they are dropped."""
     dropped: dict[str, int] = data.dropped if "dropped" in data else {}
@@ -182,3 +195,13 @@ def _result(trainer: Trainer, run: Run, logits: torch.Tensor) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+
+
+def _check_widths(data: HeteroData, widths: dict[str, int]) -> None:
+    for kind, width in widths.items():
+        if data[kind].x.size(1) != width:
+            raise HanmeError(
+                f"node type {kind}: {data[kind].x.size(1)} features, but the run was trained with "
+                f"{width}; it has none of its own and none reach it, so each node is one, and the "
+                "graph cannot grow without training again"
+            )

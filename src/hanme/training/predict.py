@@ -14,9 +14,9 @@ from torch_geometric.data import HeteroData
 from hanme.datasets import is_tables
 from hanme.datasets.strings import Strings
 from hanme.errors import HanmeError
-from hanme.training.pipeline import build_model, load_data
+from hanme.training.pipeline import open_run
 from hanme.training.predictions import predictions, write_predictions
-from hanme.training.run import Run, load_into
+from hanme.training.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,19 +92,6 @@ def predict(
     )
 
 
-def open_run(run: Run, source: str | Path | None = None) -> tuple[HeteroData, Any]:
-    """The graph of a finished run, or another one of the same schema, and the trained model."""
-    weights, fitted = run.weights(), run.fitted()
-    data = load_data(run.config.data, run.config.training.seed, source, fitted)
-    if fitted is not None:
-        _check_widths(data, fitted.widths)
-    model = build_model(run.config.model, data).train(False)
-    with torch.no_grad():
-        model(data)  # gives lazy weights their sizes
-    load_into(lambda: model.load_state_dict(weights), run.folder / "model.safetensors")
-    return data, model
-
-
 def find_node(data: HeteroData, text: str) -> int:
     """The number of a target node, by its id, else by its name, else by that number itself."""
     store = data[data.target]
@@ -127,13 +114,3 @@ def find_node(data: HeteroData, text: str) -> int:
         return int(text)
     known = "id or name" if "id" in store else "name or number"
     raise HanmeError(f"{data.target} {text!r}: none has that {known}")
-
-
-def _check_widths(data: HeteroData, widths: dict[str, int]) -> None:
-    for kind, width in widths.items():
-        if data[kind].x.size(1) != width:
-            raise HanmeError(
-                f"node type {kind}: {data[kind].x.size(1)} features, but the run was trained with "
-                f"{width}; it has none of its own and none reach it, so each node is one, and the "
-                "graph cannot grow without training again"
-            )
