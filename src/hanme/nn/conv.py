@@ -17,7 +17,7 @@ from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
-from hanme.ops import Attention, instance_attention, metapath_attention
+from hanme.ops import Attention, Problem, instance_attention, metapath_attention
 
 
 class HANMEConv(nn.Module):
@@ -74,6 +74,7 @@ class HANMEConv(nn.Module):
         self.negative_slope = negative_slope
         self.dropout = dropout
         self.backend = backend
+        self.activation = F.relu  # of Σ_p α(p) e(p), before metapaths are weighed
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
@@ -128,7 +129,7 @@ class HANMEConv(nn.Module):
                 dropout=self.dropout if self.training else 0.0,
                 backend=self.backend,
             )
-            zs.setdefault(metapath.root, []).append(F.relu(z).flatten(1))
+            zs.setdefault(metapath.root, []).append(self.activation(z).flatten(1))
         out, beta = {}, {}
         for node_type, z_list in zs.items():
             out[node_type], beta[node_type] = self.semantic(z_list)
@@ -144,6 +145,21 @@ class HANMEConv(nn.Module):
         return {
             metapath.text: instance_attention(
                 *arguments, roots=roots, negative_slope=self.negative_slope
+            )
+            for metapath, arguments in self._arguments(x_dict, edge_index_dict)
+        }
+
+    def problems(
+        self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
+    ) -> dict[str, Problem]:
+        """What the operator is asked in evaluation, by metapath: for looking at instances."""
+        return {
+            metapath.text: Problem(
+                *arguments,
+                roots=torch.arange(arguments[0].sizes[0], device=arguments[0].device),
+                negative_slope=self.negative_slope,
+                dropout=0.0,
+                seed=0,
             )
             for metapath, arguments in self._arguments(x_dict, edge_index_dict)
         }

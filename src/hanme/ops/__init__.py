@@ -21,6 +21,7 @@ __all__ = [
     "Constant",
     "LinkProduct",
     "PairSigmoid",
+    "Problem",
     "choose_backend",
     "instance_attention",
     "metapath_attention",
