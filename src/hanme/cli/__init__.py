@@ -11,6 +11,7 @@ import sys
 import typer
 
 from hanme.cli.evaluate import evaluate
+from hanme.cli.explain import explain
 from hanme.cli.inspect import inspect
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(evaluate)
+app.command()(explain)
 app.command()(inspect)
 app.command()(reproduce)
 

@@ -2,7 +2,7 @@
 
 from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from hanme.training.metrics import F1, f1
-from hanme.training.pipeline import evaluate, train
+from hanme.training.pipeline import evaluate, restore, train
 from hanme.training.run import Run
 from hanme.training.schedule import LTS
 from hanme.training.trainer import Epoch, Trainer
@@ -19,5 +19,6 @@ __all__ = [
     "TrainingConfig",
     "evaluate",
     "f1",
+    "restore",
     "train",
 ]

@@ -137,6 +137,18 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     return _scores(trainer, trainer.logits())
 
 
+def restore(folder: Path, *, source: str | Path | None = None) -> tuple[Any, HeteroData, RunConfig]:
+    """A finished run's model with its weights, its graph and its configuration."""
+    run = Run.open(folder)
+    weights = run.weights()
+    data = load_data(run.config.data, run.config.training.seed, source)
+    model = build_model(run.config.model, data)
+    with torch.no_grad():
+        model.train(False)(data)  # gives lazy weights their sizes
+    load_into(lambda: model.load_state_dict(weights), folder / "model.safetensors")
+    return model, data, run.config
+
+
 def _scores(trainer: Trainer, logits: torch.Tensor) -> dict[str, Any]:
     """Scores by decision rule and split, in percent."""
     return {
