@@ -18,7 +18,7 @@ def find(data: HeteroData, node_type: str, node: int | str) -> int:
     size: int = data[node_type].num_nodes
     if not isinstance(node, str):
         return _numbered(operator.index(node), size, node_type)
-    for field, plural in (("id", "ids"), ("name", "names")):
+    for field in ("id", "name"):
         words = data[node_type].get(field)
         found = [] if words is None else [i for i, word in enumerate(words) if word == node]
         if len(found) > 1:

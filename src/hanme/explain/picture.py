@@ -15,7 +15,7 @@ from hanme.explain.explanation import Explanation, Fidelity, Instance, hops, sho
 from hanme.files import replacing
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
-BOX, GAP, ROW, SIDE = 150, 46, 56, 24
+BOX, GAP, ROW, SIDE, NUMBERS = 150, 46, 56, 24, 190
 LETTER = 6.7  # about the width of a letter at size 12
 
 _STYLE = (
@@ -23,7 +23,8 @@ _STYLE = (
     "@media (prefers-color-scheme: dark) { :root { color: #e6e8eb; background: #16181c } }"
 )
 _PAGE = (
-    " body { margin: 2rem; font: 14px system-ui, sans-serif } svg { max-width: 100%; height: auto } "
+    " body { margin: 2rem; font: 14px system-ui, sans-serif } "
+    "svg { max-width: 100%; height: auto } "
     "table { border-collapse: collapse; margin-top: 1.5rem } "
     "th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8a8f9855 } "
     "th:first-child, td:first-child { text-align: left }"
@@ -108,7 +109,7 @@ def _table(found: Explanation) -> ET.Element:
 def _explanation(found: Explanation) -> ET.Element:
     length = max((len(instance.nodes) for instance in found.instances), default=2)
     chains = SIDE + BOX + (length - 1) * (GAP + BOX) + GAP  # where the numbers begin
-    width = max(760, chains + 160 + SIDE)
+    width = max(760, chains + NUMBERS + SIDE)
     bars = 88 + 20 * max(min(len(found.probabilities), 8), len(found.metapaths))
     height = bars + ROW * max(1, len(found.instances)) + 56
     svg = _svg(width, height, _title(found))
@@ -117,7 +118,7 @@ def _explanation(found: Explanation) -> ET.Element:
     middle = max(SIDE + 380, width // 2)
     weights = {f"{m} ({found.counts[m]:,})": beta for m, beta in found.metapaths.items()}
     _bars(svg, middle, "weight of metapath (instances)", weights)
-    _text(svg, chains, bars - 4, f"logit of {found.label}", room=160, weight="600", size=11)
+    _text(svg, chains, bars - 4, f"logit of {found.label}", room=NUMBERS, weight="600", size=11)
     centre = bars + ROW * max(1, len(found.instances)) / 2
     most = max((instance.attention for instance in found.instances), default=0) or 1
     for i, instance in enumerate(found.instances):
@@ -127,8 +128,8 @@ def _explanation(found: Explanation) -> ET.Element:
         svg,
         SIDE,
         height - 20,
-        f"Width of a line: attention. Blue: without the instance the logit of {found.label} "
-        "would be lower; orange: higher.",
+        f"Width: attention. Blue: without it the logit of {found.label} would be lower, orange: "
+        "higher. Below a node: its share of the encoding.",
         size=11,
         room=width - 2 * SIDE,
         opacity="0.75",
@@ -178,7 +179,7 @@ def _chain(
     _add(group, "path", d=curve, **line)
     for position, name in enumerate(instance.nodes[1:], start=1):
         x += GAP
-        _box(group, x, y, name, f"{instance.types[position]} {instance.hops[position]:.0%} of hops")
+        _box(group, x, y, name, f"{instance.types[position]} {instance.hops[position]:.0%}")
         x += BOX
         if position < len(instance.nodes) - 1:
             _add(group, "path", d=f"M {x} {y} H {x + GAP}", **line)
@@ -196,8 +197,8 @@ def _box(svg: ET.Element, x: float, y: float, name: str, below: str) -> None:
 
 
 def _fidelity(found: Fidelity) -> ET.Element:
-    left, right, top, bottom = 64, 590, 64, 300
-    svg = _svg(720, 370, _title(found))
+    left, right, top, bottom = 90, 590, 64, 300
+    svg = _svg(760, 370, _title(found))
     _text(svg, SIDE, 34, _title(found), size=16, weight="600")
     if not found.steps:
         _text(svg, SIDE, 80, "no node has more than one instance")
@@ -210,8 +211,8 @@ def _fidelity(found: Fidelity) -> ET.Element:
 
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = height(most * share)
-        _add(svg, "path", d=f"M {left} {y} H {right}", stroke=PLAIN, stroke_opacity=0.3)
-        _text(svg, left - 8, y + 4, f"{most * share:.2g}", anchor="end", size=11)
+        _add(svg, "path", d=f"M {left - 24} {y} H {right}", stroke=PLAIN, stroke_opacity=0.3)
+        _text(svg, left - 30, y + 4, f"{most * share:.2g}", anchor="end", size=11)
     for name, colour, dash in (
         ("top", FOR, "none"),
         ("alike", AGAINST, "6 4"),
@@ -224,7 +225,7 @@ def _fidelity(found: Fidelity) -> ET.Element:
             stroke_dasharray=dash,
         )  # fmt: skip
         words = "random, same metapaths" if name == "alike" else name
-        _text(svg, right + 8, height(values[-1]) + 4, words, size=11, room=112)
+        _text(svg, right + 8, height(values[-1]) + 4, words, size=11, room=152)
     for i, step in enumerate(found.steps):
         x = left + i * across
         _text(svg, x, height(step.top) - 8, f"{step.ratio:.1f}×", anchor="middle", size=11)

@@ -155,11 +155,7 @@ class HANMEConv(nn.Module):
         """What the operator is asked in evaluation, by metapath: for looking at instances."""
         return {
             metapath.text: Problem(
-                *arguments,
-                roots=torch.arange(arguments[0].sizes[0], device=arguments[0].device),
-                negative_slope=self.negative_slope,
-                dropout=0.0,
-                seed=0,
+                *arguments, torch.arange(arguments[0].sizes[0]), self.negative_slope, 0.0, 0
             )
             for metapath, arguments in self._arguments(x_dict, edge_index_dict)
         }
