@@ -142,8 +142,9 @@ class Fidelity:
         ]
         for step in self.steps:
             lines.append(
-                f"  k {step.k:2}, {step.nodes} nodes: top {step.top:.4f}, random {step.random:.4f}, "
-                f"ratio {step.ratio:.2f}; random of the same metapaths {step.alike:.4f}"
+                f"  k {step.k:2}, {step.nodes} nodes: top {step.top:.4f}, "
+                f"random {step.random:.4f}, ratio {step.ratio:.2f}; "
+                f"random of the same metapaths {step.alike:.4f}"
             )
         return "\n".join(lines)
 

@@ -283,10 +283,10 @@ def _text(
 
 
 def _cut(text: str, letters: int) -> str:
-    """At most so many letters; wide ones, as of Chinese, count twice."""
-    used = 0
+    """At most so many letters; capitals count more, wide ones, as of Chinese, twice."""
+    used = 0.0
     for i, c in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        used += 2 if unicodedata.east_asian_width(c) in "WF" else 1.3 if c.isupper() else 1
         if used > letters:
             return text[: max(0, i - 1)].rstrip() + "…"
     return text

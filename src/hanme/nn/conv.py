@@ -153,12 +153,15 @@ class HANMEConv(nn.Module):
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
     ) -> dict[str, Problem]:
         """What the operator is asked in evaluation, by metapath: for looking at instances."""
-        return {
-            metapath.text: Problem(
-                *arguments, torch.arange(arguments[0].sizes[0]), self.negative_slope, 0.0, 0
+        found = {}
+        for metapath, arguments in self._arguments(x_dict, edge_index_dict):
+            chain, values, coefficients, root_score, attention = arguments
+            roots = torch.arange(chain.sizes[0], device=chain.device)
+            slope = self.negative_slope
+            found[metapath.text] = Problem(
+                chain, values, coefficients, root_score, attention, roots, slope, 0.0, 0
             )
-            for metapath, arguments in self._arguments(x_dict, edge_index_dict)
-        }
+        return found
 
     def chains(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
