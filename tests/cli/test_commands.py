@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
+from hanme.nn import MODELS
 
 HANME = str(Path(sys.executable).with_name("hanme"))
 QUICK = ["--epochs", "3", "--hidden", "16", "--heads", "2", "-o", "movies=100"]
@@ -62,7 +63,9 @@ def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
 
 def test_help_teaches() -> None:
     assert "hanme train planted" in hanme("--help").stdout
-    assert "LTS" in hanme("train", "--help").stdout
+    shown = hanme("train", "--help").stdout
+    assert "LTS" in shown
+    assert all(name in shown for name in MODELS)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,9 @@ def test_help_teaches() -> None:
         (["planted", "--encoder", "mean", "--gamma", "0.3"], "Mean has no option 'gamma'"),
         (["planted", "--model", "han", "--encoder", "mean"], "model han has no option 'encoder'"),
         (["planted", "--model", "gru"], "unknown model 'gru'; there are hanme, han"),
+        (["planted", "--set", "heads=x"], "heads: Input should be a valid integer, but got 'x'"),
+        (["planted", "--set", "depth=2"], "Multihop has no option 'depth'"),
+        (["planted", "--set", "depth"], "KEY=VALUE"),
         (["planted", "--lts", "slow"], "training.lts.pace"),
         (["planted", "--epochs", "0"], "training.epochs"),
         (["planted", "--dropout", "1"], "dropout"),

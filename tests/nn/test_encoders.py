@@ -123,7 +123,8 @@ def test_rotate_turns_each_position_towards_the_root() -> None:
     terms = encoder(h, [chain])[0]
     assert terms.coefficients.c == (0.25,) * 4
     to_actor, follows = (torch.exp(1j * angle) for angle in encoder.angle)
-    turns = [torch.ones_like(follows), to_actor, to_actor * to_actor.conj(), follows]
+    back = to_actor.conj()
+    turns = [torch.ones_like(follows), back, back * to_actor, back * to_actor * follows.conj()]
     for value, node_type, turn in zip(terms.values, ("m", "a", "m", "m"), turns, strict=True):
         z = torch.complex(h[node_type][..., :2], h[node_type][..., 2:]) * turn
         torch.testing.assert_close(value, torch.cat([z.real, z.imag], -1))
@@ -149,5 +150,5 @@ def test_chosen_by_name_class_or_instance() -> None:
         make_encoder("median", 2, 4, [], {})
     with pytest.raises(HanmeError, match="Mean has no option 'gamma'"):
         make_encoder("mean", 2, 4, [], {"gamma": 0.3})
-    with pytest.raises(HanmeError, match="projected or transformed"):
+    with pytest.raises(HanmeError, match="'projected' or 'transformed'"):
         make_encoder("direct", 2, 4, [], {"values": "raw"})

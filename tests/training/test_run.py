@@ -177,10 +177,10 @@ def test_no_run_and_an_unfinished_one(tmp_path: Path) -> None:
         ("training", {"speed": 1}, "training.speed"),
         ("training", {"lr": float("inf")}, "training.lr"),
         ("data", {"features": "none"}, "data.features"),
-        ("model", {"options": {"metapaths": 5}}, "model.options.metapaths"),
-        ("model", {"options": {}}, "model.options.metapaths: Field required"),
-        ("model", {"options": {"metapaths": ["movie-actor-movie"], "heads": "two"}}, "heads"),
-        ("model", {"options": {"metapaths": ["movie-actor-movie"], "dropout": 1}}, "dropout"),
+        ("model", {"options": {"metapaths": 5}}, "model hanme: metapaths: .* but got 5"),
+        ("model", {"options": {}}, "model hanme: metapaths is missing"),
+        ("model", {"options": 5}, "model.options: Input should be a valid dictionary"),
+        ("model", {"name": "gru"}, "unknown model 'gru'"),
     ],
 )
 def test_a_bad_configuration_names_the_field(part: str, change: dict, message: str) -> None:
@@ -210,14 +210,52 @@ def test_a_file_edited_to_nonsense_is_named(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("target", "movie"), ("gamma", "x"), ("encoder", 7), ("depth", 2)]
+    ("option", "value", "message"),
+    [
+        ("target", "movie", "model hanme has no option 'target'; it has metapaths, "),
+        ("gamma", "x", "encoder Multihop: gamma: Input should be a valid number, but got 'x'"),
+        ("encoder", 7, "model hanme: encoder: Input should be a valid string, but got 7"),
+        ("depth", 2, "encoder Multihop has no option 'depth'; it has gamma"),
+        ("heads", "x", "model hanme: heads: Input should be a valid integer, but got 'x'"),
+        ("heads", True, "model hanme: heads: Input should be a valid integer, but got True"),
+        ("heads", 0, "multiple of heads"),
+        ("hidden_channels", 0, "multiple of heads"),
+        ("hidden_channels", 2**40, "`hidden_channels` to be from 1 to"),
+        ("dropout", 1, "`dropout` to be in"),
+        ("metapaths", [], "at least one metapath"),
+        ("metapaths", "movie-actor-movie", "metapaths: 'str' instances are not allowed"),
+    ],
 )
-def test_a_model_option_that_does_not_fit_is_refused(option: str, value: object) -> None:
+def test_a_model_option_that_does_not_fit_is_refused(
+    option: str, value: object, message: str
+) -> None:
     values = config().model_dump()
     values["model"]["options"][option] = value
-    chosen = RunConfig.make(values)
-    with pytest.raises(HanmeError):
+
+    def build() -> None:
+        chosen = RunConfig.make(values)
         build_model(chosen.model, load_data(chosen.data, 1))
+
+    with pytest.raises(HanmeError, match=message) as raised:
+        build()
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_not_given_is_written_down(finished: Path) -> None:
+    options = json.loads((finished / "config.json").read_text())["model"]["options"]
+    assert (options["encoder"], options["dropout"], options["heads"]) == ("multihop", 0.6, 2)
+
+
+def test_a_run_whose_options_were_not_all_written_down_still_opens(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = _copy(finished, tmp_path / "old")
+    values = json.loads((folder / "config.json").read_text())
+    kept = ("metapaths", "hidden_channels", "heads", "dropout", "backend")
+    values["model"]["options"] = {k: values["model"]["options"][k] for k in kept}
+    (folder / "config.json").write_text(json.dumps(values))
+    assert train(config(), folder, resume=True).finished
+    assert evaluate(folder) == evaluate(finished)
 
 
 def test_training_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 from hanme.cli.evaluate import evaluate
 from hanme.cli.explain import explain
 from hanme.cli.inspect import inspect
+from hanme.cli.options import NamesModels
 from hanme.cli.reproduce import reproduce
 from hanme.cli.train import train
 from hanme.errors import HanmeError
@@ -24,7 +25,7 @@ app = typer.Typer(
     help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
     "Try it without any data: hanme train planted --out runs/first",
 )
-app.command()(train)
+app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(explain)
 app.command()(inspect)

@@ -15,10 +15,13 @@ from hanme.cli.show import print_costs, print_scores, progress
 def train(
     data_set: DataSet,
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
-    model: Annotated[str, typer.Option(help="hanme or han.")] = "hanme",
+    model: Annotated[str, typer.Option(help="One of")] = "hanme",
     encoder: Annotated[
         str | None,
-        typer.Option(help="HAN-ME's encoder: multihop (default), direct, mean, linear or rotate."),
+        typer.Option(
+            help="What makes a vector of a metapath instance. hanme: multihop (default), direct, "
+            "mean, linear or rotate."
+        ),
     ] = None,
     metapath: Annotated[
         list[str] | None,
@@ -29,9 +32,13 @@ def train(
             "(default: the data set's, see hanme inspect).",
         ),
     ] = None,
-    hidden: Annotated[int, typer.Option(help="Size of a node's vector, all heads together.")] = 128,
-    heads: Annotated[int, typer.Option(help="Attention heads; they must divide --hidden.")] = 8,
-    dropout: Annotated[float, typer.Option(help="Dropout on attention weights.")] = 0.6,
+    hidden: Annotated[
+        int | None, typer.Option(help="Size of a node's vector, all heads together.")
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(help="Attention heads; they must divide --hidden.")
+    ] = None,
+    dropout: Annotated[float | None, typer.Option(help="The model's dropout.")] = None,
     gamma: Annotated[
         float | None, typer.Option(help="multihop: the share γ that stays at each hop (0.4).")
     ] = None,
@@ -39,8 +46,17 @@ def train(
         str | None, typer.Option(help="direct: sum projected (default) or transformed features.")
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="How attention is computed: auto, streaming, chunked or eager.")
-    ] = "auto",
+        str | None,
+        typer.Option(help="How attention is computed: auto, streaming, chunked or eager."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other option of the model; may be given several times.",
+        ),
+    ] = None,
     lts: Annotated[
         str | None,
         typer.Option(help="Loss-aware training schedule: linear, root or geometric."),
@@ -72,13 +88,23 @@ def train(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Trains a model and leaves a run folder. The defaults are the paper's.
+    """Trains a model and leaves a run folder. What is not given is as in the model's paper.
 
     hanme train IMDB --encoder direct --lts linear --out runs/direct
     """
     from hanme import training
-    from hanme.datasets import METAPATHS, known_name
+    from hanme.datasets import known_name
 
+    chosen = pairs(set_) | _given(
+        metapaths=metapath,
+        hidden_channels=hidden,
+        heads=heads,
+        dropout=dropout,
+        backend=backend,
+        encoder=encoder,
+        gamma=gamma,
+        values=values,
+    )
     config = training.RunConfig.make(
         {
             "data": {
@@ -89,14 +115,7 @@ def train(
             },
             "model": {
                 "name": model,
-                "options": {
-                    "metapaths": metapath or METAPATHS[known_name(data_set)],
-                    "hidden_channels": hidden,
-                    "heads": heads,
-                    "dropout": dropout,
-                    "backend": backend,
-                    **_given(encoder=encoder, gamma=gamma, values=values),
-                },
+                "options": training.with_metapaths(model, known_name(data_set), chosen),
             },
             "training": {
                 "seed": seed,

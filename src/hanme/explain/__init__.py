@@ -3,6 +3,7 @@
 from hanme.explain.explainer import By, Explainer, explain
 from hanme.explain.explanation import Explanation, Fidelity, Instance, Step
 from hanme.explain.fidelity import fidelity
+from hanme.explain.picture import save
 
 __all__ = [
     "By",
@@ -13,4 +14,5 @@ __all__ = [
     "Step",
     "explain",
     "fidelity",
+    "save",
 ]

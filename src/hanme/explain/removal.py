@@ -12,7 +12,7 @@ weight of a head the difference would be lost in rounding, and the rest is summe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.chain import Instances
 from hanme.errors import HanmeError
-from hanme.nn import HANMEConv
+from hanme.nn.conv import ACTIVATIONS, HANMEConv
 from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import encode
 
@@ -35,7 +35,6 @@ them again."""
 
 NEARLY_ALL = 0.999
 """The share of a head's weight above which the rest is summed instead of subtracted from all."""
-
 
 _MORE = "the model does more than one HANMEConv and one linear layer: it cannot be explained"
 
@@ -59,10 +58,8 @@ class OpenModel:
                 "can be explained"
             )
         self.target: str = model.target
-        self.logits, self.beta = _run(model, conv, data)
-        with torch.no_grad():
-            self.problems = conv.problems(data.x_dict, data.edge_index_dict)
-        self.activation: Callable[[Tensor], Tensor] = conv.activation
+        self.logits, self.beta, self.problems = _run(model, conv, data)
+        self.activation = ACTIVATIONS[conv.activation]
         self.weight = lin.weight.detach().double().unflatten(1, (conv.heads, -1))  # [C, K, D]
         self.bias: Tensor | float = 0.0 if lin.bias is None else lin.bias.detach()
 
@@ -75,20 +72,23 @@ class OpenModel:
         return root
 
 
-def _run(model: Any, conv: HANMEConv, data: HeteroData) -> tuple[Tensor, list[float]]:
-    """The logits of all nodes and the metapaths' weights β, without dropout."""
+def _run(
+    model: Any, conv: HANMEConv, data: HeteroData
+) -> tuple[Tensor, list[float], dict[str, Problem]]:
+    """The logits of all nodes, the metapaths' weights β and what the operator was asked."""
     betas: list[Tensor] = []
     watch = conv.semantic.register_forward_hook(lambda _, __, out: betas.append(out[1]))
     training = model.training
     try:
         with torch.no_grad():
             logits = model.train(False)(data)
+            problems = conv.problems(data.x_dict, data.edge_index_dict)
     finally:
         model.train(training)
         watch.remove()
     if len(betas) != 1 or betas[0].numel() != len(conv.metapaths):
         raise HanmeError(_MORE)
-    return logits, betas[0].tolist()
+    return logits, betas[0].tolist(), problems
 
 
 class Root:
@@ -168,6 +168,10 @@ class Path:
 
     def at(self, number: Tensor) -> Encoded:
         """The instances with these numbers."""
+        if self._kept is not None and len(self._kept) == 1:  # a number is a place in the block
+            all_, vector, score = self._kept[0]
+            some = Instances(all_.nodes[number], all_.links[number], number)
+            return self._encoded(some, vector[number], score[number])
         roots = torch.full_like(number, self.root)
         instances = self.problem.chain.walk(roots, number)
         return self._encoded(instances, *encode(self._encoding, instances))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,14 @@ from torch_geometric.nn.module_dict import ModuleDict
 from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.nn.cache import GraphCache
+from hanme.nn.checks import check_dropouts, check_heads
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
 from hanme.ops import Attention, Problem, instance_attention, metapath_attention
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
 
 class HANMEConv(nn.Module):
@@ -37,6 +41,8 @@ class HANMEConv(nn.Module):
         heads: The number of attention heads, K.
         negative_slope: LeakyReLU's slope below 0.
         dropout: Dropout on the attention weights of the instances.
+        feature_dropout: Dropout on the projected features.
+        activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
         backend: The backend of :func:`metapath_attention`.
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
@@ -52,17 +58,19 @@ class HANMEConv(nn.Module):
         heads: int = 1,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
+        feature_dropout: float = 0.0,
+        activation: str = "relu",
         backend: str = "auto",
         **options: Any,
     ) -> None:
         super().__init__()
-        if heads < 1 or out_channels < 1 or out_channels % heads:
+        check_heads(out_channels, heads)
+        check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
+        if activation not in ACTIVATIONS:
             raise HanmeError(
-                f"Expected the hidden size to be a multiple of heads, but got {out_channels} "
-                f"for {heads} heads; {_nearest_multiple(out_channels, heads)} would do"
+                f"Expected `activation` to be one of {', '.join(ACTIVATIONS)}, "
+                f"but got {activation!r}"
             )
-        if not 0 <= dropout < 1:
-            raise HanmeError(f"Expected `dropout` to be in [0, 1), but got {dropout}")
         if not metapaths:
             raise HanmeError("Expected at least one metapath, but got none")
         self.metapaths = [Metapath.of(spec, metadata) for spec in metapaths]
@@ -73,8 +81,9 @@ class HANMEConv(nn.Module):
         self.heads = heads
         self.negative_slope = negative_slope
         self.dropout = dropout
+        self.feature_dropout = feature_dropout
+        self.activation = activation
         self.backend = backend
-        self.activation = F.relu  # of Σ_p α(p) e(p), before metapaths are weighed
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
@@ -92,7 +101,7 @@ class HANMEConv(nn.Module):
             torch.empty(1, heads, channels) for _ in self.metapaths
         )
         self.semantic = SemanticAttention(out_channels)
-        self._graph: tuple[list[Tensor], list[int], list[Chain]] | None = None
+        self._graph: GraphCache[list[Chain]] = GraphCache()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -122,6 +131,7 @@ class HANMEConv(nn.Module):
             ``[N, out_channels]`` by node type, and β by node type where asked for.
         """
         zs: dict[str, list[Tensor]] = {}
+        activation = ACTIVATIONS[self.activation]
         for metapath, arguments in self._arguments(x_dict, edge_index_dict):
             z = metapath_attention(
                 *arguments,
@@ -129,7 +139,7 @@ class HANMEConv(nn.Module):
                 dropout=self.dropout if self.training else 0.0,
                 backend=self.backend,
             )
-            zs.setdefault(metapath.root, []).append(self.activation(z).flatten(1))
+            zs.setdefault(metapath.root, []).append(activation(z).flatten(1))
         out, beta = {}, {}
         for node_type, z_list in zs.items():
             out[node_type], beta[node_type] = self.semantic(z_list)
@@ -152,7 +162,7 @@ class HANMEConv(nn.Module):
     def problems(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
     ) -> dict[str, Problem]:
-        """What the operator is asked in evaluation, by metapath: for looking at instances."""
+        """What the operator is asked, without its dropout, by metapath: to look at instances."""
         found = {}
         for metapath, arguments in self._arguments(x_dict, edge_index_dict):
             chain, values, coefficients, root_score, attention = arguments
@@ -168,19 +178,15 @@ class HANMEConv(nn.Module):
     ) -> list[Chain]:
         """The chain of each metapath on this graph, made when a graph is first seen."""
         used = [edge_index_dict[step] for metapath in self.metapaths for step in metapath.steps]
-        state = [0 if x.is_inference() else x._version for x in used]
-        state += [x.size(0) for x in x_dict.values()]
-        if self._graph is not None:
-            same = all(a is b for a, b in zip(used, self._graph[0], strict=True))
-            if same and state == self._graph[1]:
-                return self._graph[2]
-        sizes = _sizes(x_dict, edge_index_dict)
-        chains = [
-            self.encoder.view(Chain.build(metapath, edge_index_dict, sizes))
-            for metapath in self.metapaths
-        ]
-        self._graph = (used, state, chains)
-        return chains
+
+        def build() -> list[Chain]:
+            sizes = _sizes(x_dict, edge_index_dict)
+            return [
+                self.encoder.view(Chain.build(metapath, edge_index_dict, sizes))
+                for metapath in self.metapaths
+            ]
+
+        return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
 
     def _arguments(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
@@ -195,6 +201,7 @@ class HANMEConv(nn.Module):
             t: projection(x_dict[t]).view(-1, self.heads, self.out_channels // self.heads)
             for t, projection in self.proj.items()
         }
+        h = {t: F.dropout(x, self.feature_dropout, self.training) for t, x in h.items()}
         chains = self.chains(x_dict, edge_index_dict)
         result = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
@@ -227,7 +234,3 @@ def _sizes(
             highest = int(ids.max()) + 1 if ids.numel() else 0
             sizes[node_type] = max(sizes.get(node_type, 0), highest)
     return sizes | {t: x.size(0) for t, x in x_dict.items()}
-
-
-def _nearest_multiple(size: int, heads: int) -> int:
-    return max(1, round(size / heads)) * heads if heads >= 1 else size

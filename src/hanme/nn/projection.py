@@ -36,6 +36,11 @@ def _transpose(x: Tensor) -> Tensor:
     return transposed
 
 
+def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
+    """X W for sparse CSR X, with a gradient for W."""
+    return _SparseProduct.apply(x, weight)
+
+
 class Projection(Linear):
     """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
 
@@ -46,5 +51,5 @@ class Projection(Linear):
             raise HanmeError(
                 f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
             )
-        out = _SparseProduct.apply(x, self.weight.t())
+        out = sparse_product(x, self.weight.t())
         return out if self.bias is None else out + self.bias

@@ -2,7 +2,7 @@
 
 from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from hanme.training.metrics import F1, f1
-from hanme.training.pipeline import evaluate, restore, train
+from hanme.training.pipeline import evaluate, restore, train, with_metapaths
 from hanme.training.run import Run
 from hanme.training.schedule import LTS
 from hanme.training.trainer import Epoch, Trainer
@@ -21,4 +21,5 @@ __all__ = [
     "f1",
     "restore",
     "train",
+    "with_metapaths",
 ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hanme.errors import HanmeError
+from hanme.nn import MODELS
+from hanme.options import check_options
 from hanme.training.schedule import LTS
 
 
@@ -23,23 +25,24 @@ class DataConfig(_Part):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-class ModelOptions(BaseModel):
-    """A model's keyword arguments: these are checked here, any other by the model itself."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    metapaths: list[str] = Field(min_length=1)
-    hidden_channels: int = Field(default=128, ge=1, le=2**20)
-    heads: int = Field(default=8, ge=1)
-    dropout: float = Field(default=0.6, ge=0, lt=1)
-    backend: str = "auto"
-
-
 class ModelConfig(_Part):
-    """A model of ``hanme.nn.MODELS`` and its options."""
+    """A model of ``hanme.nn.MODELS`` and its options: the keyword arguments of its class.
+
+    Names and types are checked here against the model's signature, whose defaults are filled in;
+    the model checks the ranges when it is built.
+    """
 
     name: str = "hanme"
-    options: ModelOptions
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelConfig:
+        if self.name not in MODELS:
+            raise HanmeError(f"unknown model {self.name!r}; there are {', '.join(MODELS)}")
+        given = ("metadata", "target", "out_channels")  # by what builds it, from the graph
+        options = check_options(f"model {self.name}", MODELS[self.name], self.options, given)
+        self.options.update(options)
+        return self
 
 
 class TrainingConfig(_Part):
@@ -81,6 +84,8 @@ class RunConfig(_Part):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
+            if isinstance(own := first.get("ctx", {}).get("error"), HanmeError):
+                raise HanmeError(f"{where}: {own}") from None
             field = ".".join(str(part) for part in first["loc"]) or "all of it"
             raise HanmeError(
                 f"{where}: {field}: {first['msg']}, but got {first['input']!r}"

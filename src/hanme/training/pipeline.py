@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import HeteroData
 
 from hanme.chain import Chain
-from hanme.datasets import load
+from hanme.datasets import METAPATHS, load
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
@@ -40,26 +40,18 @@ def load_data(config: DataConfig, seed: int, source: str | Path | None = None) -
 
 def build_model(config: ModelConfig, data: HeteroData) -> Any:
     """The model of a run, fitting a graph."""
-    if config.name not in MODELS:
-        raise HanmeError(f"unknown model {config.name!r}; there are {', '.join(MODELS)}")
-    model = MODELS[config.name]
-    options = config.options.model_dump()
-    parameters = inspect.signature(model).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    own = ("metadata", "target", "out_channels")
-    known = [name for name in parameters if name not in own]
-    for option in options:
-        if option in own or (option not in known and not open_ended):
-            raise HanmeError(
-                f"model {config.name} has no option {option!r}; it has {', '.join(known)}"
-            )
-    for text in config.options.metapaths:
-        _refuse_empty(Metapath.parse(text, data.metadata()), data)
+    for spec in config.options.get("metapaths", []):
+        _refuse_empty(Metapath.of(spec, data.metadata()), data)
     labels = len(data[data.target].label_names)
-    try:
-        return model(data.metadata(), data.target, out_channels=labels, **options)
-    except TypeError as error:
-        raise HanmeError(f"model {config.name}: {error}") from None
+    model = MODELS[config.name]
+    return model(data.metadata(), target=data.target, out_channels=labels, **config.options)
+
+
+def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A model's options; metapaths, where it takes some and none are given, are the data set's."""
+    if model in MODELS and "metapaths" in inspect.signature(MODELS[model]).parameters:
+        return {"metapaths": METAPATHS[data_set], **options}
+    return options
 
 
 def costs(model: Any, data: HeteroData) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 
 from hanme.errors import HanmeError
@@ -14,6 +13,7 @@ from hanme.nn.encoders.linear import Linear
 from hanme.nn.encoders.mean import Mean
 from hanme.nn.encoders.multihop import Multihop
 from hanme.nn.encoders.rotate import RotatE
+from hanme.options import check_options
 
 __all__ = [
     "ENCODERS",
@@ -61,11 +61,7 @@ def make_encoder(
                 f"Expected `encoder` to be one of {', '.join(ENCODERS)}, but got {encoder!r}"
             )
         encoder = ENCODERS[encoder]
-    known = list(inspect.signature(encoder).parameters)[3:]
-    for option in options:
-        if option not in known:
-            raise HanmeError(
-                f"encoder {encoder.__name__} has no option {option!r}; "
-                f"it has {', '.join(known) or 'none'}"
-            )
+    check_options(
+        f"encoder {encoder.__name__}", encoder, options, ("heads", "channels", "metapaths")
+    )
     return encoder(heads, channels, metapaths, **options)

@@ -16,11 +16,12 @@ from hanme.ops import Constant
 
 
 class RotatE(Encoder):
-    r"""The mean of the positions, each turned by the relations that lead to it from the root.
+    r"""The mean of the positions, each turned by the relations that lead from it to the root.
 
     The halves of h are the real and the imaginary parts of D / 2 complex numbers. Each relation
     has as many unit complex numbers :math:`e^{i \theta}`, its inverse their conjugates; position l
-    is turned by the product of the first l relations.
+    is turned by the product of the relations of its l steps towards the root, each the inverse of
+    one of the metapath's.
 
     Args:
         heads: K.
@@ -62,7 +63,7 @@ class RotatE(Encoder):
         angle = torch.zeros_like(self.angle[0])
         for step in metapath.steps:
             place, sign = self._place[step]
-            angle = angle + sign * self.angle[place]
+            angle = angle - sign * self.angle[place]  # the step back
             real, imaginary = h[step[2]].chunk(2, dim=-1)
             cos, sin = angle.cos(), angle.sin()
             turned = (real * cos - imaginary * sin, real * sin + imaginary * cos)

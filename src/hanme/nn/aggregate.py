@@ -1,0 +1,135 @@
+"""Features and labels averaged along metapaths, before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.sparse import coo_array, csr_array, diags_array
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from hanme.datasets.features import to_scipy, to_torch
+from hanme.errors import HanmeError
+from hanme.metapath import Metadata
+
+TypePath = tuple[str, ...]
+
+MOST_WORK = 2**26
+"""Multiplications that are tried to see whether a product is smaller than its factors."""
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """What is averaged along each metapath, features first, then labels.
+
+    Each is a product of factors A_1 ... A_L X, multiplied out as far as that makes it smaller: an
+    average over many hops is full of small numbers, its factors are sparse.
+
+    Args:
+        every: The factors for all roots.
+        train: The factors for the roots under ``train_mask``.
+    """
+
+    every: list[list[Tensor]]
+    train: list[list[Tensor]]
+
+    def factors(self, training: bool) -> list[list[Tensor]]:
+        return self.train if training else self.every
+
+
+def type_paths(
+    metadata: Metadata, target: str, hops: int, without: Sequence[str] = ()
+) -> list[TypePath]:
+    """All sequences of linked node types from ``target`` on, of at most so many hops."""
+    joined = dict.fromkeys((a, b) for a, _, b in metadata[1] if not {a, b} & set(without))
+    frontier: list[TypePath] = [(target,)]
+    paths = list(frontier)
+    for _ in range(hops):
+        frontier = [(*path, b) for path in frontier for a, b in joined if a == path[-1]]
+        paths += frontier
+    return paths
+
+
+def aggregate(
+    data: HeteroData,
+    target: str,
+    paths: Sequence[TypePath],
+    label_paths: Sequence[TypePath],
+    labels: int,
+) -> Aggregated:
+    """Averages features along ``paths`` and training labels along ``label_paths``."""
+    for t in dict.fromkeys(path[-1] for path in paths):
+        if "x" not in data[t]:
+            raise HanmeError(f"node type {t!r} has no features; a metapath ends there")
+    means = {pair: _mean(data, *pair) for path in (*paths, *label_paths) for pair in pairwise(path)}
+    x = {path[-1]: to_scipy(data[path[-1]].x) for path in paths}
+    rows = data[target].train_mask.cpu().numpy().nonzero()[0]
+    every, train = [], []
+    for path in paths:
+        first, *others = _smallest([means[pair] for pair in pairwise(path)] + [x[path[-1]]])
+        rest = [to_torch(factor) for factor in others]
+        every.append([to_torch(first), *rest])
+        train.append([to_torch(first[rows]), *rest])
+    y = training_labels(data, target, labels)
+    for path in label_paths:
+        spread = torch.from_numpy(spread_labels([means[pair] for pair in pairwise(path)], y))
+        every.append([spread])
+        train.append([spread[torch.from_numpy(rows)]])
+    device = data[target].y.device
+    return Aggregated(
+        [[factor.to(device) for factor in factors] for factors in every],
+        [[factor.to(device) for factor in factors] for factors in train],
+    )
+
+
+def training_labels(data: HeteroData, target: str, labels: int) -> np.ndarray[Any, Any]:
+    """The labels of training nodes as 0 and 1, ``[N, labels]``; zeros for every other node."""
+    store = data[target]
+    mask = store.train_mask
+    y = torch.zeros(store.num_nodes, labels, device=mask.device)
+    y[mask] = (store.y[mask] if store.y.dim() == 2 else F.one_hot(store.y[mask], labels)).float()
+    return y.cpu().numpy()
+
+
+def spread_labels(steps: Sequence[csr_array], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(A - diag A) Y for A = A_1 ... A_L: what the others' labels say, never a node's own."""
+    half = (len(steps) + 1) // 2
+    left: csr_array = reduce(lambda a, b: a @ b, steps[:half])
+    if half < len(steps):
+        right: csr_array = reduce(lambda a, b: a @ b, steps[half:])
+        own = np.asarray(left.multiply(right.T.tocsr()).sum(axis=1)).reshape(-1)
+    else:
+        own = left.diagonal()
+    spread = reduce(lambda z, step: step @ z, reversed(steps), y)
+    return (spread - own[:, None] * y).astype(np.float32)
+
+
+def _mean(data: HeteroData, source: str, end: str) -> csr_array:
+    """D^-1 A over all relations from one type to another: a row of zeros without neighbours."""
+    relations = [e for e in data.edge_types if (e[0], e[2]) == (source, end)]
+    row, column = torch.cat([data[e].edge_index for e in relations], 1).cpu().numpy()
+    shape = data[source].num_nodes, data[end].num_nodes
+    links = coo_array((np.ones(len(row), np.float32), (row, column)), shape=shape).tocsr()
+    degree = np.maximum(links.sum(axis=1), 1)
+    return csr_array(diags_array((1 / degree).astype(np.float32)) @ links)
+
+
+def _smallest(factors: list[csr_array]) -> list[csr_array]:
+    """The same product, multiplied out from the right while that leaves fewer numbers."""
+    *others, last = factors
+    result = [last]
+    for factor in reversed(others):
+        work = int(np.diff(factor.tocsc().indptr) @ np.diff(result[0].indptr))
+        product = factor @ result[0] if work <= MOST_WORK else None
+        if product is not None and product.nnz <= factor.nnz + result[0].nnz:
+            result[0] = product
+        else:
+            result.insert(0, factor)
+    return result

@@ -1,0 +1,33 @@
+"""What a layer makes of a graph once, kept while the graph stays the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class GraphCache(Generic[T]):
+    """Holds what was made from the last graph seen."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Tensor], list[int], T] | None = None
+
+    def get(self, tensors: Sequence[Tensor], make: Callable[[], T], sizes: Sequence[int] = ()) -> T:
+        """What ``make`` gives; anew if a tensor is another or was changed, or a size differs."""
+        state = [_version(x) for x in tensors] + list(sizes)
+        if self._last is not None:
+            same = all(a is b for a, b in zip(tensors, self._last[0], strict=True))
+            if same and state == self._last[1]:
+                return self._last[2]
+        self._last = (list(tensors), state, make())
+        return self._last[2]
+
+
+def _version(x: Tensor) -> int:
+    x = x.values() if x.layout == torch.sparse_csr else x
+    return 0 if x.is_inference() else x._version

@@ -1,0 +1,82 @@
+"""The model GAT, on the graph with its types forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import GATConv
+from torch_geometric.nn.inits import reset
+
+from hanme.metapath import Metadata
+from hanme.nn.checks import check_counts, check_dropouts, check_heads
+from hanme.nn.one_graph import OneGraph
+
+
+class GAT(nn.Module):
+    """`"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ as a baseline of the
+    `Heterogeneous Graph Benchmark <https://dl.acm.org/doi/10.1145/3447548.3467350>`_: features are
+    projected by type, then all nodes and links are in one graph, with a loop at each node.
+
+    Args:
+        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        target: The node type to classify.
+        out_channels: The number of labels.
+        in_channels: The size of the features, ``-1`` (default) to derive it.
+        hidden_channels: The size of a node's vector, all heads together.
+        heads: The number of attention heads.
+        layers: The number of layers before the last, which has one head and gives the logits.
+        dropout: Dropout on the features that go into a layer.
+        attention_dropout: Dropout on the attention weights.
+        negative_slope: LeakyReLU's slope below 0.
+        residual: Add what goes into a layer to what comes out, from the second layer on.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        target: str,
+        out_channels: int,
+        *,
+        in_channels: int | Mapping[str, int] = -1,
+        hidden_channels: int = 512,
+        heads: int = 8,
+        layers: int = 3,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.5,
+        negative_slope: float = 0.05,
+        residual: bool = False,
+    ) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        check_counts(1, 100, layers=layers)
+        check_dropouts(dropout=dropout, attention_dropout=attention_dropout)
+        self.dropout = dropout
+        channels = hidden_channels // heads
+        self.graph = OneGraph(metadata, target, in_channels, channels)
+        sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
+        self.convs = nn.ModuleList(
+            GATConv(
+                before,
+                after,
+                k,
+                negative_slope=negative_slope,
+                dropout=attention_dropout,
+                residual=residual and i > 0,
+            )
+            for i, (before, after, k) in enumerate([*sizes, (hidden_channels, out_channels, 1)])
+        )
+
+    def reset_parameters(self) -> None:
+        for part in self.children():
+            reset(part)
+
+    def forward(self, data: HeteroData) -> Tensor:
+        """A logit per node of the target type and label, ``[N, out_channels]``."""
+        h, links = self.graph(data)
+        for i, conv in enumerate(self.convs):
+            h = F.elu(h) if i > 0 else h
+            h = conv(F.dropout(h, self.dropout, self.training), links.edge_index)
+        return h[links.target]

@@ -1,0 +1,222 @@
+"""The model MAGNA: attention diffused over several hops, on all node types in one graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+from torch_geometric.nn.inits import glorot, reset
+from torch_geometric.utils import softmax
+
+from hanme.errors import HanmeError
+from hanme.metapath import Metadata
+from hanme.nn.checks import check_counts, check_dropouts, check_heads
+from hanme.nn.one_graph import OneGraph
+
+
+class MAGNA(nn.Module):
+    r"""`"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
+
+    A block diffuses one-hop attention A over ``hops`` hops, :math:`Z \gets (1-\alpha) A Z + \alpha
+    Z_0`, and is followed by a feed-forward block; each is preceded by a layer norm and added to
+    what goes into it. Between them a score is
+    :math:`\mathrm{LeakyReLU}(v \cdot \tanh[W_h h_i \,\Vert\, W_t h_j \,\Vert\, r])`, with a vector
+    r for each relation.
+
+    Args:
+        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        target: The node type to classify.
+        out_channels: The number of labels.
+        in_channels: The size of the features, ``-1`` (default) to derive it.
+        hidden_channels: The size of a node's vector, all heads together.
+        heads: The number of attention heads.
+        layers: The number of blocks.
+        hops: K, how often attention is applied in a block.
+        alpha: The share α that stays at each hop.
+        relations: Whether a link's score depends on its relation.
+        dropout: Dropout on features.
+        attention_dropout: Dropout on the attention weights.
+        negative_slope: LeakyReLU's slope below 0.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        target: str,
+        out_channels: int,
+        *,
+        in_channels: int | Mapping[str, int] = -1,
+        hidden_channels: int = 128,
+        heads: int = 8,
+        layers: int = 2,
+        hops: int = 6,
+        alpha: float = 0.1,
+        relations: bool = True,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.5,
+        negative_slope: float = 0.2,
+    ) -> None:
+        super().__init__()
+        check_heads(hidden_channels, heads)
+        check_counts(1, 100, layers=layers, hops=hops)
+        check_dropouts(dropout=dropout, attention_dropout=attention_dropout)
+        if not 0 < alpha <= 1:
+            raise HanmeError(f"Expected `alpha` to be in (0, 1], but got {alpha}")
+        self.dropout = dropout
+        self.graph = OneGraph(metadata, target, in_channels, hidden_channels)
+        kinds = len(metadata[1]) + 1 if relations else 0  # one more for the loops
+        self.attention = nn.ModuleList(
+            Diffusion(hidden_channels, heads, kinds, hops, alpha, attention_dropout, negative_slope)
+            for _ in range(layers)
+        )
+        self.feed_forward = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(hidden_channels),
+                nn.Linear(hidden_channels, 4 * hidden_channels),
+                nn.ReLU(),
+                nn.Dropout(dropout),
+                nn.Linear(4 * hidden_channels, hidden_channels),
+            )
+            for _ in range(layers)
+        )
+        self.lin = nn.Linear(hidden_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        for part in self.children():
+            reset(part)
+
+    def forward(self, data: HeteroData) -> Tensor:
+        """A logit per node of the target type and label, ``[N, out_channels]``."""
+        h, links = self.graph(data)
+        loops = torch.arange(h.size(0), device=h.device)
+        kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
+        edges = Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, h.size(0))
+        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+            h = h + self._drop(attention(h, edges))
+            h = h + self._drop(feed_forward(h))
+        return self.lin(h[links.target])
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+
+class Diffusion(nn.Module):
+    """A MAGNA block's attention, ``[N, C]`` to ``[N, C]``; the arguments are those of the model."""
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        kinds: int,
+        hops: int,
+        alpha: float,
+        dropout: float,
+        negative_slope: float,
+    ) -> None:
+        super().__init__()
+        self.heads, self.hops, self.alpha = heads, hops, alpha
+        self.dropout, self.negative_slope = dropout, negative_slope
+        size = channels // heads
+        self.norm = nn.LayerNorm(channels)
+        self.lin = nn.Linear(channels, channels, bias=False)
+        self.W_h = nn.Parameter(torch.empty(heads, size, size))
+        self.W_t = nn.Parameter(torch.empty(heads, size, size))
+        self.v = nn.Parameter(torch.empty(3, heads, size))
+        self.r = nn.Parameter(torch.empty(kinds, heads, size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.norm.reset_parameters()
+        self.lin.reset_parameters()
+        glorot(self.W_h)
+        glorot(self.W_t)
+        glorot(self.v)
+        nn.init.normal_(self.r, std=1 / math.sqrt(self.r.size(-1)))
+
+    def forward(self, h: Tensor, edges: Edges) -> Tensor:
+        z = self.lin(self.norm(h)).view(h.size(0), self.heads, -1)
+        weight = F.dropout(self.weight(z, edges), self.dropout, self.training)
+        return diffuse(weight, z, edges, self.hops, self.alpha).flatten(1)
+
+    def weight(self, z: Tensor, edges: Edges) -> Tensor:
+        """A's entries: the attention of each link, which sums to 1 over the links into a node."""
+        # tanh acts on each part of the concatenation by itself: numbers per node, not per link.
+        s = (torch.einsum("nkd,kde->nke", z, self.W_h).tanh() * self.v[0]).sum(-1)
+        t = (torch.einsum("nkd,kde->nke", z, self.W_t).tanh() * self.v[1]).sum(-1)
+        score = s.index_select(0, edges.end) + t.index_select(0, edges.start)
+        if len(self.r):
+            score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
+        return softmax(F.leaky_relu(score, self.negative_slope), ptr=edges.indptr)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Links in the order of the node they lead to, and how to go through them the other way."""
+
+    start: Tensor
+    end: Tensor
+    kind: Tensor
+    indptr: Tensor
+    back: Tensor
+    back_indptr: Tensor
+
+    @classmethod
+    def of(cls, edge_index: Tensor, kind: Tensor, nodes: int) -> Edges:
+        order = torch.argsort(edge_index[1], stable=True)
+        start, end = edge_index[:, order]
+        back = torch.argsort(start, stable=True)
+        return cls(start, end, kind[order], _indptr(end, nodes), back, _indptr(start, nodes))
+
+
+def _indptr(ids: Tensor, nodes: int) -> Tensor:
+    return F.pad(torch.bincount(ids, minlength=nodes).cumsum(0), (1, 0))
+
+
+def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:
+    """``hops`` times Z <- (1-α) A Z + α Z_0, from Z_0 on; A's entries are ``[E, K]``."""
+    z = z0
+    for _ in range(hops):
+        z = (1 - alpha) * _Product.apply(weight, z, edges) + alpha * z0
+    return z
+
+
+class _Product(torch.autograd.Function):
+    """A Z per head, which keeps nothing of size links × channels."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, z: Tensor, edges: Edges) -> Tensor:
+        ctx.save_for_backward(weight, z)
+        ctx.edges = edges
+        return _multiply(edges.indptr, edges.start, weight, z)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        weight, z = ctx.saved_tensors
+        edges, grad = ctx.edges, grads[0]
+        back = edges.back
+        d_z = _multiply(edges.back_indptr, edges.end[back], weight[back], grad)
+        d_weight = torch.stack(
+            [
+                (grad[:, k].index_select(0, edges.end) * z[:, k].index_select(0, edges.start)).sum(
+                    -1
+                )
+                for k in range(z.size(1))
+            ],
+            dim=1,
+        )
+        return d_weight, d_z, None
+
+
+def _multiply(indptr: Tensor, indices: Tensor, weight: Tensor, z: Tensor) -> Tensor:
+    heads = []
+    for k in range(z.size(1)):
+        size = (len(indptr) - 1, z.size(0))
+        matrix = torch.sparse_csr_tensor(indptr, indices, weight[:, k].contiguous(), size)
+        heads.append(torch.sparse.mm(matrix, z[:, k].contiguous()))
+    return torch.stack(heads, 1)

@@ -1,0 +1,70 @@
+"""The model MAGNN: HAN-ME with encoders that know no attention within an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hanme.errors import HanmeError
+from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.nn.hanme import HANME
+
+ENCODERS = ("mean", "linear", "rotate")
+
+
+class MAGNN(HANME):
+    """`"MAGNN: Metapath Aggregated Graph Neural Network for Heterogeneous Graph Embedding"
+    <https://arxiv.org/abs/2002.01680>`_, one layer of it.
+
+    Each head has a projection of its own, where MAGNN's heads share one.
+
+    Args:
+        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        target: The node type to classify.
+        metapaths: Metapaths that start at ``target``.
+        out_channels: The number of labels.
+        in_channels: The size of the features, ``-1`` (default) to derive it.
+        hidden_channels: The size of a node's vector, all heads together.
+        heads: The number of attention heads.
+        encoder: ``"rotate"`` (RotatE), ``"linear"`` or ``"mean"``.
+        dropout: Dropout on the attention weights of the instances.
+        feature_dropout: Dropout on the projected features.
+        negative_slope: LeakyReLU's slope below 0.
+        backend: The backend of :func:`metapath_attention`.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        target: str,
+        metapaths: Sequence[str | Metapath | Sequence[EdgeType]],
+        out_channels: int,
+        *,
+        in_channels: int | Mapping[str, int] = -1,
+        hidden_channels: int = 512,
+        heads: int = 8,
+        encoder: str = "rotate",
+        dropout: float = 0.5,
+        feature_dropout: float = 0.5,
+        negative_slope: float = 0.01,
+        backend: str = "auto",
+    ) -> None:
+        if encoder not in ENCODERS:
+            raise HanmeError(
+                f"Expected MAGNN's `encoder` to be one of {', '.join(ENCODERS)}, "
+                f"but got {encoder!r}"
+            )
+        super().__init__(
+            metadata,
+            target,
+            metapaths,
+            out_channels,
+            in_channels=in_channels,
+            hidden_channels=hidden_channels,
+            heads=heads,
+            encoder=encoder,
+            dropout=dropout,
+            backend=backend,
+            feature_dropout=feature_dropout,
+            negative_slope=negative_slope,
+            activation="elu",
+        )
