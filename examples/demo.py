@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hanme.datasets import METAPATHS, planted
 from hanme.explain import explain, fidelity, save
-from hanme.training import RunConfig, restore, train
+from hanme.training import Run, RunConfig, open_run, train
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
 shutil.rmtree(folder, ignore_errors=True)
@@ -31,7 +31,7 @@ for name, options in (("han", {}), ("hanme", {"encoder": "multihop"})):
     test = run.result()["scores"]["with_fallback"]["test"]
     print(f"{name:6} test micro F1 {test['micro']:.1f}  macro F1 {test['macro']:.1f}")
 
-model, data, _ = restore(folder / "hanme")
+data, model = open_run(Run.open(folder / "hanme"))
 movie = int(data["movie"].test_mask.nonzero()[0])
 genres = [data["movie"].label_names[i] for i in data["movie"].y[movie].nonzero().flatten()]
 print(f"\nWhat made HAN-ME's prediction for one test movie (true genres: {', '.join(genres)}):\n")

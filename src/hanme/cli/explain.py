@@ -64,11 +64,12 @@ def explain(
     from hanme.explain import Explainer
     from hanme.explain import fidelity as measure
     from hanme.explain.picture import check_suffix, save
-    from hanme.training import restore
+    from hanme.training import Run, open_run
 
     if out is not None:
         check_suffix(out)
-    model, graph, config = restore(run, source=data)
+    opened = Run.open(run)
+    graph, model = open_run(opened, data)
     ranking = cast("By", by)
     found: Explanation | Fidelity
     if node is None:
@@ -79,7 +80,7 @@ def explain(
                 model, graph, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        explainer = Explainer(model, graph, fallback=config.training.fallback)
+        explainer = Explainer(model, graph, fallback=opened.config.training.fallback)
         found = explainer.explain(node, top=top, label=label, by=ranking)
     if out is not None:
         save(found, out)
@@ -149,9 +150,11 @@ def _print_fidelity(found: Fidelity) -> None:
         f"top by {found.by}",
         "random",
         "times as far",
+        "every node",
         "random, same metapaths",
         title="How far the most likely label's logit moves, mean",
-        caption=f"{found.nodes} test nodes, {found.draws} random draws each",
+        caption=f"{found.nodes} test nodes, {found.draws} random draws each; every node: times as "
+        "far if those with fewer count too, which lose all instances either way",
         title_justify="left",
     )
     for step in found.steps:
@@ -161,6 +164,7 @@ def _print_fidelity(found: Fidelity) -> None:
             f"{step.top:.4f}",
             f"{step.random:.4f}",
             f"{step.ratio:.2f}",
+            f"{step.ratio_of_every:.2f}",
             f"{step.alike:.4f}",
         )
     for column in table.columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -103,6 +104,8 @@ class Step:
         top: The mean move without the top ones.
         random: Without random ones.
         alike: Without random ones that are spread over the metapaths as the top ones are.
+        fewer: How many nodes have at most k; they lose all instances whichever are chosen.
+        all: The mean move of these.
     """
 
     k: int
@@ -110,11 +113,20 @@ class Step:
     top: float
     random: float
     alike: float
+    fewer: int = 0
+    all: float = 0.0
 
     @property
     def ratio(self) -> float:
         """How many times as far as random ones the top ones move it."""
         return self.top / self.random if self.random else float("nan")
+
+    @property
+    def ratio_of_every(self) -> float:
+        """The same with the nodes that have fewer."""
+        fewer = self.fewer * self.all
+        random = self.nodes * self.random + fewer
+        return (self.nodes * self.top + fewer) / random if random else float("nan")
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,8 @@ class Fidelity:
         for step in self.steps:
             lines.append(
                 f"  k {step.k:2}, {step.nodes} nodes: top {step.top:.4f}, "
-                f"random {step.random:.4f}, ratio {step.ratio:.2f}; "
+                f"random {step.random:.4f}, ratio {step.ratio:.2f} "
+                f"({step.ratio_of_every:.2f} with the {step.fewer} that have fewer); "
                 f"random of the same metapaths {step.alike:.4f}"
             )
         return "\n".join(lines)
@@ -151,7 +164,12 @@ class Fidelity:
     def to_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
         steps = [
-            asdict(step) | {"ratio": step.ratio if step.random else None} for step in self.steps
+            asdict(step)
+            | {
+                name: None if math.isnan(value) else value
+                for name, value in (("ratio", step.ratio), ("ratio_of_every", step.ratio_of_every))
+            }
+            for step in self.steps
         ]
         return asdict(self) | {"steps": steps}
 

@@ -35,8 +35,8 @@ def fidelity(
 
     For each of some nodes the top k instances for its most likely label are removed together;
     against it, as many random instances of the same node; and, harder to beat, random ones that are
-    spread over the metapaths as the top ones are. Nodes with at most k instances are left out of
-    the mean for k: each way would remove all of them.
+    spread over the metapaths as the top ones are. Nodes with at most k instances would lose all of
+    them each way: they are counted apart.
 
     Args:
         model: See :func:`explain`.
@@ -53,30 +53,33 @@ def fidelity(
     explainer = Explainer(model, data)
     generator = torch.Generator().manual_seed(seed)
     drawn = _draw(data, explainer.open.target, split, nodes, generator)
-    found: dict[int, list[tuple[float, ...]]] = {k: [] for k in SIZES}
+    found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
+    fewer: dict[int, list[float]] = {k: [] for k in SIZES}
     for node in drawn:
         root = explainer.open.root(node)
         label = int(root.logits.argmax())
         best = top_instances(root, label, SIZES[-1], by)
         random = [_random(root, SIZES[-1], generator) for _ in range(draws)]
         for k in SIZES:
-            if len(root) > k:
-                chosen = best[:k]
-                alike = [_alike(root, chosen, generator) for _ in range(draws)]
-                found[k].append(
-                    (
-                        _moved(root, label, chosen),
-                        fmean(_moved(root, label, places[:k]) for places in random),
-                        fmean(_moved(root, label, places) for places in alike),
-                    )
+            if len(root) <= k:
+                fewer[k].append(_moved(root, label, best))
+                continue
+            alike = [_alike(root, best[:k], generator) for _ in range(draws)]
+            found[k].append(
+                (
+                    _moved(root, label, best[:k]),
+                    fmean(_moved(root, label, places[:k]) for places in random),
+                    fmean(_moved(root, label, places) for places in alike),
                 )
+            )
         on_node()
-    steps = [
-        Step(k, len(moved), *(fmean(column) for column in zip(*moved, strict=True)))
-        for k, moved in found.items()
-        if moved
-    ]
+    steps = [_step(k, moved, fewer[k]) for k, moved in found.items() if moved]
     return Fidelity(by, len(drawn), draws, seed, tuple(steps))
+
+
+def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -> Step:
+    top, random, alike = (fmean(column) for column in zip(*moved, strict=True))
+    return Step(k, len(moved), top, random, alike, len(fewer), fmean(fewer) if fewer else 0.0)
 
 
 def _draw(

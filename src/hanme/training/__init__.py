@@ -2,7 +2,7 @@
 
 from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from hanme.training.metrics import F1, f1
-from hanme.training.pipeline import evaluate, restore, train, with_metapaths
+from hanme.training.pipeline import evaluate, open_run, train, with_metapaths
 from hanme.training.run import Run
 from hanme.training.schedule import LTS
 from hanme.training.trainer import Epoch, Trainer
@@ -19,7 +19,7 @@ __all__ = [
     "TrainingConfig",
     "evaluate",
     "f1",
-    "restore",
+    "open_run",
     "train",
     "with_metapaths",
 ]

@@ -129,16 +129,15 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     return _scores(trainer, trainer.logits())
 
 
-def restore(folder: Path, *, source: str | Path | None = None) -> tuple[Any, HeteroData, RunConfig]:
-    """A finished run's model with its weights, its graph and its configuration."""
-    run = Run.open(folder)
+def open_run(run: Run, source: str | Path | None = None) -> tuple[HeteroData, Any]:
+    """The graph of a finished run and its trained model."""
     weights = run.weights()
     data = load_data(run.config.data, run.config.training.seed, source)
-    model = build_model(run.config.model, data)
+    model = build_model(run.config.model, data).train(False)
     with torch.no_grad():
-        model.train(False)(data)  # gives lazy weights their sizes
-    load_into(lambda: model.load_state_dict(weights), folder / "model.safetensors")
-    return model, data, run.config
+        model(data)  # gives lazy weights their sizes
+    load_into(lambda: model.load_state_dict(weights), run.folder / "model.safetensors")
+    return data, model
 
 
 def _scores(trainer: Trainer, logits: torch.Tensor) -> dict[str, Any]:
