@@ -5,7 +5,7 @@ import torch
 
 from hanme.datasets import METAPATHS, planted
 from hanme.errors import HanmeError
-from hanme.explain import Explainer, fidelity
+from hanme.explain import Explainer, Step, fidelity
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig
 
@@ -27,7 +27,6 @@ def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> No
         assert 1 < step.ratio_of_every < step.ratio + 1e-9
         assert step.top > 2 * step.random
         assert step.top > 1.5 * step.alike
-    assert found.steps[-1].fewer > 0
     assert found == fidelity(*trained, nodes=30)
     assert found != fidelity(*trained, nodes=30, seed=2)
     assert "ratio" in str(found)
@@ -58,6 +57,31 @@ def test_a_ranking_by_nothing_is_no_better_than_random(trained) -> None:
             parameter.zero_()
     found = fidelity(blank, data, nodes=30, by="attention")
     assert all(0.5 < step.ratio < 2 for step in found.steps)
+
+
+def test_random_instances_do_not_depend_on_the_ranking(trained) -> None:
+    part, attention = (fidelity(*trained, nodes=5, by=by) for by in ("part", "attention"))
+    assert [step.random for step in part.steps] == [step.random for step in attention.steps]
+
+
+def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
+    net, data = trained
+    data = data.clone()
+    data["movie"].test_mask[:] = False
+    data["movie"].test_mask[[7, 8]] = True
+    for step in data.edge_types:
+        if step[0] == "movie":  # movie 7 keeps its own director alone
+            links = data[step].edge_index
+            kept = (links[0] != 7) | (step[2] == "director")
+            data[step].edge_index = links[:, kept]
+    few = Explainer(net, data).explain(7)
+    found = {step.k: step for step in fidelity(net, data).steps}
+    for k, step in found.items():
+        assert (step.nodes, step.fewer) == ((1, 1) if sum(few.counts.values()) <= k else (2, 0))
+    assert found[20].fewer == 1
+    assert found[20].all > 0
+    step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
+    assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
 
 
 def test_mistakes(trained) -> None:

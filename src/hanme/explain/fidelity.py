@@ -27,7 +27,7 @@ def fidelity(
     nodes: int = 200,
     by: By = "part",
     seed: int = 1,
-    draws: int = 5,
+    draws: int = 10,
     split: str = "test",
     on_node: Callable[[], None] = lambda: None,
 ) -> Fidelity:
@@ -51,7 +51,7 @@ def fidelity(
     if nodes < 1 or draws < 1:
         raise HanmeError(f"Expected at least 1 node and 1 draw, but got {nodes} and {draws}")
     explainer = Explainer(model, data)
-    generator = torch.Generator().manual_seed(seed)
+    generator, other = (torch.Generator().manual_seed(s) for s in (seed, seed + 1))
     drawn = _draw(data, explainer.open.target, split, nodes, generator)
     found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
     fewer: dict[int, list[float]] = {k: [] for k in SIZES}
@@ -64,7 +64,7 @@ def fidelity(
             if len(root) <= k:
                 fewer[k].append(_moved(root, label, best))
                 continue
-            alike = [_alike(root, best[:k], generator) for _ in range(draws)]
+            alike = [_alike(root, best[:k], other) for _ in range(draws)]
             found[k].append(
                 (
                     _moved(root, label, best[:k]),
