@@ -51,6 +51,26 @@ def recursion(chain: Chain, root: int) -> list[tuple[int, ...]]:
     return found
 
 
+@given(chains(), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_blocks_of_a_root_are_its_instances_in_order(chain: Chain, size: int) -> None:
+    for root in range(chain.sizes[0]):
+        blocks = list(chain.blocks(root, size))
+        assert all(len(block) < 2 * size for block in blocks)
+        every = chain.instances(torch.tensor([root]))
+        for field in ("nodes", "links", "number"):
+            got = torch.cat([getattr(block, field) for block in blocks])
+            assert torch.equal(got, getattr(every, field))
+
+
+def test_blocks_are_not_too_small_and_never_list_all() -> None:
+    chain = random_chain(4, seed=1, size=6, density=0.9)
+    root = int(chain.count().argmax())
+    blocks = [len(block) for block in chain.blocks(root, 50)]
+    assert sum(blocks) == int(chain.count()[root]) > 500
+    assert len(blocks) < sum(blocks) / 25
+
+
 def test_lists_instances_with_the_nodes_in_between() -> None:
     chain = chain_of(MOVIES, "m-a-m")
     expected = [[0, 0, 0], [0, 1, 0], [0, 1, 1], [1, 1, 0], [1, 1, 1]]

@@ -7,7 +7,7 @@ an instance whatever way it was found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,18 +107,33 @@ class Chain:
     def instances(self, roots: Tensor | None = None) -> Instances:
         """All instances of some roots (default: of all), grouped by root in the order given."""
         roots = self._roots(roots)
-        node, links = roots, list[Tensor]()
-        for indptr, indices in zip(self.indptr, self.indices, strict=True):
-            degree = indptr[node + 1] - indptr[node]
-            parent = _repeat(degree)
-            link = (indptr[node] - (degree.cumsum(0) - degree))[parent]
-            link = link + torch.arange(link.numel(), device=link.device)
-            node = indices[link]
-            links = [*(column[parent] for column in links), link]
         row = _repeat(self.count()[roots])
-        onward = (i[link] for i, link in zip(self.indices, links, strict=True))
-        nodes = torch.stack([roots[row], *onward], 1)
-        return Instances(nodes, torch.stack(links, 1), _number_within(row))
+        _, links = self._walk_on(roots, (), len(self))
+        return self._listed(roots[row], links, _number_within(row))
+
+    def blocks(self, root: int, size: int) -> Iterator[Instances]:
+        """All instances of one root in the order of their numbers, fewer than 2 ``size`` at a time.
+
+        Sub-trees are taken whole where they are small enough, and cut a hop further on where not.
+        """
+        begin = 0
+        stack: list[tuple[Tensor, tuple[Tensor, ...]]] = [
+            (torch.tensor([root], device=self.device), ())
+        ]
+        while stack:
+            node, links = stack.pop()  # prefixes: where they are, and the links that led there
+            total = int(self.completions[len(links)][node].sum())
+            if total < 2 * size:
+                _, links = self._walk_on(node, links, len(self) - len(links))
+                number = begin + torch.arange(total, device=self.device)
+                yield self._listed(torch.full_like(number, root), links, number)
+                begin += total
+            else:
+                node, links = self._walk_on(node, links, 1)
+                part = (self.completions[len(links)][node].cumsum(0) - 1) // size
+                sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
+                columns = zip(*(column.split(sizes) for column in links), strict=True)
+                stack += reversed(list(zip(node.split(sizes), columns, strict=True)))
 
     def sample(self, n: int, *, seed: int, roots: Tensor | None = None) -> Instances:
         """At most ``n`` instances of each root, drawn evenly without replacement.
@@ -164,6 +179,24 @@ class Chain:
     def sources(self, hop: int) -> Tensor:
         """The node that each link of a hop starts from, beside ``indices[hop]``."""
         return _repeat(self.indptr[hop].diff())
+
+    def _walk_on(
+        self, node: Tensor, links: tuple[Tensor, ...], hops: int
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """All ways to go on from some prefixes: the nodes reached and the links walked so far."""
+        for hop in range(len(links), len(links) + hops):
+            indptr = self.indptr[hop]
+            degree = indptr[node + 1] - indptr[node]
+            parent = _repeat(degree)
+            link = (indptr[node] - (degree.cumsum(0) - degree))[parent]
+            link = link + torch.arange(link.numel(), device=link.device)
+            node = self.indices[hop][link]
+            links = (*(column[parent] for column in links), link)
+        return node, links
+
+    def _listed(self, roots: Tensor, links: tuple[Tensor, ...], number: Tensor) -> Instances:
+        onward = (i[link] for i, link in zip(self.indices, links, strict=True))
+        return Instances(torch.stack([roots, *onward], 1), torch.stack(links, 1), number)
 
     def _matrix(self, hop: int) -> csr_array:
         indices, indptr = self.indices[hop].cpu().numpy(), self.indptr[hop].cpu().numpy()

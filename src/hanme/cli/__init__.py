@@ -12,6 +12,7 @@ import typer
 
 from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
+from hanme.cli.explain import explain
 from hanme.cli.init import init
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
@@ -29,11 +30,12 @@ app = typer.Typer(
     "Try it without any data: hanme train planted --out runs/first. With tables of your own: "
     "hanme init FOLDER",
 )
-app.command(cls=NamesModels)(train)
-app.command()(evaluate)
 app.command()(init)
 app.command()(inspect)
+app.command(cls=NamesModels)(train)
+app.command()(evaluate)
 app.command()(predict)
+app.command()(explain)
 app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)

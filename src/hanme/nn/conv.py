@@ -19,7 +19,7 @@ from hanme.nn.checks import check_dropouts, check_heads
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projection
 from hanme.nn.semantic import SemanticAttention
-from hanme.ops import Attention, head_dots, instance_attention, metapath_attention
+from hanme.ops import Attention, Problem, head_dots, instance_attention, metapath_attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
@@ -158,6 +158,20 @@ class HANMEConv(nn.Module):
             )
             for metapath, arguments in self._arguments(x_dict, edge_index_dict)
         }
+
+    def problems(
+        self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
+    ) -> dict[str, Problem]:
+        """What the operator is asked, without its dropout, by metapath: to look at instances."""
+        found = {}
+        for metapath, arguments in self._arguments(x_dict, edge_index_dict):
+            chain, values, coefficients, root_score, attention = arguments
+            roots = torch.arange(chain.sizes[0], device=chain.device)
+            slope = self.negative_slope
+            found[metapath.text] = Problem(
+                chain, values, coefficients, root_score, attention, roots, slope, 0.0, 0
+            )
+        return found
 
     def chains(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]

@@ -22,6 +22,7 @@ __all__ = [
     "Constant",
     "LinkProduct",
     "PairSigmoid",
+    "Problem",
     "choose_backend",
     "head_dots",
     "instance_attention",

@@ -26,19 +26,25 @@ def forward(problem: Problem) -> Tensor:
         torch.arange(problem.roots.numel(), device=nodes.device),
         problem.chain.count()[problem.roots],
     )
-    encoded = torch.zeros(
-        len(instances), *problem.attention.shape, dtype=problem.attention.dtype, device=nodes.device
-    )
-    for position in problem.positions:  # e(p) = Σ_l c_l(p) V_l[v_l]
-        value = problem.value(position)[nodes[:, position]]
-        encoded = encoded + _coefficient(problem, instances, position) * value
-    score = problem.root_score[nodes[:, 0]] + (encoded * problem.attention).sum(-1)
-    score = F.leaky_relu(score, problem.negative_slope)
+    encoded, score = encode(problem, instances)
     weight = segment_softmax(score, group, problem.roots.numel())
     if problem.dropout > 0:
         kept = keep(problem.seed, nodes[:, 0], instances.number, problem.heads, problem.dropout)
         weight = weight * kept / (1 - problem.dropout)
     return segment_sum(weight[..., None] * encoded, group, problem.roots.numel())
+
+
+def encode(problem: Problem, instances: Instances) -> tuple[Tensor, Tensor]:
+    """e(p) of some instances, ``[P, K, D]``, and their scores before the softmax, ``[P, K]``."""
+    nodes = instances.nodes
+    encoded = torch.zeros(
+        len(instances), *problem.attention.shape, dtype=problem.attention.dtype, device=nodes.device
+    )
+    for position in problem.positions:  # e(p) = Σ_l c_l(p) V_l[v_l]
+        value = problem.value(position)[nodes[:, position]]
+        encoded = encoded + coefficient(problem, instances, position)[..., None] * value
+    score = problem.root_score[nodes[:, 0]] + (encoded * problem.attention).sum(-1)
+    return encoded, F.leaky_relu(score, problem.negative_slope)
 
 
 def _refuse_too_large(problem: Problem) -> None:
@@ -52,16 +58,16 @@ def _refuse_too_large(problem: Problem) -> None:
         )
 
 
-def _coefficient(problem: Problem, instances: Instances, position: int) -> Tensor | float:
-    """c_l(p) of every instance, ``[P, K, 1]``."""
+def coefficient(problem: Problem, instances: Instances, position: int) -> Tensor:
+    """c_l(p) of some instances, ``[P, K]``."""
     nodes, links = instances.nodes, instances.links
     match problem.coefficients:
         case Constant(c):
-            return c[position]
+            return problem.attention.new_full((len(instances), problem.heads), c[position])
         case LinkProduct(root, weights):
             if position == 0:
-                return root[nodes[:, 0], :, None]
+                return root[nodes[:, 0]]
             walked = [weights[hop][links[:, hop]] for hop in range(position)]
-            return torch.stack(walked).prod(0)[..., None]
+            return torch.stack(walked).prod(0)
         case pair:
-            return pair.of(position, nodes[:, 0], nodes[:, position])[..., None]
+            return pair.of(position, nodes[:, 0], nodes[:, position])

@@ -1,0 +1,200 @@
+"""What an explanation says: as text, for a program, and in a notebook."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A metapath instance and what it did to a node's logits.
+
+    Args:
+        metapath: Its metapath.
+        types: The types of its nodes, root first.
+        nodes: Their names.
+        ids: Their ids in the user's tables; their numbers where the graph has no ids.
+        attention: Its share of the node's attention over all metapaths: β times α, mean over heads.
+        hops: The share of each position in its encoding: c_l, mean over heads; sums to 1.
+        parts: By label, its part of the logit; the parts of all instances and the label's bias add
+            up to the logit.
+        moves: By label, the logit with it minus the logit without it.
+    """
+
+    metapath: str
+    types: tuple[str, ...]
+    nodes: tuple[str, ...]
+    ids: tuple[str, ...]
+    attention: float
+    hops: tuple[float, ...]
+    parts: dict[str, float]
+    moves: dict[str, float]
+
+    def __str__(self) -> str:
+        return " <- ".join(map(shown, self.nodes))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a model gives one node its labels.
+
+    Args:
+        node: Its name.
+        id: Its id in the user's tables; its number where the graph has no ids.
+        number: Its number among the nodes of its type.
+        predicted: The labels predicted.
+        probabilities: The probability of each label.
+        logits: The logit of each label.
+        label: The label by which instances are ranked.
+        by: What they are ranked by: part, move or attention.
+        metapaths: The weight β of each metapath.
+        counts: How many instances the node has along each metapath.
+        instances: The top ones.
+    """
+
+    node: str
+    id: str
+    number: int
+    predicted: tuple[str, ...]
+    probabilities: dict[str, float]
+    logits: dict[str, float]
+    label: str
+    by: str
+    metapaths: dict[str, float]
+    counts: dict[str, int]
+    instances: tuple[Instance, ...]
+
+    def __str__(self) -> str:
+        ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        lines = [
+            f"{shown(self.node)}: {', '.join(map(shown, self.predicted)) or 'no label'}",
+            "  " + ", ".join(f"{shown(label)} {p:.0%}" for label, p in ranked),
+        ]
+        for metapath, beta in self.metapaths.items():
+            lines.append(f"  {beta:6.1%}  {metapath}, {self.counts[metapath]:,} instances")
+        lines.append(f"  of logit {self.logits[self.label]:+.3f} of {shown(self.label)}:")
+        for instance in self.instances:
+            part, move = instance.parts[self.label], instance.moves[self.label]
+            lines.append(
+                f"  part {part:+.4f}  move {move:+.4f}  attention {instance.attention:6.2%}  "
+                f"hops {hops(instance)}  {instance}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        from hanme.explain.picture import draw, fragment
+
+        return fragment(draw(self))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What removing ``k`` instances does: how far the most likely label's logit moves.
+
+    Args:
+        k: How many.
+        nodes: Over how many nodes the means are taken, those with more than k.
+        top: The mean move without the top ones.
+        random: Without random ones.
+        alike: Without random ones that are spread over the metapaths as the top ones are.
+        fewer: How many nodes have at most k; they lose all instances whichever are chosen.
+        all: The mean move of these.
+    """
+
+    k: int
+    nodes: int
+    top: float
+    random: float
+    alike: float
+    fewer: int = 0
+    all: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """How many times as far as random ones the top ones move it."""
+        return self.top / self.random if self.random else float("nan")
+
+    @property
+    def ratio_of_every(self) -> float:
+        """The same with the nodes that have fewer."""
+        fewer = self.fewer * self.all
+        random = self.nodes * self.random + fewer
+        return (self.nodes * self.top + fewer) / random if random else float("nan")
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How far explanations can be trusted: top instances removed, against as many random ones.
+
+    Args:
+        by: What instances are ranked by.
+        nodes: How many nodes were drawn.
+        draws: Over how many random sets the mean is taken.
+        seed: What drew both.
+        steps: The curve over k.
+    """
+
+    by: str
+    nodes: int
+    draws: int
+    seed: int
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"How far the most likely label's logit moves without k instances, top by {self.by}, "
+            f"{self.nodes} nodes:"
+        ]
+        for step in self.steps:
+            lines.append(
+                f"  k {step.k:2}, {step.nodes} nodes: top {step.top:.4f}, "
+                f"random {step.random:.4f}, ratio {step.ratio:.2f} "
+                f"({step.ratio_of_every:.2f} with the {step.fewer} that have fewer); "
+                f"random of the same metapaths {step.alike:.4f}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        steps = [
+            asdict(step)
+            | {
+                name: None if math.isnan(value) else value
+                for name, value in (("ratio", step.ratio), ("ratio_of_every", step.ratio_of_every))
+            }
+            for step in self.steps
+        ]
+        return asdict(self) | {"steps": steps}
+
+    def _repr_html_(self) -> str:
+        from hanme.explain.picture import draw, fragment
+
+        return fragment(draw(self))
+
+
+def hops(instance: Instance) -> str:
+    """The shares of an instance's positions, as text."""
+    return " ".join(f"{share:.0%}" for share in instance.hops)
+
+
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def shown(text: str) -> str:
+    """A name that can be shown anywhere: what would steer a terminal, break XML or turn the
+    direction of writing is replaced."""
+    return "".join(
+        " " if c in "\t\n\r" else "\ufffd" if c in _DIRECTIONS or _unfit(c) else c for c in text
+    )
+
+
+def _unfit(c: str) -> bool:
+    """Control characters, surrogates, line separators and what is no character at all."""
+    return unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or ord(c) & 0xFFFE == 0xFFFE

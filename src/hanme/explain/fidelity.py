@@ -1,0 +1,125 @@
+"""Explanations measured: is what they name what the prediction rests on?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch_geometric.data import HeteroData
+
+from hanme.errors import HanmeError
+from hanme.explain.explainer import By, Explainer, top_instances
+from hanme.explain.explanation import Fidelity, Step
+from hanme.explain.removal import Root
+
+SIZES = (1, 2, 5, 10, 20)
+"""How many instances are removed."""
+
+
+@torch.no_grad()
+def fidelity(
+    model: Any,
+    data: HeteroData,
+    *,
+    nodes: int = 200,
+    by: By = "part",
+    seed: int = 1,
+    draws: int = 10,
+    split: str = "test",
+    on_node: Callable[[], None] = lambda: None,
+) -> Fidelity:
+    """Removes top instances and, against it, random ones, and measures how far logits move.
+
+    For each of some nodes the top k instances for its most likely label are removed together;
+    against it, as many random instances of the same node; and, harder to beat, random ones that are
+    spread over the metapaths as the top ones are. Nodes with at most k instances would lose all of
+    them each way: they are counted apart.
+
+    Args:
+        model: See :func:`explain`.
+        data: The graph.
+        nodes: How many nodes of the split to draw; all of it if there are fewer.
+        by: What instances are ranked by.
+        seed: Draws the nodes and the random instances.
+        draws: Over how many random sets to take the mean.
+        split: The nodes to draw from: train, val or test.
+        on_node: Called after each node.
+    """
+    if nodes < 1 or draws < 1:
+        raise HanmeError(f"Expected at least 1 node and 1 draw, but got {nodes} and {draws}")
+    explainer = Explainer(model, data)
+    generator, other = (torch.Generator().manual_seed(s) for s in (seed, seed + 1))
+    drawn = _draw(data, explainer.open.target, split, nodes, generator)
+    found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
+    fewer: dict[int, list[float]] = {k: [] for k in SIZES}
+    for node in drawn:
+        root = explainer.open.root(node)
+        label = int(root.logits.argmax())
+        best = top_instances(root, label, SIZES[-1], by)
+        random = [_random(root, SIZES[-1], generator) for _ in range(draws)]
+        for k in SIZES:
+            if len(root) <= k:
+                fewer[k].append(_moved(root, label, best))
+                continue
+            alike = [_alike(root, best[:k], other) for _ in range(draws)]
+            found[k].append(
+                (
+                    _moved(root, label, best[:k]),
+                    fmean(_moved(root, label, places[:k]) for places in random),
+                    fmean(_moved(root, label, places) for places in alike),
+                )
+            )
+        on_node()
+    steps = [_step(k, moved, fewer[k]) for k, moved in found.items() if moved]
+    return Fidelity(by, len(drawn), draws, seed, tuple(steps))
+
+
+def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -> Step:
+    top, random, alike = (fmean(column) for column in zip(*moved, strict=True))
+    return Step(k, len(moved), top, random, alike, len(fewer), fmean(fewer) if fewer else 0.0)
+
+
+def _draw(
+    data: HeteroData, target: str, split: str, count: int, generator: torch.Generator
+) -> list[int]:
+    mask = data[target].get(f"{split}_mask")
+    if mask is None or not mask.any():
+        raise HanmeError(f"node type {target}: no node under {split}_mask to measure on")
+    nodes = mask.nonzero().flatten().cpu()
+    return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]].tolist()
+
+
+def _random(root: Root, count: int, generator: torch.Generator) -> list[tuple[int, int]]:
+    """Some distinct instances of a root, each as likely, in the order drawn."""
+    places: list[tuple[int, int]] = []
+    for number in torch.randperm(len(root), generator=generator)[:count].tolist():
+        path = 0
+        while number >= len(root.paths[path]):
+            number -= len(root.paths[path])
+            path += 1
+        places.append((path, number))
+    return places
+
+
+def _alike(
+    root: Root, places: Sequence[tuple[int, int]], generator: torch.Generator
+) -> list[tuple[int, int]]:
+    """Random instances of a root, as many along each metapath as there are in ``places``."""
+    wanted = Counter(path for path, _ in places)
+    return [
+        (path, number)
+        for path, count in wanted.items()
+        for number in torch.randperm(len(root.paths[path]), generator=generator)[:count].tolist()
+    ]
+
+
+def _moved(root: Root, label: int, places: Sequence[tuple[int, int]]) -> float:
+    """How far a label's logit moves without some instances."""
+    numbers = [
+        torch.tensor([n for path, n in places if path == i], dtype=torch.long)
+        for i in range(len(root.paths))
+    ]
+    return abs(float(root.logits_without(numbers)[label] - root.logits[label]))

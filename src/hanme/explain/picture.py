@@ -1,0 +1,292 @@
+"""Explanations as pictures: one SVG or HTML file that needs nothing else.
+
+The drawing is a tree of elements, and names are only ever text in it: what writes the tree escapes
+them. Text takes the colour around it, so that a picture is read on light and dark ground alike.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from hanme.errors import HanmeError
+from hanme.explain.explanation import Explanation, Fidelity, Instance, hops, shown
+from hanme.files import replacing
+
+FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
+BOX, GAP, ROW, SIDE, NUMBERS = 150, 46, 56, 24, 190
+LETTER = 6.7  # about the width of a letter at size 12
+
+_STYLE = (
+    ":root { color: #1b1f24; background: #fff } "
+    "@media (prefers-color-scheme: dark) { :root { color: #e6e8eb; background: #16181c } }"
+)
+_PAGE = (
+    " body { margin: 2rem; font: 14px system-ui, sans-serif } "
+    "svg { max-width: 100%; height: auto } "
+    "table { border-collapse: collapse; margin-top: 1.5rem } "
+    "th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8a8f9855 } "
+    "th:first-child, td:first-child { text-align: left }"
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def save(result: Explanation | Fidelity, path: Path) -> None:
+    """Writes a picture; a file that is there is replaced once the new one is whole."""
+    check_suffix(path)
+    text = _svg_file(result) if path.suffix.lower() == ".svg" else _html_file(result)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuses to write what is no picture."""
+    if path.suffix.lower() not in (".svg", ".html"):
+        raise HanmeError(f"{path}: a picture's name ends with .svg or .html")
+
+
+def fragment(svg: ET.Element) -> str:
+    """A drawing for a page that is there already."""
+    return ET.tostring(svg, encoding="unicode", method="html")
+
+
+def draw(result: Explanation | Fidelity) -> ET.Element:
+    """The drawing, as an ``svg`` element."""
+    return _explanation(result) if isinstance(result, Explanation) else _fidelity(result)
+
+
+def _svg_file(result: Explanation | Fidelity) -> str:
+    svg = draw(result)
+    style = ET.Element("style")
+    style.text = _STYLE
+    svg.insert(0, style)
+    return ET.tostring(svg, encoding="unicode") + "\n"
+
+
+def _html_file(result: Explanation | Fidelity) -> str:
+    page = ET.Element("html", lang="en")
+    head = ET.SubElement(page, "head")
+    ET.SubElement(head, "meta", charset="utf-8")
+    ET.SubElement(
+        head, "meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}
+    )  # before anything it should hold for
+    ET.SubElement(head, "meta", name="viewport", content="width=device-width")
+    ET.SubElement(head, "title").text = _title(result)
+    ET.SubElement(head, "style").text = _STYLE + _PAGE
+    body = ET.SubElement(page, "body")
+    body.append(draw(result))
+    if isinstance(result, Explanation):
+        body.append(_table(result))
+    return "<!doctype html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
+
+
+def _title(result: Explanation | Fidelity) -> str:
+    if isinstance(result, Fidelity):
+        return f"How far the logit moves without k instances, top by {result.by}"
+    return f"{shown(result.node)}: {', '.join(map(shown, result.predicted)) or 'no label'}"
+
+
+def _table(found: Explanation) -> ET.Element:
+    """Every number of the instances: parts and moves of all labels."""
+    table = ET.Element("table")
+    row = ET.SubElement(table, "tr")
+    for text in ("instance", "metapath", "attention", "hops"):
+        ET.SubElement(row, "th").text = text
+    for label in found.logits:
+        for what in ("part of", "move of"):
+            ET.SubElement(row, "th").text = f"{what} {shown(label)}"
+    for instance in found.instances:
+        row = ET.SubElement(table, "tr")
+        cells = [str(instance), instance.metapath, f"{instance.attention:.2%}", hops(instance)]
+        for label in found.logits:
+            cells += [f"{instance.parts[label]:+.4f}", f"{instance.moves[label]:+.4f}"]
+        for text in cells:
+            ET.SubElement(row, "td").text = shown(text)
+    return table
+
+
+def _explanation(found: Explanation) -> ET.Element:
+    length = max((len(instance.nodes) for instance in found.instances), default=2)
+    chains = SIDE + BOX + (length - 1) * (GAP + BOX) + GAP  # where the numbers begin
+    width = max(760, chains + NUMBERS + SIDE)
+    bars = 88 + 20 * max(min(len(found.probabilities), 8), len(found.metapaths))
+    height = bars + ROW * max(1, len(found.instances)) + 56
+    svg = _svg(width, height, _title(found))
+    _text(svg, SIDE, 34, _title(found), size=18, room=width - 2 * SIDE, weight="600")
+    _bars(svg, SIDE, "probability", found.probabilities, sorted_=True)
+    middle = max(SIDE + 380, width // 2)
+    weights = {f"{m} ({found.counts[m]:,})": beta for m, beta in found.metapaths.items()}
+    _bars(svg, middle, "weight of metapath (instances)", weights)
+    _text(svg, chains, bars - 4, f"logit of {found.label}", room=NUMBERS, weight="600", size=11)
+    centre = bars + ROW * max(1, len(found.instances)) / 2
+    most = max((instance.attention for instance in found.instances), default=0) or 1
+    for i, instance in enumerate(found.instances):
+        _chain(svg, found.label, instance, bars + ROW * (i + 0.5), centre, most, chains)
+    _box(svg, SIDE, centre, found.node, "")
+    _text(
+        svg,
+        SIDE,
+        height - 20,
+        f"Width: attention. Blue: without it the logit of {found.label} would be lower, orange: "
+        "higher. Below a node: its share of the encoding.",
+        size=11,
+        room=width - 2 * SIDE,
+        opacity="0.75",
+    )
+    return svg
+
+
+def _bars(
+    svg: ET.Element, x: int, title: str, values: dict[str, float], *, sorted_: bool = False
+) -> None:
+    """Shares as horizontal bars, at most 8 of those that are sorted."""
+    items = sorted(values.items(), key=lambda item: -item[1])[:8] if sorted_ else values.items()
+    _text(svg, x, 60, title, size=11, opacity="0.75")
+    for i, (name, share) in enumerate(items):
+        y = 78 + 20 * i
+        _text(svg, x, y, name, room=200)
+        _add(svg, "rect", x=x + 206, y=y - 10, width=100, height=12, fill=PLAIN, opacity=0.25)
+        _add(svg, "rect", x=x + 206, y=y - 10, width=round(100 * share, 1), height=12, fill=PLAIN)
+        _text(svg, x + 312, y, f"{share:.1%}")
+
+
+def _chain(
+    svg: ET.Element,
+    label: str,
+    instance: Instance,
+    y: float,
+    centre: float,
+    most: float,
+    numbers: int,
+) -> None:
+    """One instance: a line from the root through its nodes, then its numbers."""
+    part, move = instance.parts[label], instance.moves[label]
+    line = {
+        "stroke": FOR if move > 0 else AGAINST if move < 0 else PLAIN,
+        "stroke-width": round(1.5 + 7 * instance.attention / most, 2),
+        "fill": "none",
+        "stroke-linecap": "round",
+    }
+    group = ET.SubElement(svg, "g")
+    ET.SubElement(group, "title").text = (
+        f"{instance} ({shown(instance.metapath)}): attention {instance.attention:.2%}, "
+        f"hops {hops(instance)}"
+    )
+    x = SIDE + BOX
+    bend = GAP * 0.6
+    curve = f"M {x} {centre} C {x + bend} {centre} {x + GAP - bend} {y} {x + GAP} {y}"
+    _add(group, "path", d=curve, **line)
+    for position, name in enumerate(instance.nodes[1:], start=1):
+        x += GAP
+        _box(group, x, y, name, f"{instance.types[position]} {instance.hops[position]:.0%}")
+        x += BOX
+        if position < len(instance.nodes) - 1:
+            _add(group, "path", d=f"M {x} {y} H {x + GAP}", **line)
+    _text(group, numbers, y - 5, f"part {part:+.4f}", weight="600")
+    _text(group, numbers, y + 10, f"move {move:+.4f}   attention {instance.attention:.1%}", size=11)
+
+
+def _box(svg: ET.Element, x: float, y: float, name: str, below: str) -> None:
+    _add(
+        svg, "rect", x=x, y=y - 14, width=BOX, height=28, rx=7, fill=PLAIN, fill_opacity=0.15,
+        stroke=PLAIN,
+    )  # fmt: skip
+    _text(svg, x + BOX / 2, y + 4, name, room=BOX - 12, anchor="middle")
+    _text(svg, x + BOX / 2, y + 25, below, room=BOX, anchor="middle", size=9, opacity="0.75")
+
+
+def _fidelity(found: Fidelity) -> ET.Element:
+    left, right, top, bottom = 90, 590, 64, 300
+    svg = _svg(760, 370, _title(found))
+    _text(svg, SIDE, 34, _title(found), size=16, weight="600")
+    if not found.steps:
+        _text(svg, SIDE, 80, "no node has more than one instance")
+        return svg
+    across = (right - left) / max(1, len(found.steps) - 1)
+    most = max(max(step.top, step.random, step.alike) for step in found.steps) or 1
+
+    def height(value: float) -> float:
+        return round(bottom - (bottom - top) * value / most, 1)
+
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        y = height(most * share)
+        _add(svg, "path", d=f"M {left - 24} {y} H {right}", stroke=PLAIN, stroke_opacity=0.3)
+        _text(svg, left - 30, y + 4, f"{most * share:.2g}", anchor="end", size=11)
+    for name, colour, dash in (
+        ("top", FOR, "none"),
+        ("alike", AGAINST, "6 4"),
+        ("random", AGAINST, "none"),
+    ):
+        values = [getattr(step, name) for step in found.steps]
+        points = " ".join(f"{left + i * across:.1f},{height(v)}" for i, v in enumerate(values))
+        _add(
+            svg, "polyline", points=points, fill="none", stroke=colour, stroke_width=2.5,
+            stroke_dasharray=dash,
+        )  # fmt: skip
+        words = "random, same metapaths" if name == "alike" else name
+        _text(svg, right + 8, height(values[-1]) + 4, words, size=11, room=152)
+    for i, step in enumerate(found.steps):
+        x = left + i * across
+        _text(svg, x, height(step.top) - 8, f"{step.ratio:.1f}×", anchor="middle", size=11)
+        _text(svg, x, bottom + 18, f"k = {step.k}", anchor="middle", size=11)
+        _text(svg, x, bottom + 32, f"{step.nodes} nodes", anchor="middle", size=9, opacity="0.75")
+    about = f"Mean absolute move of the most likely label's logit; {found.draws} random draws."
+    _text(svg, SIDE, 358, about, size=11, opacity="0.75")
+    return svg
+
+
+def _svg(width: float, height: float, title: str) -> ET.Element:
+    svg = ET.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": f"0 0 {width} {height}",
+            "width": str(width),
+            "height": str(height),
+            "role": "img",
+            "font-family": "system-ui, sans-serif",
+        },
+    )
+    ET.SubElement(svg, "title").text = title
+    return svg
+
+
+def _add(parent: ET.Element, tag: str, **attributes: object) -> ET.Element:
+    """An element of our own numbers and words; a name is never an attribute."""
+    named = {key.replace("_", "-"): str(value) for key, value in attributes.items()}
+    return ET.SubElement(parent, tag, named)
+
+
+def _text(
+    parent: ET.Element,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    size: int = 12,
+    room: float = 1e9,
+    anchor: str = "start",
+    weight: str = "400",
+    opacity: str = "1",
+) -> None:
+    """A line of text; one too long for its room is cut, and whole in the element's title."""
+    text = shown(text)
+    line = _add(
+        parent, "text", x=x, y=y, fill="currentColor", font_size=size, text_anchor=anchor,
+        font_weight=weight, opacity=opacity,
+    )  # fmt: skip
+    line.text = _cut(text, int(room / (LETTER * size / 12)))
+    if line.text != text:
+        title = ET.SubElement(line, "title")
+        title.text = text
+
+
+def _cut(text: str, letters: int) -> str:
+    """At most so many letters; capitals count more, wide ones, as of Chinese, twice."""
+    used = 0.0
+    for i, c in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(c) in "WF" else 1.3 if c.isupper() else 1
+        if used > letters:
+            return text[: max(0, i - 1)].rstrip() + "…"
+    return text

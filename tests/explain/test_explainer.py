@@ -1,0 +1,173 @@
+import math
+
+import pytest
+import torch
+
+from hanme.datasets import METAPATHS, planted
+from hanme.errors import HanmeError
+from hanme.explain import Explainer, explain, removal
+from hanme.nn import GAT, HAN, HANME
+
+EVERY = 10**6
+
+
+@pytest.fixture
+def data():
+    return planted(movies=100)
+
+
+def untrained(data, model: type = HANME, metapaths=METAPATHS["planted"], **options):
+    torch.manual_seed(1)
+    net = model(data.metadata(), "movie", metapaths, 5, heads=2, hidden_channels=16, **options)
+    with torch.no_grad():
+        net(data)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("model", "options"), [(HANME, {}), (HANME, {"encoder": "direct"}), (HAN, {})]
+)
+def test_names_and_numbers(model: type, options: dict, data) -> None:
+    net = untrained(data, model, **options)
+    found = explain(net, data, 7, top=3)
+    assert net.training  # as it was
+    assert (found.node, found.id, found.number) == (data["movie"].name[7], "7", 7)
+    assert sum(found.metapaths.values()) == pytest.approx(1)
+    with torch.no_grad():
+        logits = net.train(False)(data)[7]
+    assert list(found.logits.values()) == pytest.approx(logits.tolist())
+    assert list(found.probabilities.values()) == pytest.approx(logits.sigmoid().tolist())
+    assert found.label == max(found.logits, key=found.logits.get)
+    for instance in found.instances:
+        assert instance.nodes[0] == found.node
+        assert len(instance.nodes) == (2 if model is HAN else 3)
+        assert sum(instance.hops) == pytest.approx(1)
+        for node_type, name, number in zip(
+            instance.types, instance.nodes, instance.ids, strict=True
+        ):
+            assert data[node_type].name[int(number)] == name
+    assert " <- ".join(found.instances[0].nodes) in str(found)
+    assert explain(net, data, found.node, top=3) == found
+
+
+@pytest.mark.parametrize(("model", "options"), [(HANME, {}), (HAN, {})])
+def test_all_instances_have_all_the_attention_and_make_the_logit(
+    model: type, options: dict, data
+) -> None:
+    net = untrained(data, model, **options)
+    found = explain(net, data, 7, top=EVERY)
+    assert sum(found.counts.values()) == len(found.instances)
+    assert sum(instance.attention for instance in found.instances) == pytest.approx(1)
+    for i, (label, logit) in enumerate(found.logits.items()):
+        parts = math.fsum(instance.parts[label] for instance in found.instances)
+        assert parts + float(net.lin.bias[i].detach()) == pytest.approx(logit, abs=1e-5)
+
+
+@pytest.mark.parametrize("by", ["part", "move", "attention"])
+@pytest.mark.parametrize("encoder", ["multihop", "direct", "rotate"])
+def test_the_top_is_the_top_of_all_however_it_is_walked(
+    by: str, encoder: str, data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metapaths = ["movie-actor-movie-actor-movie", "movie-director-movie"]
+    net = untrained(data, metapaths=metapaths, encoder=encoder)
+    every = explain(net, data, 7, top=EVERY, by=by)
+    label = every.label
+    keys = {
+        "part": [instance.parts[label] for instance in every.instances],
+        "move": [abs(instance.moves[label]) for instance in every.instances],
+        "attention": [instance.attention for instance in every.instances],
+    }
+    assert len(keys[by]) > 200
+    assert all(a >= b - 1e-9 for a, b in zip(keys[by], keys[by][1:], strict=False))
+    monkeypatch.setattr(removal, "BLOCK", 10)
+    monkeypatch.setattr(removal, "KEPT", 0)
+    few = explain(net, data, 7, top=8, by=by)
+    got = {"part": "parts", "move": "moves"}.get(by)
+    for a, b in zip(few.instances, every.instances, strict=False):
+        if got:  # ties may fall either way in the last bit
+            assert abs(getattr(a, got)[label]) == pytest.approx(abs(getattr(b, got)[label]))
+        assert a.attention == pytest.approx(b.attention, rel=1e-3)
+
+
+def test_another_label_ranks_by_its_own_logit(data) -> None:
+    net = untrained(data)
+    other = min((found := explain(net, data, 7)).logits, key=found.logits.get)
+    parts = [i.parts[other] for i in explain(net, data, 7, top=EVERY, label=other).instances]
+    assert parts == sorted(parts, reverse=True)
+    with pytest.raises(HanmeError, match=r"unknown label 'Opera'; there are \w+"):
+        explain(net, data, 7, label="Opera")
+
+
+def test_predicted_labels_follow_the_decision_rule(data) -> None:
+    net = untrained(data)
+    with torch.no_grad():
+        net.lin.bias -= 100
+    assert Explainer(net, data, fallback=False).explain(7).predicted == ()
+    assert len(Explainer(net, data, fallback=True).explain(7).predicted) == 1
+
+
+def test_one_label_per_node(data) -> None:
+    data["movie"].y = data["movie"].y.argmax(1)
+    data.multilabel = False
+    found = explain(untrained(data), data, 7)
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+    assert found.predicted == (found.label,)
+
+
+def test_a_node_without_instances(data) -> None:
+    for step in (("movie", "to", "actor"), ("movie", "to", "director")):
+        data[step].edge_index = data[step].edge_index[:, data[step].edge_index[0] != 7]
+    found = explain(untrained(data), data, 7)
+    assert found.instances == ()
+    assert set(found.counts.values()) == {0}
+
+
+def test_a_graph_without_names_and_labels(data) -> None:
+    net = untrained(data)
+    for node_type in data.node_types:
+        del data[node_type].name
+    del data["movie"].label_names
+    del data.multilabel
+    found = explain(net, data, 7)
+    assert found.node == "movie 7"
+    assert list(found.logits) == ["0", "1", "2", "3", "4"]
+
+
+def test_nodes_by_id_name_and_number(data) -> None:
+    net = untrained(data)
+    data["movie"].id = [f"tt{i}" for i in range(98)] + ["5", data["movie"].name[3]]
+    explainer = Explainer(net, data)
+    assert explainer.explain("tt7").number == 7
+    assert explainer.explain(5).number == 5
+    assert explainer.explain("5").number == 98  # an id before a number
+    assert explainer.explain("6").number == 6
+    assert explainer.explain(data["movie"].name[3]).number == 99  # an id before a name
+    assert explainer.explain(98).id == "5"
+    name = data["movie"].name[8]
+    assert explainer.explain(name).number == 8
+    with pytest.raises(HanmeError, match=f"no node has that id or name; there is '{name}'"):
+        explainer.explain(name.upper().replace(" ", "_"))
+    with pytest.raises(HanmeError, match=r"no node has that id or name$"):
+        explainer.explain("Nobody's Film")
+    for wrong in (100, "100", -1):
+        with pytest.raises(HanmeError, match="there are 100, numbered from 0"):
+            explainer.explain(wrong)
+    data["movie"].name[20] = data["movie"].name[21] = "Twins"
+    with pytest.raises(HanmeError, match=r"2 nodes have that name; say which .*: 20, 21"):
+        explainer.explain("Twins")
+
+
+def test_mistakes(data) -> None:
+    net = untrained(data)
+    with pytest.raises(HanmeError, match="at least 1"):
+        explain(net, data, 1, top=0)
+    with pytest.raises(HanmeError, match="one of part, move, attention, but got 'size'"):
+        explain(net, data, 1, by="size")
+    gat = GAT(data.metadata(), "movie", 5, hidden_channels=16, heads=2)
+    with pytest.raises(HanmeError, match="model GAT: it attends to no metapath instances"):
+        explain(gat, data, 1)
+
+
+def test_deterministic_with_dropout_on(data) -> None:
+    net = untrained(data, dropout=0.9).train()
+    assert explain(net, data, 7) == explain(net, data, 7)

@@ -1,0 +1,92 @@
+from statistics import fmean
+
+import pytest
+import torch
+
+from hanme.datasets import METAPATHS, planted
+from hanme.errors import HanmeError
+from hanme.explain import Explainer, Step, fidelity
+from hanme.nn import HANME
+from hanme.training import Trainer, TrainingConfig
+
+
+@pytest.fixture(scope="module")
+def trained():
+    data = planted(movies=300)
+    net = HANME(data.metadata(), "movie", METAPATHS["planted"], 5, heads=4, hidden_channels=32)
+    Trainer(net, data, TrainingConfig(epochs=100, seed=1, select="last")).run()
+    return net, data
+
+
+def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> None:
+    """Planted: genres show only where the actor in between is a specialist."""
+    found = fidelity(*trained, nodes=30)
+    assert [step.k for step in found.steps] == [1, 2, 5, 10, 20]
+    for step in found.steps:
+        assert 0 < step.nodes == 30 - step.fewer
+        assert 1 < step.ratio_of_every < step.ratio + 1e-9
+        assert step.top > 2 * step.random
+        assert step.top > 1.5 * step.alike
+    assert found == fidelity(*trained, nodes=30)
+    assert found != fidelity(*trained, nodes=30, seed=2)
+    assert "ratio" in str(found)
+
+
+def test_one_instance_removed_is_its_move(trained) -> None:
+    net, data = trained
+    found = fidelity(net, data, nodes=10**6)
+    explainer = Explainer(net, data)
+    moved = []
+    for node in data["movie"].test_mask.nonzero().flatten().tolist():
+        one = explainer.explain(node, top=1)
+        if sum(one.counts.values()) > 1:
+            moved.append(abs(one.instances[0].moves[one.label]))
+    assert found.nodes == int(data["movie"].test_mask.sum())
+    assert found.steps[0].nodes == len(moved)
+    assert found.steps[0].top == pytest.approx(fmean(moved), rel=1e-6)
+
+
+def test_a_ranking_by_nothing_is_no_better_than_random(trained) -> None:
+    """The measure can fail: with β and weights that say nothing, top and random come close."""
+    _, data = trained
+    torch.manual_seed(0)
+    blank = HANME(data.metadata(), "movie", ["movie-actor-movie"], 5, heads=1, encoder="mean")
+    with torch.no_grad():
+        blank(data)
+        for parameter in [*blank.conv.att_root, *blank.conv.att_instance]:
+            parameter.zero_()
+    found = fidelity(blank, data, nodes=30, by="attention")
+    assert all(0.5 < step.ratio < 2 for step in found.steps)
+
+
+def test_random_instances_do_not_depend_on_the_ranking(trained) -> None:
+    part, attention = (fidelity(*trained, nodes=5, by=by) for by in ("part", "attention"))
+    assert [step.random for step in part.steps] == [step.random for step in attention.steps]
+
+
+def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
+    net, data = trained
+    data = data.clone()
+    data["movie"].test_mask[:] = False
+    data["movie"].test_mask[[7, 8]] = True
+    for step in data.edge_types:
+        if step[0] == "movie":  # movie 7 keeps its own director alone
+            links = data[step].edge_index
+            kept = (links[0] != 7) | (step[2] == "director")
+            data[step].edge_index = links[:, kept]
+    few = Explainer(net, data).explain(7)
+    found = {step.k: step for step in fidelity(net, data).steps}
+    for k, step in found.items():
+        assert (step.nodes, step.fewer) == ((1, 1) if sum(few.counts.values()) <= k else (2, 0))
+    assert found[20].fewer == 1
+    assert found[20].all > 0
+    step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
+    assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
+
+
+def test_mistakes(trained) -> None:
+    net, data = trained
+    with pytest.raises(HanmeError, match="at least 1 node"):
+        fidelity(net, data, nodes=0)
+    with pytest.raises(HanmeError, match="no node under summer_mask"):
+        fidelity(net, data, split="summer")
