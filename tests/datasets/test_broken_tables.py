@@ -141,6 +141,10 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "too many cells": (
         {"people.csv": "id,name\np1,Ann\np2,B,ob\n"}, r"people\.csv line 3: .*3.* header has 2"
     ),
+    "a very long line": (
+        {"people.csv": f"id,name\np1,A\np2,{'B' * 3_000_000}\n"},
+        r"people\.csv line 3: longer than 2,000,000 bytes",
+    ),
     "open quote": (
         {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is opened"
     ),

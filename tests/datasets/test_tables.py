@@ -411,6 +411,13 @@ def test_hashed_words_need_no_vocabulary(films: Path) -> None:
     assert (x[same, bucket] > 0).all()
 
 
+def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
+    graph = SMALL.replace('"b.csv"', '"b[1] it\'s.csv"')
+    folder = write(tmp_path, graph, a_csv=A, r_csv=R)
+    (folder / "b[1] it's.csv").write_text(B)
+    assert list(load_tables(folder)["b"].id) == ["x", "y"]
+
+
 def test_names_of_data_sets(films: Path, monkeypatch) -> None:
     monkeypatch.chdir(films)
     assert known_name(".") == known_name("graph.toml") == str(films / "graph.toml")

@@ -18,6 +18,7 @@ from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
 from hanme.cli.predict import predict
 from hanme.cli.reproduce import reproduce
+from hanme.cli.show import printable
 from hanme.cli.train import train
 from hanme.cli.tune import tune
 from hanme.errors import HanmeError
@@ -57,5 +58,5 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"hanme: {' '.join(message.split())}", file=sys.stderr)
+    print(f"hanme: {printable(' '.join(message.split()))}", file=sys.stderr)
     return status

@@ -118,7 +118,8 @@ class Reader:
 
     def __init__(self, origins: Iterable[Origin], folder: Path) -> None:
         self.folder = folder
-        self._files = sorted({str(path) for origin in origins for path in origin.files})
+        files = {str(path) for origin in origins for path in origin.files}
+        self._files = sorted(files | {glob.escape(path) for path in files})
         self._stack = ExitStack()
         self._count = 0
 
@@ -274,9 +275,8 @@ class _Rows:
     def _index(self, column: str) -> int:
         found = [i for i, name in enumerate(self.columns) if name == column]
         if not found:
-            raise HanmeError(
-                f"{self.title}: no column {column!r}; there are {', '.join(self.columns)}"
-            )
+            listed = ", ".join(self.columns[:20]) + (", ..." if len(self.columns) > 20 else "")
+            raise HanmeError(f"{self.title}: no column {column!r}; there are {listed}")
         if len(found) > 1:
             raise HanmeError(f"{self.title}: there are {len(found)} columns {column!r}")
         return found[0]
@@ -398,9 +398,11 @@ def _translate(message: str, title: str, form: str) -> str:
         return f"{place}: a quote is opened and never closed"
     if "Cannot access file" in flat or "external access" in flat:
         return f"{place}: a query reads only the files that it names in quotes ({flat[:120]})"
+    if size := re.search(r"Maximum line size of (\d+) bytes exceeded", flat):
+        return f"{place}: longer than {int(size[1]):,} bytes"
     if line:
         flat = re.sub(r"^.*?Original Line: ", "", flat)
-        return f"{place}: not {form.upper()} ({flat.split('Possible')[0].strip()[:160]})"
+        return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
     return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"
 
 

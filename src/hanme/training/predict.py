@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from hanme.training.pipeline import open_run
 from hanme.training.predictions import predictions, write_predictions
 from hanme.training.run import Run
 
+SHOWN = 10
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """What a run predicts.
 
@@ -52,9 +55,29 @@ class Prediction:
             chosen["nodes"] = list(nodes[:limit])
         return predictions(self.data, self.logits, **chosen)
 
+    def __repr__(self) -> str:
+        labels = self.data[self.data.target].label_names
+        return f"Prediction({len(self):,} {self.data.target}: {', '.join(map(str, labels))})"
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks."""
+        rows = self.rows(SHOWN)
+        head = "".join(f"<th>{escape(key)}</th>" for key in (rows[0] if rows else ()))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_cell(cell))}</td>" for cell in row.values()) + "</tr>"
+            for row in rows
+        )
+        return f"<table><tr>{head}</tr>{body}</table><p>{len(rows)} of {len(self):,}</p>"
+
     def _chosen(self) -> dict[str, Any]:
         # On another graph nobody drew a split, and none is shown.
         return {"fallback": self.fallback, "nodes": self.nodes, "split": not self.grown}
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @torch.no_grad()

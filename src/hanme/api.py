@@ -1,0 +1,200 @@
+"""The whole way in a few lines: a graph, ``fit``, ``predict``, ``explain``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import HeteroData
+
+from hanme.datasets import default_features, default_metapaths, known_name, load
+from hanme.datasets.features import fill_features
+from hanme.datasets.splits import stratified_split
+from hanme.errors import HanmeError
+from hanme.explain import explain
+from hanme.metapath import metapaths_between
+from hanme.training.config import RunConfig, TrainingConfig
+from hanme.training.describe import describe
+from hanme.training.metrics import as_matrix, scores
+from hanme.training.pipeline import build_model, open_run, train
+from hanme.training.predict import Prediction, find_node
+from hanme.training.run import Run
+from hanme.training.trainer import Epoch, Trainer
+
+
+class Graph:
+    """A graph to classify the nodes of.
+
+    Args:
+        data: A graph of your own. Its target needs ``y``: ``[N]`` with -1 for unlabelled nodes, or
+            multi-hot ``[N, C]``, where a row of zeros is an unlabelled node. What else is missing
+            is made up: masks by a stratified split (60 / 20 / 20 %), features as the mean of a
+            node's neighbours', names of nodes and labels as numbers.
+        target: The node type to classify, if ``data.target`` does not say so.
+        seed: Draws the split where there is none.
+    """
+
+    def __init__(self, data: HeteroData, target: str | None = None, *, seed: int = 483) -> None:
+        self.data = _completed(data, target, seed)
+        self.seed = seed
+        self.name: str | None = None
+        self.features = "given"
+
+    @classmethod
+    def from_tables(
+        cls, path: str | Path, *, features: str | None = None, seed: int = 483
+    ) -> Graph:
+        """A graph from tables of your own, described by a ``graph.toml`` (see docs/tables.md).
+
+        Args:
+            path: The file, or its folder.
+            features: What node types other than the target get, see :func:`hanme.datasets.load`.
+            seed: Draws the split where the tables have none.
+        """
+        name = known_name(str(path))
+        features = features or default_features(name)
+        graph = cls(load(name, features=features, seed=seed), seed=seed)
+        graph.name, graph.features = name, features
+        return graph
+
+    @property
+    def metapaths(self) -> list[str]:
+        """What :meth:`fit` takes by default: those of the data set, else all there and back."""
+        if self.name is not None:
+            return default_metapaths(self.name)
+        data = self.data
+        return [m.text for m in metapaths_between(data.metadata(), data.target, 2)]
+
+    def inspect(self, hops: int = 4) -> dict[str, Any]:
+        """Types, relations, labels, and metapaths with what they cost; see ``hanme inspect``."""
+        return describe(self.data, hops, 128, 8)
+
+    def fit(
+        self,
+        *,
+        model: str = "hanme",
+        metapaths: Sequence[str] | None = None,
+        out: str | Path | None = None,
+        on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+        training: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Classifier:
+        """Trains a model.
+
+        Args:
+            model: A model of ``hanme.nn.MODELS``.
+            metapaths: Where it looks.
+            out: Also leave a run folder; of tables only.
+            on_epoch: Called after each epoch.
+            training: Fields of :class:`~hanme.training.TrainingConfig`, such as ``epochs``.
+            **options: Options of the model, such as ``encoder`` or ``hidden_channels``.
+        """
+        values = {
+            "data": {"name": self.name or "HeteroData", "features": self.features},
+            "model": {
+                "name": model,
+                "options": {"metapaths": list(metapaths or self.metapaths), **options},
+            },
+            "training": {"seed": self.seed, **(training or {})},
+        }
+        config = RunConfig.make(values, "fit")
+        if out is not None:
+            if self.name is None:
+                raise HanmeError("`out` is for graphs of tables only: a run reads them again")
+            run = train(config, Path(out), on_epoch=on_epoch)
+            self.data, trained = open_run(run)
+            return Classifier(self.data, trained, config.training)
+        trainer = Trainer(build_model(config.model, self.data), self.data, config.training)
+        trainer.run(on_epoch)
+        return Classifier(self.data, trainer.model.train(False), config.training)
+
+    def __repr__(self) -> str:
+        data = self.data
+        nodes = ", ".join(f"{data[t].num_nodes:,} {t}" for t in data.node_types)
+        links = sum(data[e].edge_index.size(1) for e in data.edge_types)
+        labels = ", ".join(map(str, data[data.target].label_names))
+        return f"Graph({nodes}; {links:,} links; {data.target}: {labels})"
+
+
+class Classifier:
+    """A trained model on a graph.
+
+    Args:
+        data: The graph.
+        model: The model, trained.
+        training: How it was trained.
+    """
+
+    def __init__(self, data: HeteroData, model: Any, training: TrainingConfig) -> None:
+        self.data = data
+        self.model = model
+        self.training = training
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Classifier:
+        """The model of a finished run folder."""
+        run = Run.open(Path(folder))
+        return cls(*open_run(run), run.config.training)
+
+    @torch.no_grad()
+    def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
+        """Labels of all target nodes, or of some by id, name or number."""
+        chosen = None if nodes is None else [self._number(node) for node in nodes]
+        logits = self.model(self.data)
+        return Prediction(self.data, logits, chosen, self.training.fallback, grown=False)
+
+    def explain(self, node: str | int, *, top: int = 5) -> Any:
+        """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
+        return explain(self.model, self.data, self._number(node), top=top)
+
+    @torch.no_grad()
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Micro and macro F1 on training, validation and test nodes, from 0 to 1."""
+        store = self.data[self.data.target]
+        masks = {p: store[f"{p}_mask"] for p in ("train", "val", "test")}
+        masks = {p: mask for p, mask in masks.items() if mask.any()}
+        found = scores(self.model(self.data), store.y, masks, fallback=self.training.fallback)
+        return {part: f1._asdict() for part, f1 in found.items()}
+
+    def _number(self, node: str | int) -> int:
+        if isinstance(node, str):
+            return find_node(self.data, node)
+        size = self.data[self.data.target].num_nodes
+        if not 0 <= node < size:
+            raise HanmeError(f"{self.data.target} {node}: there are {size:,}, numbered from 0")
+        return node
+
+    def __repr__(self) -> str:
+        parts = (f"{p} micro F1 {f1['micro']:.2f}" for p, f1 in self.scores().items())
+        return f"Classifier({type(self.model).__name__}; {', '.join(parts)})"
+
+
+def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
+    """A copy with all that training, predictions and explanations need."""
+    target = target or str(data.target if "target" in data else "")
+    if target not in data.node_types:
+        raise HanmeError(f"Expected `target` to be one of {data.node_types}, but got {target!r}")
+    data = fill_features(copy.copy(data), target, "given")
+    data.target = target
+    store = data[target]
+    if "y" not in store or store.y.size(0) != store.num_nodes or store.y.dim() not in (1, 2):
+        raise HanmeError(f"node type {target}: expected y of shape [N] or [N, C] for N nodes")
+    data.multilabel = store.y.dim() == 2
+    labels = store.y.size(1) if data.multilabel else int(store.y.max()) + 1
+    if "label_names" not in store:
+        store.label_names = [str(label) for label in range(labels)]
+    for kind in data.node_types:
+        if "name" not in data[kind]:
+            data[kind].name = [str(i) for i in range(data[kind].num_nodes)]
+    if not any(f"{part}_mask" in store for part in ("train", "val", "test")):
+        given = as_matrix(store.y, labels).numpy()
+        rarity = np.where(given, given.sum(0), np.iinfo(np.int64).max)
+        stratum = np.where(given.any(1), rarity.argmin(1), -1)
+        store.train_mask, store.val_mask, store.test_mask = stratified_split(
+            stratum, val_share=0.2, test_share=0.2, seed=seed
+        )
+    return data

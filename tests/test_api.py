@@ -1,0 +1,89 @@
+"""The whole way in a few lines."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+
+import hanme
+from hanme import Graph
+from hanme.datasets import planted
+from hanme.errors import HanmeError
+from hanme.training import predict
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"hidden_channels": 16, "heads": 2, "training": {"epochs": 5}}
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(ROOT / "examples" / "films", tmp_path / "films")
+    text = (ROOT / "docs" / "tables.md").read_text()
+    graph = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "films" / "graph.toml").write_text(graph)
+    return tmp_path / "films"
+
+
+def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
+    graph = Graph.from_tables(films)
+    assert repr(graph) == "Graph(120 film, 60 person; 844 links; film: Comedy, Drama, Thriller)"
+    assert len(graph.metapaths) == 2
+    assert graph.inspect(hops=2)["target"]["labelled"] == 98
+    classifier = graph.fit(out=tmp_path / "run", **SMALL)
+    assert "val micro F1" in repr(classifier)
+    found = classifier.predict(["f001", "Amber Voyage"])
+    assert [row["id"] for row in found.rows()] == ["f001", "f003"]
+    assert "<td>f001</td>" in found._repr_html_()
+    assert "The Silver Voyage" in str(classifier.explain("f001"))
+    # In memory the same as through a run folder.
+    again = Graph.from_tables(films).fit(**SMALL)
+    torch.testing.assert_close(again.predict().logits, classifier.predict().logits)
+    torch.testing.assert_close(predict(tmp_path / "run").logits, classifier.predict().logits)
+    opened = hanme.Classifier.open(tmp_path / "run")
+    torch.testing.assert_close(opened.predict().logits, classifier.predict().logits)
+
+
+def test_a_graph_of_one_s_own() -> None:
+    made = planted(movies=100)
+    data = HeteroData()
+    for kind in made.node_types:
+        data[kind].num_nodes = made[kind].num_nodes
+    data["movie"].x = made["movie"].x.to_dense()
+    data["movie"].y = made["movie"].y
+    for relation in made.edge_types:
+        data[relation].edge_index = made[relation].edge_index
+    graph = Graph(data, target="movie")
+    store = graph.data["movie"]
+    assert "target" not in data  # the graph that was passed is left as it was
+    assert int((store.train_mask | store.val_mask | store.test_mask).sum()) == int(
+        made["movie"].y.any(1).sum()
+    )
+    classifier = graph.fit(metapaths=["movie-actor-movie"], **SMALL)
+    assert set(classifier.scores()) == {"train", "val", "test"}
+    assert classifier.predict([3]).rows()[0]["name"] == "3"
+    with pytest.raises(HanmeError, match="tables only"):
+        graph.fit(out="run", **SMALL)
+    with pytest.raises(HanmeError, match="numbered from 0"):
+        classifier.predict([100])
+    with pytest.raises(HanmeError, match="`target` to be one of"):
+        Graph(data)
+
+
+def test_html_is_text(films: Path) -> None:
+    text = (films / "films.csv").read_text()
+    (films / "films.csv").write_text(text.replace("The Silver Voyage", "<script>alert(1)</script>"))
+    shown = Graph.from_tables(films).fit(**SMALL).predict(["f001"])._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(films.parent)
+    text = (ROOT / "docs" / "tables.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code.replace('"epochs": 100', '"epochs": 2'), {})
+    assert "Classifier(HANME" in capsys.readouterr().out
