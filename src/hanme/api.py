@@ -13,6 +13,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.datasets import default_features, default_metapaths, known_name, load
 from hanme.datasets.features import fill_features
+from hanme.datasets.nodes import find
 from hanme.datasets.splits import stratified_split
 from hanme.errors import HanmeError
 from hanme.explain import explain
@@ -20,8 +21,8 @@ from hanme.metapath import metapaths_between
 from hanme.training.config import RunConfig, TrainingConfig
 from hanme.training.describe import describe
 from hanme.training.metrics import as_matrix, scores
-from hanme.training.pipeline import build_model, open_run, train
-from hanme.training.predict import Prediction, find_node
+from hanme.training.pipeline import build_model, open_run, takes_metapaths, train
+from hanme.training.predict import Prediction
 from hanme.training.run import Run
 from hanme.training.trainer import Epoch, Trainer
 
@@ -97,7 +98,7 @@ class Graph:
             "data": {"name": self.name or "HeteroData", "features": self.features},
             "model": {
                 "name": model,
-                "options": {"metapaths": list(metapaths or self.metapaths), **options},
+                "options": options | self._metapaths_for(model, metapaths),
             },
             "training": {"seed": self.seed, **(training or {})},
         }
@@ -111,6 +112,11 @@ class Graph:
         trainer = Trainer(build_model(config.model, self.data), self.data, config.training)
         trainer.run(on_epoch)
         return Classifier(self.data, trainer.model.train(False), config.training)
+
+    def _metapaths_for(self, model: str, given: Sequence[str] | None) -> dict[str, list[str]]:
+        """The option, as given; where it is not, for models that take it."""
+        wanted = given or (self.metapaths if takes_metapaths(model) else None)
+        return {} if wanted is None else {"metapaths": list(wanted)}
 
     def __repr__(self) -> str:
         data = self.data
@@ -143,13 +149,15 @@ class Classifier:
     @torch.no_grad()
     def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
         """Labels of all target nodes, or of some by id, name or number."""
-        chosen = None if nodes is None else [self._number(node) for node in nodes]
+        chosen = (
+            None if nodes is None else [find(self.data, self.data.target, node) for node in nodes]
+        )
         logits = self.model(self.data)
         return Prediction(self.data, logits, chosen, self.training.fallback, grown=False)
 
     def explain(self, node: str | int, *, top: int = 5) -> Any:
         """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
-        return explain(self.model, self.data, self._number(node), top=top)
+        return explain(self.model, self.data, node, top=top)
 
     @torch.no_grad()
     def scores(self) -> dict[str, dict[str, float]]:
@@ -159,14 +167,6 @@ class Classifier:
         masks = {p: mask for p, mask in masks.items() if mask.any()}
         found = scores(self.model(self.data), store.y, masks, fallback=self.training.fallback)
         return {part: f1._asdict() for part, f1 in found.items()}
-
-    def _number(self, node: str | int) -> int:
-        if isinstance(node, str):
-            return find_node(self.data, node)
-        size = self.data[self.data.target].num_nodes
-        if not 0 <= node < size:
-            raise HanmeError(f"{self.data.target} {node}: there are {size:,}, numbered from 0")
-        return node
 
     def __repr__(self) -> str:
         parts = (f"{p} micro F1 {f1['micro']:.2f}" for p, f1 in self.scores().items())

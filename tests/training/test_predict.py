@@ -191,7 +191,7 @@ def test_other_graphs(tmp_path: Path) -> None:
     assert len(found) == 100
     name = found.rows()[3]["name"]
     assert predict(tmp_path / "run", nodes=[name, "3"]).rows() == [found.rows()[3]] * 2
-    with pytest.raises(HanmeError, match="none has that name or number"):
+    with pytest.raises(HanmeError, match="there are 100, numbered from 0"):
         predict(tmp_path / "run", nodes=["100"])
     with pytest.raises(HanmeError, match=r"trained on planted, not on a graph\.toml"):
         predict(tmp_path / "run", graph=tmp_path)
@@ -235,7 +235,7 @@ def test_the_command(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node", "f999"], "film 'f999': none has that id or name"),
+        (["--node", "f999"], "film 'f999': no node has that id or name"),
         (["--out", "p.xlsx"], "name a file that ends in .parquet, .csv, .json"),
         (["--graph", "nowhere"], "nowhere: not a graph.toml, nor a folder with one"),
         (["--graph", "nowhere.toml"], "nowhere.toml: no such file"),

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from hanme.datasets import nodes
 from hanme.errors import HanmeError
-from hanme.explain import nodes
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.ops.eager import coefficient

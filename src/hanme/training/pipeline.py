@@ -54,11 +54,16 @@ def build_model(config: ModelConfig, data: HeteroData) -> Any:
     return model(data.metadata(), target=data.target, out_channels=labels, **config.options)
 
 
+def takes_metapaths(model: str) -> bool:
+    """Whether a model has the option ``metapaths``."""
+    return model in MODELS and "metapaths" in inspect.signature(MODELS[model]).parameters
+
+
 def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[str, Any]:
     """A model's options; metapaths, where it takes some and none are given, are the data set's."""
-    if model in MODELS and "metapaths" in inspect.signature(MODELS[model]).parameters:
-        return {"metapaths": default_metapaths(data_set), **options}
-    return options
+    return (
+        {"metapaths": default_metapaths(data_set), **options} if takes_metapaths(model) else options
+    )
 
 
 def costs(model: Any, data: HeteroData) -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from hanme.datasets import is_tables
-from hanme.datasets.strings import Strings
+from hanme.datasets.nodes import find
 from hanme.errors import HanmeError
 from hanme.training.pipeline import open_run
 from hanme.training.predictions import predictions, write_predictions
@@ -84,7 +84,7 @@ def _cell(value: object) -> str:
 def predict(
     folder: Path,
     *,
-    nodes: Sequence[str] | None = None,
+    nodes: Sequence[str | int] | None = None,
     graph: str | Path | None = None,
     source: str | Path | None = None,
 ) -> Prediction:
@@ -109,31 +109,7 @@ def predict(
     return Prediction(
         data,
         model(data),
-        None if nodes is None else [find_node(data, node) for node in nodes],
+        None if nodes is None else [find(data, data.target, node) for node in nodes],
         run.config.training.fallback,
         grown=fitted is not None and data.digest != fitted.trained_on,
     )
-
-
-def find_node(data: HeteroData, text: str) -> int:
-    """The number of a target node, by its id, else by its name, else by that number itself."""
-    store = data[data.target]
-    for column in ("id", "name"):
-        if column in store:
-            texts = store[column] if isinstance(store[column], Strings) else list(store[column])
-            found = (
-                texts.find(text)
-                if isinstance(texts, Strings)
-                else [i for i, name in enumerate(texts) if name == text]
-            )
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise HanmeError(
-                    f"{data.target} {text!r}: {len(found)} have that {column}; "
-                    + (f"say which by number: {found[:5]}" if "id" not in store else "give the id")
-                )
-    if "id" not in store and text.isdecimal() and int(text) < store.num_nodes:
-        return int(text)
-    known = "id or name" if "id" in store else "name or number"
-    raise HanmeError(f"{data.target} {text!r}: none has that {known}")

@@ -7,33 +7,42 @@ from collections.abc import Sequence
 
 from torch_geometric.data import HeteroData
 
+from hanme.datasets.strings import Strings
 from hanme.errors import HanmeError
 
 
 def find(data: HeteroData, node_type: str, node: int | str) -> int:
     """A node's number, from its number, its id or its name.
 
-    A text is taken as an id if there is one like it, else as a name, else as a number.
+    A text is taken as an id if there is one like it, else as a name, else, in a graph without
+    ids, as a number.
     """
-    size: int = data[node_type].num_nodes
+    store = data[node_type]
+    size: int = store.num_nodes
     if not isinstance(node, str):
         return _numbered(operator.index(node), size, node_type)
     for field in ("id", "name"):
-        words = data[node_type].get(field)
-        found = [] if words is None else [i for i, word in enumerate(words) if word == node]
+        found = _places(store.get(field) or (), node)
         if len(found) > 1:
-            listed = ", ".join(map(str, found[:8])) + (", ..." if len(found) > 8 else "")
+            those = [identity(data, node_type, place) for place in found[:8]]
             raise HanmeError(
-                f"{node_type} {node!r}: {len(found)} nodes have that {field}; "
-                f"say which by {'number' if field == 'id' else 'id or number'}: {listed}"
+                f"{node_type} {node!r}: {len(found)} nodes have that {field}; say which by "
+                f"{'id' if 'id' in store else 'number'}: {', '.join(those)}"
+                f"{', ...' if len(found) > 8 else ''}"
             )
         if found:
             return found[0]
-    if node.isascii() and node.isdigit():
+    if "id" not in store and node.isascii() and node.isdigit():
         return _numbered(int(node), size, node_type)
-    near = _near(data[node_type].get("name"), node)
+    near = _near(store.get("name"), node)
     hint = f"; there is {near!r}" if near else ""
     raise HanmeError(f"{node_type} {node!r}: no node has that id or name{hint}")
+
+
+def _places(texts: Sequence[str], text: str) -> list[int]:
+    if isinstance(texts, Strings):
+        return texts.find(text)
+    return [place for place, other in enumerate(texts) if other == text]
 
 
 def _numbered(number: int, size: int, node_type: str) -> int:
