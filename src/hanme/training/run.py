@@ -57,7 +57,7 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, data: HeteroData | None = None) -> Run:
-        """A new run, on a graph that may have something to keep; one that is there is left alone."""
+        """A new run, with what is to be kept of its graph; one that is there is left alone."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
         if data is not None and "fitted" in data:
