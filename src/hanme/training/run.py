@@ -56,11 +56,11 @@ class Run:
         return run
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, data: HeteroData) -> Run:
-        """A new run on a graph; a folder that holds one already is left alone."""
+    def create(cls, folder: Path, config: RunConfig, data: HeteroData | None = None) -> Run:
+        """A new run, with what is to be kept of its graph; one that is there is left alone."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
-        if "fitted" in data:
+        if data is not None and "fitted" in data:
             widths = {kind: data[kind].x.size(1) for kind in data.node_types}
             write_json(folder / "features.json", data.fitted | {"widths": widths})
         write_json(folder / "config.json", config.model_dump())
