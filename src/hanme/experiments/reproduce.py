@@ -109,11 +109,12 @@ def _markdown(table: dict[str, Any]) -> str:
             f"IMDB, metapaths {' and '.join(METAPATHS['IMDB'])}, the paper's protocol. Test F1 in",
             f"percent, mean ± standard deviation over all {len(seeds)} seeds "
             f"({', '.join(map(str, seeds))}); the paper's",
-            f"figures are of one seed. The validation movies are those of the paper's code (seed "
-            f"{SPLIT_SEED}) in all runs; they choose the best epoch. A movie with",
-            "no label over 0.5 gets its most likely one, as in the paper; *HGB's rule* has no such",
-            "fallback. *Last epoch*: none is chosen, and the weights the training ended with are",
-            "scored; so does the paper's public code, which keeps its best weights by reference.",
+            "figures are of one seed. The validation movies are those of the paper's code (seed "
+            f"{SPLIT_SEED})",
+            "in all runs; they choose the best epoch. A movie with no label over 0.5 gets its most",
+            "likely one, as in the paper; *HGB's rule* has no such fallback. *Last epoch*: none is",
+            "chosen, and the weights the training ended with are scored; so does the paper's public",
+            "code, which keeps its best weights by reference.",
             "",
             "| system | paper micro | paper macro | micro | macro | micro, HGB's rule "
             "| macro, HGB's rule | validation micro | validation macro |",
