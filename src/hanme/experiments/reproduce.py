@@ -113,8 +113,8 @@ def _markdown(table: dict[str, Any]) -> str:
             f"{SPLIT_SEED})",
             "in all runs; they choose the best epoch. A movie with no label over 0.5 gets its most",
             "likely one, as in the paper; *HGB's rule* has no such fallback. *Last epoch*: none is",
-            "chosen, and the weights the training ended with are scored; so does the paper's public",
-            "code, which keeps its best weights by reference.",
+            "chosen, and the weights the training ended with are scored; so does the paper's",
+            "public code, which keeps its best weights by reference.",
             "",
             "| system | paper micro | paper macro | micro | macro | micro, HGB's rule "
             "| macro, HGB's rule | validation micro | validation macro |",
