@@ -38,6 +38,17 @@ def test_the_last_epoch_can_be_kept_instead() -> None:
     assert found["val"] == (seen[-1].val_micro, seen[-1].val_macro)
 
 
+def test_the_score_that_chooses_can_be_smoothed() -> None:
+    run = trainer(epochs=40, smooth=5)
+    seen = []
+    run.run(seen.append)
+    score = [epoch.val_macro for epoch in seen]
+    means = [sum(score[max(0, i - 4) : i + 1]) / min(5, i + 1) for i in range(40)]
+    assert run.progress.best_score == pytest.approx(max(means))
+    assert means[run.progress.best_epoch - 1] == pytest.approx(max(means))
+    assert run.progress.best_epoch != score.index(max(score)) + 1
+
+
 def test_stops_when_patience_runs_out() -> None:
     run = trainer(epochs=500, patience=4)
     run.run()
@@ -87,7 +98,7 @@ def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
 
 
 def test_state_can_be_taken_out_and_put_back() -> None:
-    whole, first, second = (trainer(epochs=12) for _ in range(3))
+    whole, first, second = (trainer(epochs=12, smooth=4) for _ in range(3))
     whole.run()
     for _ in range(5):
         first.step()

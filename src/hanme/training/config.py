@@ -66,6 +66,7 @@ class TrainingConfig(_Part):
         weight_decay: Adam's weight decay.
         select: The validation score that chooses the best epoch; or ``"last"``, which chooses none
             and keeps the weights of the last epoch.
+        smooth: Average that score over so many epochs, up to the one it chooses; 1 is the paper's.
         fallback: Give a node with no label over 0.5 its most likely one.
         lts: The loss-aware training schedule, or None.
     """
@@ -76,6 +77,7 @@ class TrainingConfig(_Part):
     lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
     select: Literal["macro", "micro", "last"] = "macro"
+    smooth: int = Field(default=1, ge=1)
     fallback: bool = True
     lts: LTS | None = None
 

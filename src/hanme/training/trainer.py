@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -68,6 +69,7 @@ class Trainer:
             model.parameters(), lr=config.lr, weight_decay=config.weight_decay
         )
         self.progress = Progress()
+        self._recent: list[float] = []  # the scores that the next one is averaged with
         self.best: dict[str, Tensor] = {}
 
     @property
@@ -89,7 +91,9 @@ class Trainer:
         seen = {name: self.masks[name] for name in ("train", "val")}
         found = scores(self.logits(), self.y, seen, fallback=self.config.fallback)
         select = self.config.select
-        score = epoch if select == "last" else getattr(found["val"], select)
+        self._recent.append(epoch if select == "last" else getattr(found["val"], select))
+        self._recent = self._recent[-self.config.smooth :]
+        score = statistics.fmean(self._recent)
         if score > self.progress.best_score:
             self.progress.best_epoch, self.progress.best_score = epoch, score
             self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -140,13 +144,14 @@ class Trainer:
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
         tensors["random"] = self._random
+        tensors["recent"] = torch.tensor(self._recent, dtype=torch.float64)
         return tensors, asdict(self.progress)
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
         """Goes back to a state, so that training goes on as if never interrupted."""
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
         for key, value in tensors.items():
-            if key != "random":
+            if key not in ("random", "recent"):
                 part, name = key.split(".", 1)
                 parts[part][name] = value
         self.model.load_state_dict(parts["model"])
@@ -157,6 +162,7 @@ class Trainer:
             adam["state"].setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict(adam)
         self._random = tensors["random"]
+        self._recent = tensors["recent"].tolist()
         self.progress = Progress(
             int(numbers["epoch"]), int(numbers["best_epoch"]), numbers["best_score"]
         )
