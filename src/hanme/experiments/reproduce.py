@@ -119,8 +119,8 @@ def _markdown(table: dict[str, Any]) -> str:
             f"{SPLIT_SEED})",
             "in all runs; they choose the best epoch. A movie with no label over 0.5 gets its most",
             "likely one, as in the paper; *HGB's rule* has no such fallback. *Smoothed*: the mean",
-            "of the validation score over 20 epochs chooses the last of them. *Last epoch*: none is",
-            "chosen, and the weights the training ended with are scored; so does the paper's",
+            "of the validation score over 20 epochs chooses the last of them. *Last epoch*: none",
+            "is chosen, and the weights the training ended with are scored; so does the paper's",
             "public code, which keeps its best weights by reference.",
             "",
             "| system | paper micro | paper macro | micro | macro | micro, HGB's rule "
