@@ -1,4 +1,4 @@
-"""The Python of the README, on the real graph, cut short, and of docs/explain.md runs as it stands."""
+"""The Python of the README (on the real graph, cut short) and of docs/explain.md runs."""
 
 import re
 from pathlib import Path
