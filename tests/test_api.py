@@ -74,11 +74,19 @@ def test_a_graph_of_one_s_own() -> None:
 
 
 def test_html_is_text(films: Path) -> None:
+    hostile = "<script>alert(1)</script>"
     text = (films / "films.csv").read_text()
-    (films / "films.csv").write_text(text.replace("The Silver Voyage", "<script>alert(1)</script>"))
-    shown = Graph.from_tables(films).fit(**SMALL).predict(["f001"])._repr_html_()
-    assert "<script>" not in shown
-    assert "&lt;script&gt;" in shown
+    text = text.replace("The Silver Voyage", hostile).replace(",Drama\n", f",{hostile}\n")
+    (films / "films.csv").write_text(text)
+    graph = Graph.from_tables(films)
+    classifier = graph.fit(**SMALL)
+    for shown in (graph, classifier.predict(["f001"])):
+        assert "<script>" not in shown._repr_html_()
+        assert "&lt;script&gt;" in shown._repr_html_()
+    tags = re.findall(r"<(/?\w+)", graph._repr_html_() + classifier._repr_html_())
+    assert {tag.strip("/") for tag in tags} == {"table", "tr", "th", "td", "p"}
+    assert "<td>nodes</td><td>film</td><td>120</td>" in graph._repr_html_()
+    assert "<td>val</td>" in classifier._repr_html_()
 
 
 def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:

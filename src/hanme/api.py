@@ -18,6 +18,7 @@ from hanme.datasets.splits import stratified_split
 from hanme.errors import HanmeError
 from hanme.explain import explain
 from hanme.metapath import metapaths_between
+from hanme.notebook import html_table
 from hanme.training.config import RunConfig, TrainingConfig
 from hanme.training.describe import describe
 from hanme.training.metrics import as_matrix, scores
@@ -125,6 +126,14 @@ class Graph:
         labels = ", ".join(map(str, data[data.target].label_names))
         return f"Graph({nodes}; {links:,} links; {data.target}: {labels})"
 
+    def _repr_html_(self) -> str:
+        """Node types and relations as a table, for notebooks."""
+        data = self.data
+        rows = [["nodes", t, data[t].num_nodes] for t in data.node_types]
+        rows += [["links", "-".join(e), data[e].edge_index.size(1)] for e in data.edge_types]
+        labels = ", ".join(map(str, data[data.target].label_names))
+        return html_table(["", "type", "number"], rows, f"labels of {data.target}: {labels}")
+
 
 class Classifier:
     """A trained model on a graph.
@@ -171,6 +180,11 @@ class Classifier:
     def __repr__(self) -> str:
         parts = (f"{p} micro F1 {f1['micro']:.2f}" for p, f1 in self.scores().items())
         return f"Classifier({type(self.model).__name__}; {', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Scores as a table, for notebooks."""
+        rows = [[part, f1["micro"], f1["macro"]] for part, f1 in self.scores().items()]
+        return html_table(["nodes", "micro F1", "macro F1"], rows, type(self.model).__name__)
 
 
 def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:

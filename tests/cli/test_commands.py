@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hanme.cli.show import print_scores
 from hanme.nn import MODELS
 
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -43,7 +44,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_and_evaluate_agree(run: Path) -> None:
     done = hanme("evaluate", run, "--json")
     assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())["scores"]
-    assert "with fallback" in hanme("evaluate", run).stdout
+    assert "decision rule" in hanme("evaluate", run).stdout
+
+
+def test_decision_rules_have_a_row_each_where_they_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good, bad = {"val": {"micro": 75.0, "macro": 70.0}}, {"val": {"micro": 62.5, "macro": 70.0}}
+    print_scores({"with_fallback": good, "without_fallback": bad})
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("with fallback", "without fallback", "75.00", "62.50"))
+    print_scores({"with_fallback": good, "without_fallback": good})
+    said = capsys.readouterr().out
+    assert said.count("75.00") == 1
+    assert "either" in said
 
 
 def test_train_json_and_resume(run: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hanme.cli.init import init as command
 from hanme.datasets import load_tables
 from hanme.datasets.tables_init import init
 from hanme.errors import HanmeError
@@ -51,6 +52,19 @@ def test_the_example(tmp_path: Path) -> None:
     assert data["film", "role", "person"].edge_index.size(1) == 422
     with pytest.raises(HanmeError, match="there is one already"):
         init(folder)
+
+
+def test_it_says_what_it_guessed_and_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my films"
+    folder.mkdir()
+    (folder / "films.csv").write_text("id,title\n1,A\n2,B\n")
+    (folder / "sequels.csv").write_text("film_id,next_film_id\n1,2\n")
+    command(folder)
+    said = capsys.readouterr().out
+    assert "To classify: film; say which column is its label." in said
+    assert f"hanme inspect '{folder}'" in said
 
 
 def test_a_query_that_it_suggests_works(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def explain(
         _print_fidelity(cast("Fidelity", found))
     else:
         _print_explanation(cast("Explanation", found))
+    if out is not None and not json_:
+        print(f"The picture is in {out}.")
 
 
 def _print_explanation(found: Explanation) -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hanme.cli.show import printable
+
 
 def init(folder: Annotated[Path, typer.Argument(help="A folder of tables.")]) -> None:
     """Looks at a folder of tables and writes a first graph.toml, with its guesses explained."""
+    from hanme.datasets.tables_config import read_config
     from hanme.datasets.tables_init import init as write
 
     path = write(folder)
-    print(f"{path} is written. Read it, change what is wrong, then: hanme inspect {path}")
+    config = read_config(path)
+    label = config.nodes[config.target].label
+    wanted = f"its labels are in the column {label}" if label else "say which column is its label"
+    name = shlex.quote(str(folder))
+    print(printable(f"{path} is written. To classify: {config.target}; {wanted}."))
+    print("All of it is a guess from names and values: read it, change what is wrong, then:")
+    print(printable(f"  hanme inspect {name}"))
+    print(printable(f"  hanme train {name} --out RUN"))

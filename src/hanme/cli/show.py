@@ -67,9 +67,11 @@ def print_costs(costs: list[str]) -> None:
 
 
 def print_scores(scores: dict[str, Any]) -> None:
-    """Micro and macro F1 by split and decision rule."""
+    """Micro and macro F1 by split and, where it makes a difference, by decision rule."""
     table = Table(title="F1 (%)", title_justify="left")
     table.add_column("decision rule")
+    if all(by_split == scores["with_fallback"] for by_split in scores.values()):
+        scores = {"either": scores["with_fallback"]}
     for split in ("train", "val", "test"):
         table.add_column(f"{split} micro", justify="right")
         table.add_column(f"{split} macro", justify="right")

@@ -157,7 +157,7 @@ def train(
     print(
         f"Weights of epoch {result['best_epoch']} of {result['epochs']} "
         f"({'the last' if by == 'last' else f'best {by} F1 on validation nodes'}). "
-        f"The run is in {out}."
+        f"The run is in {out}: hanme evaluate, predict and explain take it."
     )
 
 

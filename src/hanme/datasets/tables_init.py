@@ -315,7 +315,8 @@ def _table_lines(sheet: _Sheet) -> list[str]:
 def _label_lines(label: _Column, size: int) -> list[str]:
     shown = ", ".join(_comment(example) for example in label.examples)
     empty = f", {size - label.filled:,} rows without" if label.filled < size else ""
-    lines = [f"label = {_toml(label.name)}  # {shown}, ...{empty}"]
+    more = ", ..." if label.separator or label.distinct > len(label.examples) else ""
+    lines = [f"label = {_toml(label.name)}  # {shown}{more}{empty}"]
     if label.separator:
         lines.append(f"label_separator = {_toml(label.separator)}  # several labels per node")
     return lines
@@ -381,7 +382,8 @@ def _hints(sheet: _Sheet) -> list[str]:
         query = f"SELECT * FROM '{sheet.file}' WHERE \"{cell}\" = '{value}'"
         if "'" not in sheet.file:
             lines += [
-                f"# {_comment(column.name)} tells rows apart: a relation for each of its values,",
+                f"# {_comment(column.name)} tells rows apart: a relation for each of its values "
+                f"({', '.join(map(_comment, column.examples))}{', ...' * (column.distinct > 3)}),",
                 f"# with query = {_comment(_toml(query))} instead of table, may say more.",
             ]
     return lines

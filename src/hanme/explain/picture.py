@@ -32,8 +32,9 @@ _PAGE = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def save(result: Explanation | Fidelity, path: Path) -> None:
+def save(result: Explanation | Fidelity, path: str | Path) -> None:
     """Writes a picture; a file that is there is replaced once the new one is whole."""
+    path = Path(path)
     check_suffix(path)
     text = _svg_file(result) if path.suffix.lower() == ".svg" else _html_file(result)
     with replacing(path) as temporary:

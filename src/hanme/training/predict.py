@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch_geometric.data import HeteroData
 from hanme.datasets import is_tables
 from hanme.datasets.nodes import find
 from hanme.errors import HanmeError
+from hanme.notebook import html_table
 from hanme.training.pipeline import open_run
 from hanme.training.predictions import predictions, write_predictions
 from hanme.training.run import Run
@@ -43,9 +43,9 @@ class Prediction:
     def __len__(self) -> int:
         return self.logits.size(0) if self.nodes is None else len(self.nodes)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Writes Parquet, CSV or JSON, by the file's ending."""
-        write_predictions(self.data, self.logits, path, **self._chosen())
+        write_predictions(self.data, self.logits, Path(path), **self._chosen())
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """A dictionary per node, of the first few or of all."""
@@ -62,22 +62,13 @@ class Prediction:
     def _repr_html_(self) -> str:
         """The first rows as a table, for notebooks."""
         rows = self.rows(SHOWN)
-        head = "".join(f"<th>{escape(key)}</th>" for key in (rows[0] if rows else ()))
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_cell(cell))}</td>" for cell in row.values()) + "</tr>"
-            for row in rows
-        )
-        return f"<table><tr>{head}</tr>{body}</table><p>{len(rows)} of {len(self):,}</p>"
+        head = list(rows[0]) if rows else []
+        below = f"{len(rows)} of {len(self):,} {self.data.target}"
+        return html_table(head, (list(row.values()) for row in rows), below)
 
     def _chosen(self) -> dict[str, Any]:
         # On another graph nobody drew a split, and none is shown.
         return {"fallback": self.fallback, "nodes": self.nodes, "split": not self.grown}
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @torch.no_grad()
