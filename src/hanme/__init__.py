@@ -8,6 +8,7 @@ All of it in a few lines: :class:`hanme.Graph`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from hanme.api import Classifier, Graph
 
 __all__ = ["Classifier", "Graph"]
+
+# PyTorch's threads wait for more work by spinning, for milliseconds, on cores that the walks of
+# hanme.ops.streaming need. Read when PyTorch is first imported: import hanme before it.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 # PyTorch says these once per process to whoever makes a sparse tensor; features are sparse here.
 warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -26,13 +28,30 @@ def to_blocks(x: Tensor) -> Tensor:
 
 def in_order(
     function: Callable[[int, slice], _T], blocks: int, parts: Sequence[slice]
-) -> Iterator[tuple[int, _T]]:
-    """Calls on all blocks and parts, on torch's number of threads; results in a fixed order."""
+) -> list[tuple[int, _T]]:
+    """Calls on all blocks and parts, on torch's number of threads; results in a fixed order.
+
+    This thread works too: PyTorch's own threads may still be spinning on the other cores.
+    """
     tasks = [(block, part) for block in range(blocks) for part in parts]
-    threads = min(torch.get_num_threads(), len(tasks))
-    if threads < 2:
-        yield from ((block, function(block, part)) for block, part in tasks)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        results = pool.map(lambda task: function(*task), tasks)
-        yield from zip((block for block, _ in tasks), results, strict=True)
+    results: dict[int, _T] = {}
+    waiting = iter(list(enumerate(tasks)))  # taking the next one is atomic
+
+    def work() -> None:
+        for number, task in waiting:
+            results[number] = function(*task)
+
+    others = min(torch.get_num_threads(), len(tasks)) - 1
+    helpers = [_pool(others).submit(work) for _ in range(others)]
+    work()
+    for helper in helpers:
+        helper.result()
+    return [(block, results[number]) for number, (block, _) in enumerate(tasks)]
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "hanme")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a fork

@@ -212,8 +212,7 @@ class _Attend(Function):
                 *_pick(out, block, part),
             )
 
-        for _ in in_order(attend, blocks, work.parts):
-            pass
+        in_order(attend, blocks, work.parts)
         ctx.work = work
         ctx.save_for_backward(*tensors, z, reference, weight)
         return z
@@ -232,8 +231,9 @@ class _Attend(Function):
         totals = _arrays(gradients)
 
         def attend(block: int, part: slice) -> list[NDArray[Any] | None]:
+            make = np.asarray if part is work.parts[0] else np.zeros_like  # the first adds in place
             own = [
-                None if x is None else x[block, part] if of_root else np.zeros_like(x[block])
+                None if x is None else x[block, part] if of_root else make(x[block])
                 for x, of_root in zip(totals, _OF_ROOT, strict=True)
             ]
             kernels.attend_backward(
@@ -245,9 +245,9 @@ class _Attend(Function):
             )
             return own
 
-        for block, own in in_order(attend, len(z), work.parts):
+        for i, (block, own) in enumerate(in_order(attend, len(z), work.parts)):
             for total, x, of_root in zip(totals, own, _OF_ROOT, strict=True):
-                if total is not None and not of_root:
+                if total is not None and not of_root and i % len(work.parts):
                     total[block] += x
         for i, of_root in enumerate(_OF_ROOT):
             x, by_place = tensors[i], gradients[i]
