@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,6 +61,7 @@ class Trainer:
         self.data = data
         self.config = config
         self.y, self.masks = _labels(data)
+        _keep_memory()
         self.logits()  # gives lazy weights their sizes
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         with torch.random.fork_rng(devices=[]):
@@ -166,6 +169,15 @@ class Trainer:
         self.progress = Progress(
             int(numbers["epoch"]), int(numbers["best_epoch"]), numbers["best_score"]
         )
+
+
+def _keep_memory() -> None:
+    """Has glibc keep what an epoch frees for the next one, instead of giving it back each time."""
+    largest, trim = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt(3)
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(largest, 2**25)
+        mallopt(trim, 2**31 - 1)
 
 
 def _labels(data: HeteroData) -> tuple[Tensor, dict[str, Tensor]]:
