@@ -65,6 +65,8 @@ def test_a_graph_of_one_s_own() -> None:
     classifier = graph.fit(metapaths=["movie-actor-movie"], **SMALL)
     assert set(classifier.scores()) == {"train", "val", "test"}
     assert classifier.predict([3]).rows()[0]["name"] == "3"
+    other = graph.fit(model="gat", hidden_channels=16, heads=2, training={"epochs": 2})
+    assert other.predict().logits.shape == (100, 5)  # a model that takes no metapaths
     with pytest.raises(HanmeError, match="tables only"):
         graph.fit(out="run", **SMALL)
     with pytest.raises(HanmeError, match="numbered from 0"):
