@@ -14,6 +14,9 @@ import resource
 import sys
 import time
 
+import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
+
+# isort: split
 import numpy as np
 import torch
 from torch import Tensor

@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
+
+# isort: split
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData

@@ -107,6 +107,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     ("arguments", "message"),
     [
         (["--model", "gru"], "no configuration 'gru-planted'; there are"),
+        (["--graph", "Freebase"], "no configuration for Freebase"),
         (["--lts", "slow"], "--lts 'slow': there are none, linear"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),

@@ -74,6 +74,9 @@ def benchmark(
     if lts not in PACES:
         raise HanmeError(f"--lts {lts!r}: there are {', '.join(PACES)}")
     graphs = list(dict.fromkeys(map(known_name, graph or ["IMDB", "ACM", "DBLP"])))
+    for on in graphs:
+        if not model and not models(on):
+            raise HanmeError(f"no configuration for {on}: name a --model and a --config-folder")
     sets = fields(changes)
     source = {"data.source": str(data)} if data else {}
     entries = [

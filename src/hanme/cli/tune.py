@@ -69,12 +69,14 @@ def tune(
     from hanme.experiments.summary import seeds as first_seeds
     from hanme.experiments.tune import Problem, best_trial, search_space, write_config
     from hanme.experiments.tune import tune as search
+    from hanme.training import RunConfig
 
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     graph = known_name(graph)
     path = find_config(f"{model}-{graph}", config_folder)
     values = override(read_config(path), fields(changes))
+    RunConfig.make(values, str(path))  # mistakes in --set, before the search
     space = search_space(model, graph, values)
     problem = Problem(values, space, first_seeds(seeds), epochs, seed, prune)
     console = Console(stderr=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.configs import PACKAGED, find_config, override, read_config
+from hanme.experiments.configs import PACKAGED, find_config, look_up, override, read_config
 from hanme.experiments.pool import Job
 from hanme.experiments.summary import AVERAGES, RULES, cell, columns, slug, summarise
 from hanme.files import replacing, write_json
@@ -47,7 +47,10 @@ class Entry:
         """A row from its configuration file, with ``changes`` by field."""
         path = find_config(f"{model}-{graph}", folder)
         values = override(read_config(path), changes)
-        schedule = values.get("training", {}).get("lts") or {}
+        training = RunConfig.make(values, str(path)).training
+        # All nodes are trained on at the latest half way, however few epochs there are.
+        schedule = {"until": min(100, max(1, training.epochs // 2))}
+        schedule |= look_up(values, "training.lts") or {}
         pace = None if lts == "none" else {**schedule, "pace": lts}
         values = override(values, {"training.lts": pace})
         RunConfig.make(values, str(path))
@@ -171,8 +174,8 @@ def _markdown(table: dict[str, Any]) -> str:
         "Test F1 in percent, mean ± standard deviation over all "
         f"{len(seeds)} seeds ({', '.join(map(str, seeds))}), none left out.",
         "A seed draws the validation nodes (a fifth of the labelled nodes outside the test set),",
-        "the weights and the dropout. The best epoch is chosen on validation nodes; settings are",
-        "published ones or were chosen on validation nodes, as their files say. *HGB's rule*:",
+        "the weights and the dropout. The best epoch is chosen on validation nodes; where the",
+        "settings come from is said in their files. *HGB's rule*:",
         "every label over 0.5, be it none; *with fallback*, a node without one gets its most",
         "likely label. With one label per node the two are the same. Time and memory are medians",
         "over the seeds, of a process with one thread.",

@@ -46,6 +46,8 @@ def train_all(
                     future.result()
                 except HanmeError as error:
                     failed[folder] = str(error)
+                except Exception as error:  # whatever it is, the other runs go on
+                    failed[folder] = f"{type(error).__name__}: {error}"
                 on_done(folder)
         except BaseException:
             pool.shutdown(cancel_futures=True)

@@ -76,8 +76,7 @@ def metapath_attention(
     """
     check(chain, values, coefficients, root_score, attention, dropout)
     backend = choose_backend(backend, attention.device)
-    if roots is None:
-        roots = torch.arange(chain.sizes[0], device=chain.device)
+    roots = _checked_roots(chain, roots)
     if seed is None:
         seed = int(torch.randint(2**62, ())) if dropout > 0 else 0
     problem = Problem(
@@ -92,6 +91,25 @@ def metapath_attention(
         seed,
     )
     return BACKENDS[backend](problem)
+
+
+def _checked_roots(chain: Chain, roots: Tensor | None) -> Tensor:
+    """Ids of nodes at position 0, all of them by default."""
+    size = chain.sizes[0]
+    if roots is None:
+        return torch.arange(size, device=chain.device)
+    whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
+    if not whole or roots.dim() != 1:
+        raise HanmeError(
+            f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
+            f"{roots.dtype}"
+        )
+    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < size:
+        raise HanmeError(
+            f"Expected `roots` to be from 0 to {size - 1}, but got {int(roots.min())} to "
+            f"{int(roots.max())}"
+        )
+    return roots
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
@@ -134,8 +152,7 @@ def instance_attention(
     The instances of these roots are listed: ask for few roots where there are many instances.
     """
     check(chain, values, coefficients, root_score, attention, 0.0)
-    if roots is None:
-        roots = torch.arange(chain.sizes[0], device=chain.device)
+    roots = _checked_roots(chain, roots)
     problem = Problem(
         chain, tuple(values), coefficients, root_score, attention, roots, negative_slope, 0.0, 0
     )

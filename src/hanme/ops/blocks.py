@@ -54,4 +54,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "hanme")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a fork
+if hasattr(os, "register_at_fork"):  # threads do not live on in a fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -62,7 +62,8 @@ def block_dots(x: Tensor, a: Tensor) -> Tensor:
 
 
 def _compiled(h: Tensor) -> bool:
-    return h.device.type == "cpu" and h.size(1) % LANES == 0
+    plain = h.device.type == "cpu" and h.dtype in (torch.float32, torch.float64)
+    return plain and h.size(1) % LANES == 0
 
 
 def _from_blocks(x: Tensor) -> Tensor:

@@ -86,8 +86,6 @@ def _check(problem: Problem) -> None:
         raise HanmeError(
             f"Expected float32 or float64 tensors on cpu for backend streaming, but got {got}"
         )
-    if problem.roots.numel() and int(problem.roots.min()) < 0:
-        raise HanmeError(f"Expected `roots` to be node ids, but got {int(problem.roots.min())}")
 
 
 def _owners(problem: Problem) -> tuple[int, ...]:
