@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
@@ -28,25 +29,31 @@ def to_blocks(x: Tensor) -> Tensor:
 
 def in_order(
     function: Callable[[int, slice], _T], blocks: int, parts: Sequence[slice]
-) -> list[tuple[int, _T]]:
+) -> Iterator[tuple[int, _T]]:
     """Calls on all blocks and parts, on torch's number of threads; results in a fixed order.
 
-    This thread works too: PyTorch's own threads may still be spinning on the other cores.
+    This thread works too: PyTorch's own threads may still be spinning on the other cores. In
+    between it gives out the results whose turn it is, so that few are held at a time.
     """
     tasks = [(block, part) for block in range(blocks) for part in parts]
-    results: dict[int, _T] = {}
     waiting = iter(list(enumerate(tasks)))  # taking the next one is atomic
+    results: dict[int, _T] = {}
 
-    def work() -> None:
+    def work() -> Iterator[None]:
         for number, task in waiting:
             results[number] = function(*task)
+            yield
 
     others = min(torch.get_num_threads(), len(tasks)) - 1
-    helpers = [_pool(others).submit(work) for _ in range(others)]
-    work()
+    helpers = [_pool(others).submit(deque, work(), 0) for _ in range(others)]
+    given = 0
+    for _ in work():
+        while given in results:
+            yield tasks[given][0], results.pop(given)
+            given += 1
     for helper in helpers:
         helper.result()
-    return [(block, results[number]) for number, (block, _) in enumerate(tasks)]
+    yield from ((tasks[number][0], results[number]) for number in range(given, len(tasks)))
 
 
 @cache
