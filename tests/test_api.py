@@ -47,6 +47,17 @@ def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(opened.predict().logits, classifier.predict().logits)
 
 
+def test_tables_that_have_grown_are_not_scored(films: Path, tmp_path: Path) -> None:
+    Graph.from_tables(films).fit(out=tmp_path / "run", **SMALL)
+    with (films / "films.csv").open("a") as file:
+        file.write("f121,Later,2001,FR,a quiet river,Drama\n")
+    opened = hanme.Classifier.open(tmp_path / "run")
+    with pytest.raises(HanmeError, match="changed since training"):
+        opened.scores()
+    assert "split" not in opened.predict(["f121"]).rows()[0]
+    assert repr(opened) == "Classifier(HANME)"
+
+
 def test_a_graph_of_one_s_own() -> None:
     made = planted(movies=100)
     data = HeteroData()
@@ -67,6 +78,10 @@ def test_a_graph_of_one_s_own() -> None:
     assert classifier.predict([3]).rows()[0]["name"] == "3"
     other = graph.fit(model="gat", hidden_channels=16, heads=2, training={"epochs": 2})
     assert other.predict().logits.shape == (100, 5)  # a model that takes no metapaths
+    assert graph.inspect()["nodes"][0]["set"] > 0
+    data["movie"].y = made["movie"].y * 2
+    with pytest.raises(HanmeError, match="expected 0 and 1"):
+        Graph(data, target="movie")
     with pytest.raises(HanmeError, match="tables only"):
         graph.fit(out="run", **SMALL)
     with pytest.raises(HanmeError, match="numbered from 0"):

@@ -22,7 +22,7 @@ from hanme.notebook import html_table
 from hanme.training.config import RunConfig, TrainingConfig
 from hanme.training.describe import describe
 from hanme.training.metrics import as_matrix, scores
-from hanme.training.pipeline import build_model, open_run, takes_metapaths, train
+from hanme.training.pipeline import build_model, open_run, other_tables, takes_metapaths, train
 from hanme.training.predict import Prediction
 from hanme.training.run import Run
 from hanme.training.trainer import Epoch, Trainer
@@ -142,18 +142,24 @@ class Classifier:
         data: The graph.
         model: The model, trained.
         training: How it was trained.
+        grown: Whether the graph is not the one it was trained on: then nothing can be scored.
     """
 
-    def __init__(self, data: HeteroData, model: Any, training: TrainingConfig) -> None:
+    def __init__(
+        self, data: HeteroData, model: Any, training: TrainingConfig, *, grown: bool = False
+    ) -> None:
         self.data = data
         self.model = model
         self.training = training
+        self.grown = grown
 
     @classmethod
     def open(cls, folder: str | Path) -> Classifier:
-        """The model of a finished run folder."""
+        """The model of a finished run folder, on its tables as they are now."""
         run = Run.open(Path(folder))
-        return cls(*open_run(run), run.config.training)
+        data, model = open_run(run)
+        grown = other_tables(data, run.fitted())
+        return cls(data, model, run.config.training, grown=grown)
 
     @torch.no_grad()
     def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
@@ -162,7 +168,7 @@ class Classifier:
             None if nodes is None else [find(self.data, self.data.target, node) for node in nodes]
         )
         logits = self.model(self.data)
-        return Prediction(self.data, logits, chosen, self.training.fallback, grown=False)
+        return Prediction(self.data, logits, chosen, self.training.fallback, grown=self.grown)
 
     def explain(self, node: str | int, *, top: int = 5) -> Any:
         """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
@@ -171,6 +177,10 @@ class Classifier:
     @torch.no_grad()
     def scores(self) -> dict[str, dict[str, float]]:
         """Micro and macro F1 on training, validation and test nodes, from 0 to 1."""
+        if self.grown:
+            raise HanmeError(
+                "the tables have changed since training: what was for training may now be for test"
+            )
         store = self.data[self.data.target]
         masks = {p: store[f"{p}_mask"] for p in ("train", "val", "test")}
         masks = {p: mask for p, mask in masks.items() if mask.any()}
@@ -178,12 +188,14 @@ class Classifier:
         return {part: f1._asdict() for part, f1 in found.items()}
 
     def __repr__(self) -> str:
-        parts = (f"{p} micro F1 {f1['micro']:.2f}" for p, f1 in self.scores().items())
-        return f"Classifier({type(self.model).__name__}; {', '.join(parts)})"
+        found = {} if self.grown else self.scores()
+        parts = (f"; {p} micro F1 {f1['micro']:.2f}" for p, f1 in found.items())
+        return f"Classifier({type(self.model).__name__}{''.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Scores as a table, for notebooks."""
-        rows = [[part, f1["micro"], f1["macro"]] for part, f1 in self.scores().items()]
+        found = {} if self.grown else self.scores()
+        rows = [[part, f1["micro"], f1["macro"]] for part, f1 in found.items()]
         return html_table(["nodes", "micro F1", "macro F1"], rows, type(self.model).__name__)
 
 
@@ -198,6 +210,8 @@ def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
     if "y" not in store or store.y.size(0) != store.num_nodes or store.y.dim() not in (1, 2):
         raise HanmeError(f"node type {target}: expected y of shape [N] or [N, C] for N nodes")
     data.multilabel = store.y.dim() == 2
+    if data.multilabel and not ((store.y == 0) | (store.y == 1)).all():
+        raise HanmeError(f"node type {target}: expected 0 and 1 in y of shape [N, C]")
     labels = store.y.size(1) if data.multilabel else int(store.y.max()) + 1
     if "label_names" not in store:
         store.label_names = [str(label) for label in range(labels)]

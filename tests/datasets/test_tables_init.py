@@ -116,6 +116,15 @@ def test_other_formats_and_several_labels(tmp_path: Path) -> None:
     assert data["paper", "cite", "paper"].edge_index.size(1) == 40
 
 
+def test_names_that_toml_or_a_graph_would_not_take(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'ab'[i % 2]},{'xy'[i % 2]}\n" for i in range(12))
+    (tmp_path / "фильмы.csv").write_text(f"id,réalisateur,genre\n{rows}")
+    (tmp_path / "targets.csv").write_text("id,name\na,Ann\nb,Bo\n")
+    found = guessed(tmp_path)
+    assert "target" not in found["nodes"]
+    assert load_tables(tmp_path).num_nodes == 14
+
+
 def test_without_a_label_it_says_so(tmp_path: Path) -> None:
     guessed(tmp_path, a_csv="a_id,b_id\nx,u\ny,v\n", b_csv="b_id\nu\nv\n")
     assert "no column looks like a label" in (tmp_path / "graph.toml").read_text()

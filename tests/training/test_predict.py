@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import duckdb
@@ -154,6 +155,23 @@ def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
     for key, weight in vectors[0].items():
         # People have the mean of their films' features, so that only those far away stay the same.
         assert vectors[1][key] == pytest.approx(weight, abs=1e-5)
+
+
+def test_the_order_in_a_graph_toml_changes_nothing(run: Path, tmp_path: Path) -> None:
+    year, country = 'year = "number"\n', 'country = "category"\n'
+    film = GRAPH[GRAPH.index("[nodes.film]") : GRAPH.index("[nodes.person]")]
+    played = GRAPH[GRAPH.index("[relations.played]") :]
+    other = GRAPH.replace(played, "").replace(film, "").replace("[relations.", f"{film}[relations.")
+    other = other.replace(year + country, country + year)
+    other = other.replace("[relations.directed]", f"{played}\n[relations.directed]")
+    assert tomllib.loads(other) == tomllib.loads(GRAPH)
+    folder = tables(tmp_path / "other", other)
+    torch.testing.assert_close(predict(run, graph=folder).logits, predict(run).logits)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(run: Path) -> None:
+    with pytest.raises((HanmeError, OSError), match="/proc"):
+        predict(run).write("/proc/x.csv")
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "json"])

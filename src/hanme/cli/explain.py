@@ -65,6 +65,7 @@ def explain(
     from hanme.explain import fidelity as measure
     from hanme.explain.picture import check_suffix, save
     from hanme.training import Run, open_run
+    from hanme.training.pipeline import refuse_other_tables
 
     if out is not None:
         check_suffix(out)
@@ -73,6 +74,7 @@ def explain(
     ranking = cast("By", by)
     found: Explanation | Fidelity
     if node is None:
+        refuse_other_tables(graph, opened.fitted(), run)
         console = Console(stderr=True)
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("nodes", total=nodes)

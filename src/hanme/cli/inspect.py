@@ -36,7 +36,7 @@ def inspect(
     if json_:
         print(json.dumps(found))
         return
-    console = Console(width=None if Console().is_terminal else 160, markup=False)
+    console = Console(width=None if Console().is_terminal else 160, markup=False, emoji=False)
     nodes = Table("node type", "nodes", "features", "set per node", title="Nodes")
     for row in found["nodes"]:
         nodes.add_row(row["type"], f"{row['nodes']:,}", f"{row['features']:,}", f"{row['set']:.1f}")

@@ -60,6 +60,6 @@ def _show(rows: list[dict[str, Any]], size: int, labels: list[str]) -> None:
     for row in rows:
         cells = [", ".join(row[k]) if k == "predicted" else str(row[k]) for k in keys]
         table.add_row(*map(printable, cells), *(f"{row[f'p_{label}']:.0%}" for label in labels))
-    Console(width=None if Console().is_terminal else 120, markup=False).print(table)
+    Console(width=None if Console().is_terminal else 120, markup=False, emoji=False).print(table)
     if size > len(rows):
         print(f"{len(rows)} of {size:,} nodes; --out FILE writes all, --node chooses.")

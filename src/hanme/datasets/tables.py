@@ -125,6 +125,7 @@ def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Pa
     }
     if fitted is not None:
         _check_schema(config, fitted, path)
+        config = _in_order_of(fitted, config)
     mark = fingerprint(origins.values(), config.model_dump_json())
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     plain = cache / "tables" / f"{key}.safetensors" if cache else None
@@ -155,6 +156,21 @@ def _kept(path: Path | None, mark: str) -> Graph | None:
         return load_graph(path, mark) if path else None
     except DamagedCache:  # reading the tables again mends it
         return None
+
+
+def _in_order_of(fitted: FittedGraph, config: TableConfig) -> TableConfig:
+    """The same graph with types, columns and relations in the run's order, as its weights are."""
+    nodes = {
+        kind: config.nodes[kind].model_copy(
+            update={"features": {c: config.nodes[kind].features[c] for c in columns}}
+        )
+        for kind, columns in fitted.features.items()
+    }
+    names = sorted(
+        config.relations, key=lambda name: fitted.relations.index(config.edge_types[name][0])
+    )
+    relations = {name: config.relations[name] for name in names}
+    return config.model_copy(update={"nodes": nodes, "relations": relations})
 
 
 def _check_schema(config: TableConfig, fitted: FittedGraph, path: Path) -> None:

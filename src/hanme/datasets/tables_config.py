@@ -19,6 +19,9 @@ from pydantic import (
 
 from hanme.errors import HanmeError
 
+RESERVED = frozenset({"target", "multilabel", "fitted", "dropped", "digest", "metapath_instances"})
+"""What a graph has beside its node types, under the same names that these could have."""
+
 FILE = "graph.toml"
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
@@ -278,7 +281,7 @@ def read_config(path: Path) -> TableConfig:
     """Reads and checks a ``graph.toml``."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        return TableConfig.model_validate(values)
+        config = TableConfig.model_validate(values)
     except FileNotFoundError:
         raise HanmeError(f"{path}: no such file; hanme init FOLDER writes a first one") from None
     except OSError as error:
@@ -289,6 +292,9 @@ def read_config(path: Path) -> TableConfig:
         raise HanmeError(f"{path}: not TOML: {error}") from None
     except ValidationError as error:
         raise HanmeError(f"{path}: {_first(error)}") from None
+    for kind in RESERVED & config.nodes.keys():
+        raise HanmeError(f"{path}: nodes.{kind}: the graph itself has something of that name")
+    return config
 
 
 def _first(error: ValidationError) -> str:

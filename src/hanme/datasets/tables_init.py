@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hanme.datasets.tables_config import FILE, Source, TableConfig
+from hanme.datasets.tables_config import FILE, RESERVED, Source, TableConfig
 from hanme.datasets.tables_read import FORMATS, Kind, Origin, Reader, Table
 from hanme.errors import HanmeError
 from hanme.files import replacing
@@ -160,7 +160,7 @@ def _profile(reader: Reader, table: Table, alias: str, name: str) -> _Column:
 
 def _name(sheets: list[_Sheet]) -> None:
     """Gives no two tables the same name."""
-    taken: set[str] = set()
+    taken = set(RESERVED)
     for sheet in sheets:
         base, number = sheet.kind, 2
         while sheet.kind in taken:
@@ -283,9 +283,14 @@ def _write(sheets: list[_Sheet]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _key(name: str) -> str:
+    """A name as a key of TOML, quoted where it has to be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_]+", name) else _toml(name)
+
+
 def _write_nodes(sheet: _Sheet, target: bool, label: _Column | None) -> list[str]:
     assert sheet.id is not None
-    lines = [f"[nodes.{sheet.kind}]  # {sheet.table.size:,} rows", *_table_lines(sheet)]
+    lines = [f"[nodes.{_key(sheet.kind)}]  # {sheet.table.size:,} rows", *_table_lines(sheet)]
     lines.append(f"id = {_toml(sheet.id.name)}  # each value is there once")
     rest = [c for c in sheet.columns if c is not sheet.id and c not in sheet.links]
     name = next((c for c in rest if _says(c, NAME_WORDS) and not c.number and c is not label), None)
@@ -300,7 +305,7 @@ def _write_nodes(sheet: _Sheet, target: bool, label: _Column | None) -> list[str
         lines.append(f"split = {_toml(split.name)}  # train, val and test are in it")
     features = [c for c in rest if c not in (name, label, split)]
     if features:
-        lines += ["", f"[nodes.{sheet.kind}.features]"]
+        lines += ["", f"[nodes.{_key(sheet.kind)}.features]"]
         lines += [_feature_line(column, sheet.table.size) for column in features]
     return lines
 
@@ -350,7 +355,11 @@ def _write_relations(sheet: _Sheet, taken: set[str]) -> list[str]:
             name, number = f"{base}{number}", number + 1
         taken.add(name)
         strays = max(end.strays, 0 if sheet.nodes else start.strays)
-        lines += ["", f"[relations.{name}]  # {sheet.table.size:,} rows", *_table_lines(sheet)]
+        lines += [
+            "",
+            f"[relations.{_key(name)}]  # {sheet.table.size:,} rows",
+            *_table_lines(sheet),
+        ]
         lines.append(f"source = {{type = {_toml(kind)}, column = {_toml(start.name)}}}")
         lines.append(f"target = {{type = {_toml(_kind(end))}, column = {_toml(end.name)}}}")
         if strays:

@@ -42,7 +42,7 @@ def describe(graph: HeteroData, hops: int, hidden: int, heads: int) -> dict[str,
                 "type": t,
                 "nodes": sizes[t],
                 "features": graph[t].x.size(1) if "x" in graph[t] else 0,
-                "set": graph[t].x.values().numel() / max(1, sizes[t]) if "x" in graph[t] else 0.0,
+                "set": _set(graph[t].x) / max(1, sizes[t]) if "x" in graph[t] else 0.0,
             }
             for t in graph.node_types
         ],
@@ -72,3 +72,8 @@ def _sorted(edge_index: Tensor) -> Tensor:
     source, target = edge_index
     order = torch.argsort(target, stable=True)
     return edge_index[:, order[torch.argsort(source[order], stable=True)]]
+
+
+def _set(x: Tensor) -> int:
+    """How many features are not 0."""
+    return int(x.count_nonzero()) if x.layout == torch.strided else x.values().numel()

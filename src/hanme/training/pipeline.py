@@ -112,7 +112,7 @@ def train(
         return found
     fitted = found.fitted() if found else None
     data = load_data(config.data, config.training.seed, fitted=fitted)
-    _refuse_other_tables(data, fitted, folder)
+    refuse_other_tables(data, fitted, folder)
     model = build_model(config.model, data)
     on_start([*losses(data), *costs(model, data)])
     trainer = Trainer(model, data, config.training)
@@ -138,7 +138,7 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     run = Run.open(folder)
     fitted = run.fitted()
     data = load_data(run.config.data, run.config.training.seed, source, fitted)
-    _refuse_other_tables(data, fitted, folder)
+    refuse_other_tables(data, fitted, folder)
     trainer = Trainer(build_model(run.config.model, data), data, run.config.training)
     weights = run.weights()
     load_into(lambda: trainer.model.load_state_dict(weights), folder / "model.safetensors")
@@ -168,8 +168,13 @@ def losses(data: HeteroData) -> list[str]:
     ]
 
 
-def _refuse_other_tables(data: HeteroData, fitted: FittedGraph | None, folder: Path) -> None:
-    if fitted is not None and data.digest != fitted.trained_on:
+def other_tables(data: HeteroData, fitted: FittedGraph | None) -> bool:
+    """Whether a graph's ids, labels or split are not those that a run was trained on."""
+    return fitted is not None and data.digest != fitted.trained_on
+
+
+def refuse_other_tables(data: HeteroData, fitted: FittedGraph | None, folder: Path) -> None:
+    if other_tables(data, fitted):
         raise HanmeError(
             f"{folder}: ids, labels or split of its tables have changed since it was trained, so "
             "what was for training may now be for test; hanme predict works on them"

@@ -15,7 +15,7 @@ from hanme.datasets import is_tables
 from hanme.datasets.nodes import find
 from hanme.errors import HanmeError
 from hanme.notebook import html_table
-from hanme.training.pipeline import open_run
+from hanme.training.pipeline import open_run, other_tables
 from hanme.training.predictions import predictions, write_predictions
 from hanme.training.run import Run
 
@@ -96,11 +96,10 @@ def predict(
     if graph is not None and not is_tables(graph):
         raise HanmeError(f"{graph}: not a graph.toml, nor a folder with one")
     data, model = open_run(run, graph or source)
-    fitted = run.fitted()
     return Prediction(
         data,
         model(data),
         None if nodes is None else [find(data, data.target, node) for node in nodes],
         run.config.training.fallback,
-        grown=fitted is not None and data.digest != fitted.trained_on,
+        grown=other_tables(data, run.fitted()),
     )

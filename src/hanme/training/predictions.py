@@ -53,7 +53,10 @@ def write_predictions(
             select = f"SELECT * REPLACE ({joined}) FROM ({select})"
         with replacing(path) as temporary:
             file = str(temporary).replace("'", "''")
-            connection.execute(f"COPY ({select}) TO '{file}' ({form})", labels)
+            try:
+                connection.execute(f"COPY ({select}) TO '{file}' ({form})", labels)
+            except duckdb.IOException as error:
+                raise HanmeError(f"{path}: it cannot be written ({error})") from None
 
 
 def predictions(
