@@ -96,7 +96,11 @@ class Graph:
             **options: Options of the model, such as ``encoder`` or ``hidden_channels``.
         """
         values = {
-            "data": {"name": self.name or "HeteroData", "features": self.features},
+            "data": {
+                "name": self.name or "HeteroData",
+                "features": self.features,
+                "seed": self.seed,
+            },
             "model": {
                 "name": model,
                 "options": options | self._metapaths_for(model, metapaths),

@@ -200,6 +200,11 @@ def test_several_labels_and_awkward_names(tmp_path: Path) -> None:
     assert "p_it's \"; DROP" in rows[0]
     assert rows[1]["name"] == "[bold]\x1b[31mred"
     predict(tmp_path / "run").write(tmp_path / "out.csv")
+    for gone in ('label = "genre"\nlabel_separator = "+"\n', 'label = "genre"\n'):  # no labels
+        (films / "graph.toml").write_text(graph.replace(gone, ""))
+        bare = predict(tmp_path / "run", graph=films).rows(1)[0]
+        assert bare["labels"] == []
+        assert bare["predicted"] == rows[0]["predicted"]
 
 
 def test_other_graphs(tmp_path: Path) -> None:

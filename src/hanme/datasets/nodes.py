@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
+from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from hanme.datasets.strings import Strings
@@ -22,7 +23,7 @@ def find(data: HeteroData, node_type: str, node: int | str) -> int:
     if not isinstance(node, str):
         return _numbered(operator.index(node), size, node_type)
     for field in ("id", "name"):
-        found = _places(store.get(field) or (), node)
+        found = _places(store.get(field), node)
         if len(found) > 1:
             those = [identity(data, node_type, place) for place in found[:8]]
             raise HanmeError(
@@ -39,10 +40,12 @@ def find(data: HeteroData, node_type: str, node: int | str) -> int:
     raise HanmeError(f"{node_type} {node!r}: no node has that id or name{hint}")
 
 
-def _places(texts: Sequence[str], text: str) -> list[int]:
+def _places(texts: Sequence[str] | Tensor | None, text: str) -> list[int]:
     if isinstance(texts, Strings):
         return texts.find(text)
-    return [place for place, other in enumerate(texts) if other == text]
+    if isinstance(texts, Tensor):
+        texts = [str(number) for number in texts.tolist()]
+    return [place for place, other in enumerate(texts or ()) if other == text]
 
 
 def _numbered(number: int, size: int, node_type: str) -> int:

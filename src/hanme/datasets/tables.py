@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
 from torch_geometric.data import HeteroData
 
 from hanme.datasets.features import fill_features
@@ -144,7 +145,7 @@ def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Pa
     if kept is not None:
         try:
             save_graph(graph, kept, mark)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             warnings.warn(
                 f"{kept} cannot be written, so the next start is slow: {error}", stacklevel=3
             )
@@ -215,12 +216,14 @@ def _build(
         known = fitted.features[kind] if fitted else None
         table = tables[kind] = _read_nodes(reader, origin, nodes)
         ids[kind] = _strings(reader, table, "id")
-        names[kind] = ids[kind] if nodes.name is None else _strings(reader, table, "name")
+        called = "coalesce(nullif(trim(name), ''), id)"  # an empty name is none
+        names[kind] = ids[kind] if nodes.name is None else _strings(reader, table, called)
         learnt[kind], x = _features(reader, origin, table, nodes, known)
         if x is not None:
             features[kind] = x
         if kind == config.target:
-            labels = read_labels(reader, table, nodes, fitted.labels if fitted else None)
+            run = (fitted.labels, fitted.multilabel) if fitted else (None, False)
+            labels = read_labels(reader, table, nodes, *run)
     assert labels is not None
     links, weights, dropped = _links(reader, config, origins, tables)
     part = labels.part

@@ -38,22 +38,25 @@ class Labels:
         return np.asarray((self.y > 0).any(axis=1) if self.multilabel else self.y >= 0)
 
 
-def read_labels(reader: Reader, table: Table, nodes: Nodes, known: list[str] | None) -> Labels:
+def read_labels(
+    reader: Reader, table: Table, nodes: Nodes, known: list[str] | None, several: bool = False
+) -> Labels:
     """Reads the labels of a table.
 
     Args:
         known: The labels of a trained run; others count as none, and none at all is no mistake.
+        several: Whether a node may have several in that run.
     """
-    multilabel = nodes.label_separator is not None
-    if nodes.label is None and known is None:
-        raise HanmeError("the target has no labels: say in which column they are, label = ...")
-    title = table.parts[0][0]
-    items = cell_items(table, "label", nodes.label_separator)
-    names = known
+    multilabel = several if known is not None else nodes.label_separator is not None
+    names, found = known, {}
+    if nodes.label is not None:
+        items = cell_items(table, "label", nodes.label_separator)
+        if names is None:
+            names = sorted(most_frequent(reader, table, items, MOST_LABELS + 1))
+            _check_names(names, f"{table.parts[0][0]}, column {nodes.label}")
+        found = placed(reader, table, items, names)
     if names is None:
-        names = sorted(most_frequent(reader, table, items, MOST_LABELS + 1))
-        _check_names(names, f"{title}, column {nodes.label}")
-    found = placed(reader, table, items, names) if nodes.label else {}
+        raise HanmeError("the target has no labels: say in which column they are, label = ...")
     y = _matrix(found, table.size, names, multilabel)
     labels = Labels(names, multilabel, y, _read_split(reader, table) if nodes.split else None)
     if known is None:
