@@ -111,6 +111,9 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
         (["--lts", "slow"], "--lts 'slow': there are none, linear"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
+        (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
+        (["--model", "han", "--set", "model.name=gat"], "--set model.name: it is fixed here"),
+        (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds say"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

@@ -16,18 +16,19 @@ def config(**changes: object) -> RunConfig:
 def test_memory_is_a_run_s_own_and_a_failure_stops_no_other(tmp_path: Path) -> None:
     large = config(model__options__hidden_channels=2048)
     wrong = config(model__options__metapaths=["movie-actor-film"])
-    crash = config(model__options__in_channels=7)  # nobody's mistake is caught for that
+    (tmp_path / "file").touch()
     jobs = [
         (large, tmp_path / "large"),
         (wrong, tmp_path / "wrong"),
-        (crash, tmp_path / "crash"),
+        (config(), tmp_path / "file" / "crash"),  # no mistake that is looked for
         (config(), tmp_path / "a"),
     ]
     done: list[Path] = []
     failed = train_all(jobs, 1, done.append)
     assert done == [folder for _, folder in jobs]
-    assert list(failed) == [tmp_path / "wrong", tmp_path / "crash"]
+    assert list(failed) == [tmp_path / "wrong", tmp_path / "file" / "crash"]
     assert "no step to 'film'" in failed[tmp_path / "wrong"]
+    assert "NotADirectoryError" in failed[tmp_path / "file" / "crash"]
     peaks = [Run.open(tmp_path / name).result()["peak_memory_mb"] for name in ("large", "a")]
     assert peaks[1] < peaks[0] - 20
     before = (tmp_path / "a" / "result.json").stat()

@@ -136,6 +136,22 @@ def test_no_label_outside_the_training_nodes_changes_a_step(name: str, hidden: s
     assert torch.equal(*(run.logits() for run in runs))
 
 
+@pytest.mark.parametrize("hidden", ["val", "test"])
+@every_model
+def test_nor_does_one_of_a_node_with_a_single_label(name: str, hidden: str) -> None:
+    data = planted(**TINY)
+    data["movie"].y = data["movie"].y.argmax(1)
+    changed = data.clone()
+    mask = data["movie"][f"{hidden}_mask"]
+    changed["movie"].y = torch.where(mask, (data["movie"].y + 1) % 3, data["movie"].y)
+    runs = [trainer(name, graph) for graph in (data, changed)]
+    for run in runs:
+        run.step()
+        run.step()
+    assert equal(*map(weights, runs))
+    assert torch.equal(*(run.logits() for run in runs))
+
+
 @every_model
 def test_learns_from_the_training_labels(name: str) -> None:
     # What the test above would pass without: labels that do count.
@@ -155,6 +171,7 @@ def test_learns_from_the_training_labels(name: str) -> None:
         ("hidden_channels", 0),
         ("hidden_channels", -8),
         ("hidden_channels", 33),
+        ("hidden_channels", 2**20),
         ("hidden_channels", "x"),
         ("heads", 0),
         ("heads", 5),
@@ -162,6 +179,8 @@ def test_learns_from_the_training_labels(name: str) -> None:
         ("dropout", -0.1),
         ("layers", 0),
         ("hops", -1),
+        ("hops", 1000),
+        ("in_channels", 7),
         ("no_such_option", 1),
     ],
 )

@@ -131,3 +131,8 @@ def test_types_can_be_left_out() -> None:
     assert not any("keyword" in path for path in [*model.paths, *model.label_paths])
     with pytest.raises(HanmeError, match="unknown node type 'word'; there are movie, actor"):
         SeHGNN(data.metadata(), "movie", 5, without=["word"], **SIZES)
+
+
+def test_more_metapaths_than_a_model_can_hold_are_refused_at_once() -> None:
+    with pytest.raises(HanmeError, match=r"at most 1000 metapaths.*fewer hops"):
+        SeHGNN(graph().metadata(), "movie", 5, hops=20, **SIZES)

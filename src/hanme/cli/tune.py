@@ -65,18 +65,17 @@ def tune(
     goes on with the trials that are done.
     """
     from hanme.datasets import known_name
-    from hanme.experiments.configs import find_config, override, read_config
+    from hanme.experiments.configs import changed_config, override
     from hanme.experiments.summary import seeds as first_seeds
     from hanme.experiments.tune import Problem, best_trial, search_space, write_config
     from hanme.experiments.tune import tune as search
-    from hanme.training import RunConfig
 
+    if out.suffix != ".toml":
+        raise HanmeError(f"{out}: a configuration's name ends with .toml")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     graph = known_name(graph)
-    path = find_config(f"{model}-{graph}", config_folder)
-    values = override(read_config(path), fields(changes))
-    RunConfig.make(values, str(path))  # mistakes in --set, before the search
+    values = changed_config(f"{model}-{graph}", config_folder, fields(changes))
     space = search_space(model, graph, values)
     problem = Problem(values, space, first_seeds(seeds), epochs, seed, prune)
     console = Console(stderr=True)

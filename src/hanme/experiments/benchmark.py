@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.configs import PACKAGED, find_config, look_up, override, read_config
+from hanme.experiments.configs import PACKAGED, changed_config, look_up, override
 from hanme.experiments.pool import Job
 from hanme.experiments.summary import AVERAGES, RULES, cell, columns, slug, summarise
 from hanme.files import replacing, write_json
@@ -45,16 +45,13 @@ class Entry:
         cls, model: str, graph: str, lts: str, folder: Path | None, changes: Mapping[str, Any]
     ) -> Entry:
         """A row from its configuration file, with ``changes`` by field."""
-        path = find_config(f"{model}-{graph}", folder)
-        values = override(read_config(path), changes)
-        training = RunConfig.make(values, str(path)).training
+        values = changed_config(f"{model}-{graph}", folder, changes)
+        training = RunConfig.make(values).training
         # All nodes are trained on at the latest half way, however few epochs there are.
         schedule = {"until": min(100, max(1, training.epochs // 2))}
         schedule |= look_up(values, "training.lts") or {}
         pace = None if lts == "none" else {**schedule, "pace": lts}
-        values = override(values, {"training.lts": pace})
-        RunConfig.make(values, str(path))
-        return cls(model, graph, lts, values)
+        return cls(model, graph, lts, override(values, {"training.lts": pace}))
 
     @property
     def name(self) -> str:

@@ -51,6 +51,21 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
+def changed_config(name: str, folder: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration with ``changes`` by field, checked.
+
+    An experiment that is named after its model and graph and draws its own seeds has no say in
+    these three.
+    """
+    path = find_config(name, folder)
+    for field in ("data.name", "model.name", "training.seed"):
+        if field in changes:
+            raise HanmeError(f"--set {field}: it is fixed here; {name} and --seeds say what it is")
+    values = override(read_config(path), changes)
+    RunConfig.make(values, str(path))
+    return values
+
+
 def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with fields such as ``training.lr`` or ``model.options.heads`` set to other values."""
     changed = copy.deepcopy(dict(values))

@@ -21,6 +21,8 @@ from hanme.metapath import Metadata
 
 TypePath = tuple[str, ...]
 
+MOST_PATHS = 1000
+
 MOST_WORK = 2**26
 """Multiplications that are tried to see whether a product is smaller than its factors."""
 
@@ -54,6 +56,11 @@ def type_paths(
     for _ in range(hops):
         frontier = [(*path, b) for path in frontier for a, b in joined if a == path[-1]]
         paths += frontier
+        if len(paths) > MOST_PATHS:
+            raise HanmeError(
+                f"Expected at most {MOST_PATHS} metapaths, but {target} has more of up to {hops} "
+                "hops; fewer hops would do, or leaving node types out with `without`"
+            )
     return paths
 
 

@@ -2,7 +2,8 @@
 
 from hanme.errors import HanmeError
 
-MOST_CHANNELS = 2**20
+MOST_CHANNELS = 2**13
+"""Past any published size; beyond it square matrices alone fill a machine's memory."""
 
 
 def check_heads(hidden_channels: int, heads: int) -> None:

@@ -49,7 +49,7 @@ class ModelConfig(_Part):
     def _complete(self) -> ModelConfig:
         if self.name not in MODELS:
             raise HanmeError(f"unknown model {self.name!r}; there are {', '.join(MODELS)}")
-        given = ("metadata", "target", "out_channels")  # by what builds it, from the graph
+        given = ("metadata", "target", "out_channels", "in_channels")  # they follow from the graph
         options = check_options(f"model {self.name}", MODELS[self.name], self.options, given)
         self.options.update(options)
         return self
