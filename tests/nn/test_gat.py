@@ -1,11 +1,13 @@
-"""GAT against dense attention on PyG's own homogeneous graph."""
+"""GAT against dense attention on PyG's own homogeneous graph, its layer against PyG's."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_geometric.nn import GATConv
 
 from hanme.datasets import planted
 from hanme.nn import GAT
+from hanme.nn.gat import Conv, _chain
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -40,3 +42,21 @@ def test_is_dense_attention_on_the_homogeneous_graph(residual: bool) -> None:
             h = h + before @ conv.res.weight.t()
     movies = h[one.node_type == first]
     torch.testing.assert_close(found, movies, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_layer_is_pyg_s(residual: bool) -> None:
+    # A node without links, links that are there twice, and loops that are there already.
+    edge_index = torch.tensor([[0, 1, 2, 2, 3, 3, 4, 5], [1, 0, 1, 1, 2, 3, 1, 5]])
+    ours = Conv(4, 3, 2, residual=residual, negative_slope=0.05).double()
+    theirs = GATConv(4, 3, 2, residual=residual, negative_slope=0.05).double()
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(7, 4, dtype=torch.double, requires_grad=True)
+    outs = [ours(x, _chain(edge_index, 7)), theirs(x, edge_index)]
+    torch.testing.assert_close(*outs)
+    weight = torch.randn_like(outs[0])
+    grads = [
+        torch.autograd.grad((out * weight).sum(), [x, *layer.parameters()])
+        for out, layer in zip(outs, (ours, theirs), strict=True)
+    ]
+    torch.testing.assert_close(*grads)

@@ -9,10 +9,14 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import GATConv
 from torch_geometric.nn.inits import reset
+from torch_geometric.utils import add_self_loops, remove_self_loops
 
-from hanme.metapath import Metadata
+from hanme.chain import Chain
+from hanme.metapath import Metadata, Metapath
+from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.one_graph import OneGraph
+from hanme.ops import Constant, head_dots, metapath_attention
 
 
 class GAT(nn.Module):
@@ -58,7 +62,7 @@ class GAT(nn.Module):
         self.graph = OneGraph(metadata, target, in_channels, channels)
         sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
         self.convs = nn.ModuleList(
-            GATConv(
+            Conv(
                 before,
                 after,
                 k,
@@ -68,6 +72,7 @@ class GAT(nn.Module):
             )
             for i, (before, after, k) in enumerate([*sizes, (hidden_channels, out_channels, 1)])
         )
+        self._graph: GraphCache[Chain] = GraphCache()
 
     def reset_parameters(self) -> None:
         for part in self.children():
@@ -76,7 +81,35 @@ class GAT(nn.Module):
     def forward(self, data: HeteroData) -> Tensor:
         """A logit per node of the target type and label, ``[N, out_channels]``."""
         h, links = self.graph(data)
+        used = [data[e].edge_index for e in self.graph.edge_types]
+        chain = self._graph.get(used, lambda: _chain(links.edge_index, len(h)), [len(h)])
         for i, conv in enumerate(self.convs):
             h = F.elu(h) if i > 0 else h
-            h = conv(F.dropout(h, self.dropout, self.training), links.edge_index)
+            h = conv(F.dropout(h, self.dropout, self.training), chain)
         return h[links.target]
+
+
+class Conv(GATConv):
+    """PyG's :class:`GATConv`, its weights and its result, through the one operator: a node's links
+    are instances of a metapath with one hop."""
+
+    def forward(self, x: Tensor, chain: Chain) -> Tensor:
+        h = self.lin(x).unflatten(1, (self.heads, -1))
+        z = metapath_attention(
+            chain,
+            (None, h),
+            Constant((0.0, 1.0)),
+            head_dots(h, self.att_dst[0]),
+            self.att_src[0],
+            negative_slope=self.negative_slope,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        out = z.flatten(1) + self.bias
+        return out if self.res is None else out + self.res(x)
+
+
+def _chain(edge_index: Tensor, nodes: int) -> Chain:
+    """Every node's links, seen from the node they lead to, and a loop."""
+    links = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=nodes)[0]
+    step = ("node", "to", "node")
+    return Chain.build(Metapath((step,), "node-node"), {step: links.flip(0)}, {"node": nodes})
