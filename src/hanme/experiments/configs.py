@@ -26,7 +26,7 @@ def packaged() -> list[str]:
 def models(graph: str) -> list[str]:
     """The models with a packaged configuration for a graph."""
     end = f"-{known_name(graph)}"
-    return [name.removesuffix(end) for name in packaged() if name.endswith(end)]
+    return sorted(name.removesuffix(end) for name in packaged() if name.endswith(end))
 
 
 def find_config(name: str, folder: Path | None = None) -> Path:
