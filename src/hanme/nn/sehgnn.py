@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.nn.inits import glorot, reset
+from torch_geometric.nn.inits import reset
 
 from hanme.errors import HanmeError
 from hanme.metapath import Metadata
@@ -28,17 +28,17 @@ class SeHGNN(nn.Module):
 
     A metapath is here a sequence of node types; relations that join the same two types are one. The
     features at its end are averaged step by step towards its root, and so are the training labels
-    along metapaths that return to the target, without a node's own. Each gives a token
-    :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X)`; the tokens of a node attend to each other, and a
-    network on all of them, side by side, gives the logits. While training only the nodes under
-    ``train_mask`` are computed, as its authors do; the other logits are 0.
+    along metapaths that return to the target, without a node's own. Each is embedded and gives a
+    token :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X E_\Phi)`; the tokens of a node attend to each
+    other, and a network on all of them, side by side, gives the logits. While training only the
+    nodes under ``train_mask`` are computed, as its authors do; the other logits are 0.
 
     Args:
         metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
         target: The node type to classify.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
-        embed_channels: The size of a token after its first layer (default: ``hidden_channels``).
+        embed_channels: The size of what is embedded (default: ``hidden_channels``).
         hidden_channels: The size of a token, all heads together, and of the network's layers.
         heads: The number of attention heads.
         hops: The length of the longest metapath for features.
@@ -87,14 +87,13 @@ class SeHGNN(nn.Module):
             t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in metadata[0]
         }
         self.embed = nn.ModuleList(
-            [Projection(sizes[path[-1]], embed_channels, bias=False) for path in self.paths]
-            + [Projection(out_channels, embed_channels, bias=False) for _ in self.label_paths]
+            [Embedding(sizes[path[-1]], embed_channels) for path in self.paths]
+            + [Embedding(out_channels, embed_channels) for _ in self.label_paths]
         )
-        self.bias = nn.Parameter(torch.empty(tokens, embed_channels))
-        self.norm = Norm([tokens, embed_channels], dropout)
-        self.weight = nn.Parameter(torch.empty(tokens, embed_channels, hidden_channels))
-        self.weight_bias = nn.Parameter(torch.empty(tokens, hidden_channels))
-        self.weight_norm = Norm([tokens, hidden_channels], dropout)
+        self.project = nn.Sequential(
+            TokenLayer(tokens, embed_channels, hidden_channels, dropout),
+            TokenLayer(tokens, hidden_channels, hidden_channels, dropout),
+        )
         self.fusion = Fusion(hidden_channels, heads, attention_dropout)
         self.concat = nn.Linear(tokens * hidden_channels, hidden_channels)
         self.own = nn.Linear(embed_channels, hidden_channels, bias=False) if residual else None
@@ -103,11 +102,11 @@ class SeHGNN(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        glorot(self.weight)
-        nn.init.zeros_(self.bias)
-        nn.init.zeros_(self.weight_bias)
         for part in self.children():
             reset(part)
+        for part in (self.concat, self.own, *self.head):
+            if isinstance(part, nn.Linear):
+                _xavier(part.weight, part.bias)
 
     def forward(self, data: HeteroData) -> Tensor:
         """A logit per node of the target type and label, ``[N, out_channels]``."""
@@ -129,9 +128,8 @@ class SeHGNN(nn.Module):
         )
 
     def _fuse(self, embedded: Sequence[Tensor]) -> Tensor:
-        """From the tokens of some nodes after their first matrix to one vector per node."""
-        x = self.norm(torch.stack(list(embedded), 1) + self.bias)
-        x = self.weight_norm(torch.einsum("nme,meh->nmh", x, self.weight) + self.weight_bias)
+        """From what is embedded of some nodes to one vector per node."""
+        x = self.project(torch.stack(list(embedded), 1))
         return self.concat(self.fusion(x).flatten(1))
 
     def aggregated(self, data: HeteroData) -> Aggregated:
@@ -170,11 +168,50 @@ def _batch_norm(size: int) -> nn.BatchNorm1d:
     return nn.BatchNorm1d(size, affine=False, track_running_stats=False)
 
 
-class Norm(nn.Sequential):
-    """Layer norm over all tokens of a node together, PReLU and dropout."""
+def _xavier(weight: Tensor, bias: Tensor | None) -> None:
+    """As for ReLU, from the last two dimensions; no bias at first."""
+    bound = math.sqrt(2) * math.sqrt(6 / (weight.size(-2) + weight.size(-1)))
+    nn.init.uniform_(weight, -bound, bound)
+    if bias is not None:
+        nn.init.zeros_(bias)
 
-    def __init__(self, shape: list[int], dropout: float) -> None:
-        super().__init__(nn.LayerNorm(shape), nn.PReLU(), nn.Dropout(dropout))
+
+class Embedding(Projection):
+    """A matrix without a bias; its numbers are as large for a wide input as for a narrow one."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, bias=False)
+
+    def reset_parameters(self) -> None:
+        if self.in_channels > 0:
+            nn.init.uniform_(self.weight, -0.5, 0.5)
+
+
+class TokenLayer(nn.Module):
+    """A matrix for each token, ``[N, M, C]`` to ``[N, M, D]``, a layer norm over all tokens of a
+    node together, PReLU and dropout.
+
+    Args:
+        tokens: M.
+        before: C.
+        after: D.
+        dropout: The dropout.
+    """
+
+    def __init__(self, tokens: int, before: int, after: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(tokens, before, after))
+        self.bias = nn.Parameter(torch.empty(tokens, after))
+        self.norm = nn.Sequential(nn.LayerNorm([tokens, after]), nn.PReLU(), nn.Dropout(dropout))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _xavier(self.weight, self.bias)
+        reset(self.norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(torch.einsum("nmc,mcd->nmd", x, self.weight) + self.bias)
+        return out
 
 
 class Fusion(nn.Module):
@@ -198,8 +235,7 @@ class Fusion(nn.Module):
 
     def reset_parameters(self) -> None:
         for lin in (self.query, self.key, self.value):
-            nn.init.xavier_uniform_(lin.weight, gain=math.sqrt(2))
-            nn.init.zeros_(lin.bias)
+            _xavier(lin.weight, lin.bias)
         nn.init.zeros_(self.gate)
 
     def forward(self, x: Tensor) -> Tensor:
