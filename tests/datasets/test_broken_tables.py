@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hanme.cli import main
 from hanme.datasets import load_tables
-from hanme.datasets.tables_init import guess, init
+from hanme.datasets.tables_init import draft, init
 from hanme.errors import HanmeError
 from hanme.training import RunConfig, train
 
@@ -364,7 +364,7 @@ CELL = st.sampled_from([*"abc,;|\"'\n\r\t\0é", "1", "p1", "nan", "", "\ufeff", 
 ))  # fmt: skip
 def test_random_bytes_in_a_table(content: bytes, tmp_path: Path) -> None:
     tables = folder(tmp_path / "t", **{"people.csv": content})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: guess(tables))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: draft(tables))
 
 
 @QUIET
@@ -376,7 +376,7 @@ def test_random_cuts_in_a_table(data: st.DataObject, tmp_path: Path) -> None:
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     new = text[:start] + "".join(data.draw(st.lists(CELL, max_size=4))) + text[end:]
     tables = folder(tmp_path / "t", **{file: new.encode("utf-8", "replace")})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: guess(tables))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: draft(tables))
 
 
 WORD = st.sampled_from(
