@@ -58,6 +58,57 @@ def test_tables_that_have_grown_are_not_scored(films: Path, tmp_path: Path) -> N
     assert repr(opened) == "Classifier(HANME)"
 
 
+def test_a_graph_that_has_grown(films: Path, tmp_path: Path) -> None:
+    classifier = Graph.from_tables(films).fit(out=tmp_path / "run", **SMALL)
+    shutil.copytree(films, tmp_path / "newer")
+    with (tmp_path / "newer" / "films.csv").open("a") as file:
+        file.write("f121,Later,2001,Norway,a word that no other film has: zyzzyva,\n")
+    with (tmp_path / "newer" / "roles.csv").open("a") as file:
+        file.write("f121,p05,director\nf121,p07,actor\n")
+    wanted = predict(tmp_path / "run", graph=tmp_path / "newer")
+    for graph in (tmp_path / "newer", Graph.from_tables(tmp_path / "newer")):
+        newer = classifier.on(graph)
+        torch.testing.assert_close(newer.predict().logits, wanted.logits)
+        assert newer.explain("f121").node == "Later"
+        assert newer.grown
+    assert not classifier.on(films).grown
+    with pytest.raises(HanmeError, match=r"not a graph\.toml, nor a folder"):
+        classifier.on(tmp_path)
+
+
+def test_a_graph_of_one_s_own_that_has_grown() -> None:
+    data = planted(movies=100)
+    classifier = Graph(data).fit(metapaths=["movie-actor-movie"], **SMALL)
+    more = data.clone()
+    store = more["movie"]
+    for key in ("x", "y", "name", "train_mask", "val_mask", "test_mask", "level"):
+        del store[key]
+    store.num_nodes = 101
+    store.x = torch.cat([data["movie"].x.to_dense(), data["movie"].x.to_dense()[:1]])
+    store.y = torch.cat([data["movie"].y, torch.zeros(1, 5)])
+    for kind in ("actor", "director", "keyword"):
+        links = more["movie", "to", kind].edge_index
+        added = torch.tensor([[100], [0]])
+        more["movie", "to", kind].edge_index = torch.cat([links, added], 1)
+        more[kind, "to", "movie"].edge_index = torch.cat([links, added], 1).flip(0)
+    newer = classifier.on(Graph(more, target="movie"))
+    assert len(newer.predict()) == 101
+    assert set(newer.explain(100).logits) == set(data["movie"].label_names)
+    with pytest.raises(HanmeError, match="changed since training"):
+        newer.scores()
+    with pytest.raises(HanmeError, match=r"trained on HeteroData, not on a graph\.toml"):
+        classifier.on("newer")
+    store.x = store.x[:, 1:]
+    with pytest.raises(HanmeError, match="node type movie: 29 features"):
+        classifier.on(Graph(more, target="movie"))
+    store.y = store.y[:, 1:]
+    with pytest.raises(HanmeError, match="4 labels, but the model was trained with 5"):
+        classifier.on(Graph(more, target="movie"))
+    del more["keyword", "to", "movie"]
+    with pytest.raises(HanmeError, match="schema is not that of the graph trained on: types"):
+        classifier.on(Graph(more, target="movie"))
+
+
 def test_a_graph_of_one_s_own() -> None:
     made = planted(movies=100)
     data = HeteroData()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
-from hanme.datasets import default_features, default_metapaths, known_name, load
+from hanme.datasets import FittedGraph, default_features, default_metapaths, known_name, load
 from hanme.datasets.features import fill_features
 from hanme.datasets.nodes import find
 from hanme.datasets.splits import stratified_split
@@ -19,10 +19,18 @@ from hanme.errors import HanmeError
 from hanme.explain import explain
 from hanme.metapath import metapaths_between
 from hanme.notebook import html_table
-from hanme.training.config import RunConfig, TrainingConfig
+from hanme.training.config import RunConfig
 from hanme.training.describe import describe
 from hanme.training.metrics import as_matrix, scores
-from hanme.training.pipeline import build_model, open_run, other_tables, takes_metapaths, train
+from hanme.training.pipeline import (
+    build_model,
+    check_widths,
+    load_fitting,
+    open_run,
+    other_tables,
+    takes_metapaths,
+    train,
+)
 from hanme.training.predict import Prediction
 from hanme.training.run import Run
 from hanme.training.trainer import Epoch, Trainer
@@ -113,10 +121,10 @@ class Graph:
                 raise HanmeError("`out` is for graphs of tables only: a run reads them again")
             run = train(config, Path(out), on_epoch=on_epoch)
             self.data, trained = open_run(run)
-            return Classifier(self.data, trained, config.training)
+            return Classifier(self.data, trained, config)
         trainer = Trainer(build_model(config.model, self.data), self.data, config.training)
         trainer.run(on_epoch)
-        return Classifier(self.data, trainer.model.train(False), config.training)
+        return Classifier(self.data, trainer.model.train(False), config)
 
     def _metapaths_for(self, model: str, given: Sequence[str] | None) -> dict[str, list[str]]:
         """The option, as given; where it is not, for models that take it."""
@@ -145,16 +153,16 @@ class Classifier:
     Args:
         data: The graph.
         model: The model, trained.
-        training: How it was trained.
+        config: How it was trained, and on what.
         grown: Whether the graph is not the one it was trained on: then nothing can be scored.
     """
 
     def __init__(
-        self, data: HeteroData, model: Any, training: TrainingConfig, *, grown: bool = False
+        self, data: HeteroData, model: Any, config: RunConfig, *, grown: bool = False
     ) -> None:
         self.data = data
         self.model = model
-        self.training = training
+        self.config = config
         self.grown = grown
 
     @classmethod
@@ -163,7 +171,28 @@ class Classifier:
         run = Run.open(Path(folder))
         data, model = open_run(run)
         grown = other_tables(data, run.fitted())
-        return cls(data, model, run.config.training, grown=grown)
+        return cls(data, model, run.config, grown=grown)
+
+    def on(self, graph: Graph | str | Path) -> Classifier:
+        """The same model on another graph of the same schema, such as one that has grown.
+
+        Args:
+            graph: A ``graph.toml``, its folder, or a :class:`Graph` of your own.
+        """
+        if isinstance(graph, Graph) and graph.name is None:
+            data = _labelled_as(self.data, graph.data)
+            check_widths(data, self._widths)
+            return Classifier(data, self.model, self.config, grown=True)
+        fitted = None
+        if "fitted" in self.data:
+            fitted = FittedGraph.make(self.data.fitted | {"widths": self._widths}, "this graph")
+        path = str(graph.name if isinstance(graph, Graph) else graph)
+        data = load_fitting(self.config, fitted, graph=path)
+        return Classifier(data, self.model, self.config, grown=other_tables(data, fitted))
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        return {kind: self.data[kind].x.size(1) for kind in self.data.node_types}
 
     @torch.no_grad()
     def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
@@ -172,7 +201,8 @@ class Classifier:
             None if nodes is None else [find(self.data, self.data.target, node) for node in nodes]
         )
         logits = self.model(self.data)
-        return Prediction(self.data, logits, chosen, self.training.fallback, grown=self.grown)
+        fallback = self.config.training.fallback
+        return Prediction(self.data, logits, chosen, fallback, grown=self.grown)
 
     def explain(self, node: str | int, *, top: int = 5) -> Any:
         """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
@@ -188,7 +218,8 @@ class Classifier:
         store = self.data[self.data.target]
         masks = {p: store[f"{p}_mask"] for p in ("train", "val", "test")}
         masks = {p: mask for p, mask in masks.items() if mask.any()}
-        found = scores(self.model(self.data), store.y, masks, fallback=self.training.fallback)
+        fallback = self.config.training.fallback
+        found = scores(self.model(self.data), store.y, masks, fallback=fallback)
         return {part: f1._asdict() for part, f1 in found.items()}
 
     def __repr__(self) -> str:
@@ -201,6 +232,26 @@ class Classifier:
         found = {} if self.grown else self.scores()
         rows = [[part, f1["micro"], f1["macro"]] for part, f1 in found.items()]
         return html_table(["nodes", "micro F1", "macro F1"], rows, type(self.model).__name__)
+
+
+def _labelled_as(trained: HeteroData, other: HeteroData) -> HeteroData:
+    """A copy with the labels that a model was trained with; another schema is refused."""
+    for what, mine, theirs in (
+        ("target", trained.target, other.target),
+        ("several labels per node", trained.multilabel, other.multilabel),
+        ("types", trained.metadata(), other.metadata()),
+    ):
+        if mine != theirs:
+            raise HanmeError(
+                f"the schema is not that of the graph trained on: {what}: {theirs}, not {mine}"
+            )
+    other = copy.copy(other)
+    names, y = trained[trained.target].label_names, other[other.target].y
+    labels = y.size(1) if other.multilabel else int(y.max()) + 1
+    if labels > len(names) or (other.multilabel and labels < len(names)):
+        raise HanmeError(f"{labels} labels, but the model was trained with {len(names)}")
+    other[other.target].label_names = names
+    return other
 
 
 def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:

@@ -231,6 +231,20 @@ def test_a_type_that_is_its_ids_cannot_grow(run: Path, tmp_path: Path) -> None:
         predict(tmp_path / "run", graph=folder)
 
 
+def test_explaining_on_a_graph_that_has_grown(run: Path, tmp_path: Path, monkeypatch, capsys):
+    folder = grown(run, tmp_path / "grown")
+    assert shell(["explain", run, "f900", "--graph", folder, "--json"], monkeypatch) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = predict(run, nodes=["f900"], graph=folder).rows()[0]
+    assert (found["node"], list(found["predicted"])) == ("The New One", row["predicted"])
+    for label, p in found["probabilities"].items():
+        assert p == pytest.approx(row[f"p_{label}"], abs=1e-5)
+    assert shell(["explain", run, "f900"], monkeypatch) == 2
+    assert "no node has that id or name" in capsys.readouterr().err
+    assert shell(["explain", run, "--fidelity", "--graph", folder], monkeypatch) == 2
+    assert "have changed since it was trained" in capsys.readouterr().err
+
+
 def shell(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(sys, "argv", ["hanme", *map(str, arguments)])
     with pytest.raises(SystemExit) as left:

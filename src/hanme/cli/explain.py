@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from rich.text import Text
 
-from hanme.cli.options import Json, Source
+from hanme.cli.options import Grown, Json, Source
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def explain(
     ] = False,
     nodes: Annotated[int, typer.Option(min=1, help="--fidelity: on so many nodes.")] = 200,
     seed: Annotated[int, typer.Option(help="--fidelity: draws nodes and random instances.")] = 1,
+    graph: Grown = None,
     data: Source = None,
     json_: Json = False,
     out: Annotated[
@@ -70,19 +71,19 @@ def explain(
     if out is not None:
         check_suffix(out)
     opened = Run.open(run)
-    graph, model = open_run(opened, data)
+    tables, model = open_run(opened, data, graph)
     ranking = cast("By", by)
     found: Explanation | Fidelity
     if node is None:
-        refuse_other_tables(graph, opened.fitted(), run)
+        refuse_other_tables(tables, opened.fitted(), run)
         console = Console(stderr=True)
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("nodes", total=nodes)
             found = measure(
-                model, graph, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
+                model, tables, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        explainer = Explainer(model, graph, fallback=opened.config.training.fallback)
+        explainer = Explainer(model, tables, fallback=opened.config.training.fallback)
         found = explainer.explain(node, top=top, label=label, by=ranking)
     if out is not None:
         save(found, out)

@@ -22,6 +22,10 @@ Source = Annotated[
         "(default: the folder in HANME_DATA, else they are downloaded).",
     ),
 ]
+Grown = Annotated[
+    Path | None,
+    typer.Option("--graph", help="Another graph.toml of the same schema, e.g. one that has grown."),
+]
 Features = Annotated[
     str | None,
     typer.Option(

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hanme.cli.options import Json, Source
+from hanme.cli.options import Grown, Json, Source
 from hanme.cli.show import printable
 
 SHOWN = 20
@@ -27,10 +27,7 @@ def predict(
             "(default: all).",
         ),
     ] = None,
-    graph: Annotated[
-        Path | None,
-        typer.Option(help="Another graph.toml of the same schema, e.g. one that has grown."),
-    ] = None,
+    graph: Grown = None,
     out: Annotated[Path | None, typer.Option(help="Write a file: .csv, .parquet or .json.")] = None,
     data: Source = None,
     json_: Json = False,

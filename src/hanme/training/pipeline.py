@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import HeteroData
 
 from hanme.chain import Chain
-from hanme.datasets import FittedGraph, default_metapaths, load
+from hanme.datasets import FittedGraph, default_metapaths, is_tables, load
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
@@ -145,17 +145,41 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     return _scores(trainer, trainer.logits())
 
 
-def open_run(run: Run, source: str | Path | None = None) -> tuple[HeteroData, Any]:
-    """The graph of a finished run, or another one of the same schema, and the trained model."""
+def open_run(
+    run: Run, source: str | Path | None = None, graph: str | Path | None = None
+) -> tuple[HeteroData, Any]:
+    """The graph of a finished run, or another one of the same schema, and the trained model.
+
+    Args:
+        run: The run.
+        source: Where the files of its graph are.
+        graph: Another ``graph.toml``, such as one whose tables have grown.
+    """
     weights, fitted = run.weights(), run.fitted()
-    data = load_data(run.config.data, run.config.training.seed, source, fitted)
-    if fitted is not None:
-        _check_widths(data, fitted.widths)
+    data = load_fitting(run.config, fitted, source=source, graph=graph)
     model = build_model(run.config.model, data).train(False)
     with torch.no_grad():
         model(data)  # gives lazy weights their sizes
     load_into(lambda: model.load_state_dict(weights), run.folder / "model.safetensors")
     return data, model
+
+
+def load_fitting(
+    config: RunConfig,
+    fitted: FittedGraph | None,
+    *,
+    source: str | Path | None = None,
+    graph: str | Path | None = None,
+) -> HeteroData:
+    """The graph of a trained model, or another ``graph.toml`` of the same schema."""
+    if graph is not None and fitted is None:
+        raise HanmeError(f"{graph}: the run was trained on {config.data.name}, not on a graph.toml")
+    if graph is not None and not is_tables(graph):
+        raise HanmeError(f"{graph}: not a graph.toml, nor a folder with one")
+    data = load_data(config.data, config.training.seed, graph or source, fitted)
+    if fitted is not None:
+        check_widths(data, fitted.widths)
+    return data
 
 
 def losses(data: HeteroData) -> list[str]:
@@ -207,11 +231,12 @@ def _result(trainer: Trainer, run: Run, logits: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _check_widths(data: HeteroData, widths: dict[str, int]) -> None:
+def check_widths(data: HeteroData, widths: dict[str, int]) -> None:
+    """Refuses a graph whose nodes have not as many features as those trained on."""
     for kind, width in widths.items():
         if data[kind].x.size(1) != width:
             raise HanmeError(
                 f"node type {kind}: {data[kind].x.size(1)} features, but the run was trained with "
-                f"{width}; it has none of its own and none reach it, so each node is one, and the "
-                "graph cannot grow without training again"
+                f"{width}; a type that has one for each of its nodes cannot grow without training "
+                "again"
             )

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from hanme.datasets import is_tables
 from hanme.datasets.nodes import find
-from hanme.errors import HanmeError
 from hanme.notebook import html_table
 from hanme.training.pipeline import open_run, other_tables
 from hanme.training.predictions import predictions, write_predictions
@@ -91,11 +89,7 @@ def predict(
         source: Where the files of a benchmark graph are.
     """
     run = Run.open(folder)
-    if graph is not None and not is_tables(run.config.data.name):
-        raise HanmeError(f"{folder}: it was trained on {run.config.data.name}, not on a graph.toml")
-    if graph is not None and not is_tables(graph):
-        raise HanmeError(f"{graph}: not a graph.toml, nor a folder with one")
-    data, model = open_run(run, graph or source)
+    data, model = open_run(run, source, graph)
     return Prediction(
         data,
         model(data),
