@@ -141,6 +141,18 @@ def test_a_graph_of_one_s_own() -> None:
         Graph(data)
 
 
+@pytest.mark.parametrize("fallback", [True, False])
+def test_an_explanation_decides_as_a_prediction_does(fallback: bool) -> None:
+    training = {"epochs": 1, "fallback": fallback}
+    graph = Graph(planted(movies=100))
+    classifier = graph.fit(metapaths=["movie-actor-movie"], **SMALL | {"training": training})
+    with torch.no_grad():
+        classifier.model.lin.bias.fill_(-100)  # no label is over 0.5
+    predicted = classifier.predict([7]).rows()[0]["predicted"]
+    assert len(predicted) == fallback
+    assert list(classifier.explain(7).predicted) == predicted
+
+
 def test_html_is_text(films: Path) -> None:
     hostile = "<script>alert(1)</script>"
     text = (films / "films.csv").read_text()

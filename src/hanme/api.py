@@ -206,7 +206,8 @@ class Classifier:
 
     def explain(self, node: str | int, *, top: int = 5) -> Any:
         """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
-        return explain(self.model, self.data, node, top=top)
+        fallback = self.config.training.fallback
+        return explain(self.model, self.data, node, top=top, fallback=fallback)
 
     @torch.no_grad()
     def scores(self) -> dict[str, dict[str, float]]:

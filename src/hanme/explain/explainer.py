@@ -29,6 +29,7 @@ def explain(
     top: int = 5,
     label: str | None = None,
     by: By = "part",
+    fallback: bool = True,
 ) -> Explanation:
     """The instances that made a model's prediction for a node.
 
@@ -42,8 +43,9 @@ def explain(
         top: How many instances.
         label: The label by whose logit instances are ranked (default: the most likely one).
         by: What they are ranked by, see :data:`By`.
+        fallback: See :class:`Explainer`.
     """
-    return Explainer(model, data).explain(node, top=top, label=label, by=by)
+    return Explainer(model, data, fallback=fallback).explain(node, top=top, label=label, by=by)
 
 
 class Explainer:
@@ -52,7 +54,8 @@ class Explainer:
     Args:
         model: See :func:`explain`.
         data: The graph.
-        fallback: Whether a node with no label over 0.5 is predicted its most likely one.
+        fallback: Whether a node with no label over 0.5 is predicted its most likely one, see
+            :func:`~hanme.training.metrics.decide`.
     """
 
     def __init__(self, model: Any, data: HeteroData, *, fallback: bool = True) -> None:
