@@ -212,6 +212,21 @@ def test_several_labels_per_node_and_a_list_of_features(tmp_path: Path) -> None:
     assert torch.stack(masks).sum(0).tolist() == [1, 1, 1, 1, 0]
 
 
+@pytest.mark.parametrize("kind", ["category", "list", "text"])
+def test_a_column_of_empty_cells_has_no_features(kind: str, tmp_path: Path) -> None:
+    b = "id,c\nx,\ny,\n"
+    empty = SMALL.replace('"b.csv"\nid = "id"', f'"b.csv"\nid = "id"\nfeatures = {{c = "{kind}"}}')
+    graph = empty.replace('label = "y"', 'label = "y"\nfeatures = {n = "number", c = "category"}')
+    a = "id,y,n,c\n1,u,1,\n2,v,2,\n3,u,3,\n4,v,4,\n5,,5,\n"
+    data = load_tables(write(tmp_path / "mean", graph, a_csv=a, b_csv=b, r_csv=R))
+    assert data["a"].x.shape == (5, 1)  # the number alone
+    n = data["a"].x.to_dense()[:, 0]
+    mean = torch.stack([n[[0, 1, 4]].mean(), n[[2, 3]].mean()])  # of the neighbours
+    torch.testing.assert_close(data["b"].x.to_dense()[:, 0], mean)
+    data = load_tables(write(tmp_path / "ids", empty, a_csv=A, b_csv=b, r_csv=R))
+    assert data["b"].x.to_dense().tolist() == [[1, 0], [0, 1]]  # no features anywhere
+
+
 def test_a_split_column(tmp_path: Path) -> None:
     a = "id,y,part\n1,u,train\n2,v,train\n3,u,val\n4,v,\n5,u,test\n6,,\n"
     graph = SMALL.replace('label = "y"', 'label = "y"\nsplit = "part"')

@@ -307,6 +307,8 @@ def _feature_columns(nodes: Nodes) -> dict[str, tuple[str, Any]]:
 def _features(
     reader: Reader, origin: Origin, table: Table, nodes: Nodes, known: dict[str, Fitted] | None
 ) -> tuple[dict[str, Fitted], Any]:
+    """What is learnt of a type's columns, and its features; None where they come to nothing."""
+
     def original(row: int, alias: str) -> str:
         return reader.original(origin, table, row, alias)
 
@@ -314,7 +316,8 @@ def _features(
     for alias, (name, spec) in _feature_columns(nodes).items():
         learnt[name] = known[name] if known else fit(reader, table, alias, spec, original)
         blocks.append(encode(reader, table, alias, spec, learnt[name], original))
-    return learnt, side_by_side(blocks) if blocks else None
+    wide = any(block.shape[1] for block in blocks)  # columns of empty cells have no values
+    return learnt, side_by_side(blocks) if wide else None
 
 
 def _strings(reader: Reader, table: Table, alias: str) -> Strings:
