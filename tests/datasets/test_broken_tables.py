@@ -235,6 +235,16 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "JSON of other things": (
         graph("people.csv", "p.json") | {"p.json": b"[1, 2]"}, r"p\.json: no column 'id'"
     ),
+    "true and false in JSON": (
+        graph('table = "people.csv"', 'table = "p.json"\nfeatures = {n = "number"}')
+        | {"p.json": b'[{"id": "p1", "n": null}, {"id": "p2", "n": true}]'},
+        r"p\.json row 2, column n: 'true' is not a finite number",
+    ),
+    "true among numbers in JSON": (
+        graph('table = "people.csv"', 'table = "p.json"\nfeatures = {n = "number"}')
+        | {"p.json": b'[{"id": "p1", "n": 1}, {"id": "p2", "n": false}]'},
+        r"p\.json row 2, column n: 'false' is not a finite number",
+    ),
     "no gzip": (graph("people.csv", "p.csv.gz") | {"p.csv.gz": b"id\np1\n"}, r"p\.csv\.gz line 1"),
     "a file of a pattern has other columns": (
         graph("people.csv", "p*.csv") | {"people2.csv": "key\np3\n"},

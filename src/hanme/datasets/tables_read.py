@@ -227,7 +227,8 @@ class _Rows:
         else:
             described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}").fetchall()
             self.columns = [row[0] for row in described]
-            self.types = [row[1] for row in described]
+            read_as = _json_type if self.format == "json" else str
+            self.types = [read_as(row[1]) for row in described]
 
     def execute(self, statement: str) -> Any:
         """Runs a statement; what DuckDB has to say becomes one line."""
@@ -260,7 +261,7 @@ class _Rows:
         if self.format == "parquet":
             return f"read_parquet({path}, hive_partitioning = false)"
         if self.format == "json":
-            typed = {column: self._json_type(column) for column, _ in wanted}
+            typed = {column: self.types[self._index(column)] for column, _ in wanted}
             chosen = ", ".join(f"{_quoted(name)}: '{kind}'" for name, kind in typed.items())
             columns = f", columns = {{{chosen}}}" if typed else ""
             return f"read_json({path}, sample_size = -1, hive_partitioning = false{columns})"
@@ -281,11 +282,12 @@ class _Rows:
             raise HanmeError(f"{self.title}: there are {len(found)} columns {column!r}")
         return found[0]
 
-    def _json_type(self, column: str) -> str:
-        kind = self.types[self._index(column)]
-        if kind.endswith("[]"):
-            return "VARCHAR[]"
-        return "DOUBLE" if kind == "DOUBLE" else "VARCHAR"
+
+def _json_type(guessed: str) -> str:
+    """What a column of JSON is read as, by what DuckDB takes it for: as it is written."""
+    if guessed.endswith("[]"):
+        return "VARCHAR[]"
+    return "DOUBLE" if guessed == "DOUBLE" else "VARCHAR"
 
 
 def _files(table: str, folder: Path) -> tuple[Path, ...]:
