@@ -207,6 +207,22 @@ def test_several_labels_and_awkward_names(tmp_path: Path) -> None:
         assert bare["predicted"] == rows[0]["predicted"]
 
 
+def test_labels_that_differ_in_case_alone(tmp_path: Path, monkeypatch, capsys) -> None:
+    films = tables(tmp_path / "films")
+    text = (films / "films.csv").read_text()
+    (films / "films.csv").write_text(text.replace(",Thriller\n", ",drama\n"))
+    train(config(films / "graph.toml", PATHS[:1]), tmp_path / "run")
+    found = predict(tmp_path / "run")
+    assert found.data["film"].label_names == ["Comedy", "Drama", "drama"]
+    wanted = ["p_Comedy", "p_Drama", "p_drama_2"]
+    assert list(found.rows(1)[0])[-3:] == wanted
+    for form in ("csv", "parquet", "json"):
+        found.write(tmp_path / f"out.{form}")
+        assert duckdb.sql(f"FROM '{tmp_path / 'out'}.{form}'").columns[-3:] == wanted
+    assert shell(["predict", tmp_path / "run", "--node", "f001"], monkeypatch) == 0
+    assert "drama" in capsys.readouterr().out
+
+
 def test_other_graphs(tmp_path: Path) -> None:
     metapaths = ["movie-director-movie", "movie-actor-movie"]
     train(config("planted", metapaths, options={"movies": 100}), tmp_path / "run")

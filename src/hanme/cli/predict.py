@@ -50,13 +50,16 @@ def predict(
 
 
 def _show(rows: list[dict[str, Any]], size: int, labels: list[str]) -> None:
+    from hanme.training.predictions import probability_columns
+
     keys = [key for key in ("id", "node", "name", "predicted") if rows and key in rows[0]]
     if "id" in keys:
         keys.remove("node")
     table = Table(*keys, *map(printable, labels))
+    probabilities = probability_columns(labels)
     for row in rows:
         cells = [", ".join(row[k]) if k == "predicted" else str(row[k]) for k in keys]
-        table.add_row(*map(printable, cells), *(f"{row[f'p_{label}']:.0%}" for label in labels))
+        table.add_row(*map(printable, cells), *(f"{row[column]:.0%}" for column in probabilities))
     Console(width=None if Console().is_terminal else 120, markup=False, emoji=False).print(table)
     if size > len(rows):
         print(f"{len(rows)} of {size:,} nodes; --out FILE writes all, --node chooses.")

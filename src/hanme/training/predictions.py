@@ -36,7 +36,7 @@ def write_predictions(
 ) -> None:
     """A row per target node: ``node`` (its number), ``id`` where the graph has ids of the user's
     own, ``name``, ``split``, ``labels``, ``predicted``, and the probability of each label as
-    ``p_LABEL``.
+    ``p_LABEL`` (see :func:`probability_columns`).
 
     Args:
         path: A file ``.parquet``, ``.csv`` (several labels as ``Drama|Comedy``) or ``.json``.
@@ -74,6 +74,24 @@ def predictions(
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
 
 
+def probability_columns(labels: Sequence[str]) -> list[str]:
+    """The column of each label's probability, ``p_LABEL``.
+
+    To DuckDB columns that differ in case alone are the same, and it would rename the second in
+    files, but not elsewhere. So it gets a number here: ``p_Drama``, ``p_drama_2``.
+    """
+    columns: list[str] = []
+    taken: set[str] = set()
+    for label in labels:
+        column = base = f"p_{label}"
+        number = 2
+        while column.casefold() in taken:
+            column, number = f"{base}_{number}", number + 1
+        taken.add(column.casefold())
+        columns.append(column)
+    return columns
+
+
 @contextmanager
 def _table(
     data: HeteroData, logits: Tensor, fallback: bool, nodes: Sequence[int] | None, split: bool
@@ -107,9 +125,9 @@ def _table(
         which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
         columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
     probability = torch.sigmoid(logits) if data.multilabel else torch.softmax(logits, 1)
-    for i, name in enumerate(names):
+    for i, column in enumerate(probability_columns(names)):
         frame[f"p{i}"] = probability[:, i].contiguous().numpy()
-        columns.append(f"p{i} AS {_quoted(f'p_{name}')}")
+        columns.append(f"p{i} AS {_quoted(column)}")
     with duckdb.connect() as connection:
         connection.register("frame", frame)
         yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
