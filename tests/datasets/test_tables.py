@@ -433,6 +433,27 @@ def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
     assert list(load_tables(folder)["b"].id) == ["x", "y"]
 
 
+def test_links_to_files(tmp_path: Path) -> None:
+    """Either name may say what kind of table it is."""
+    folder = write(tmp_path / "in", SMALL, a_csv=A, r_csv=R)
+    store = tmp_path / "store"
+    store.mkdir()
+    for link, file, content in (
+        ("b.csv", "0f3a", B.encode()),
+        ("b", "b.csv", B.encode()),
+        ("b.old", "b.csv.gz", gzip.compress(B.encode())),
+        ("b.csv.gz", "77aa", gzip.compress(B.encode())),
+    ):
+        (store / file).write_bytes(content)
+        (folder / link).symlink_to(store / file)
+        (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', f'"{link}"'))
+        assert list(load_tables(folder)["b"].id) == ["x", "y"]
+    (folder / "c").symlink_to(store / "0f3a")
+    (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', '"c"'))
+    with pytest.raises(HanmeError, match=r"^c: what kind of table is it\? Known are \.csv"):
+        load_tables(folder)
+
+
 def test_names_of_data_sets(films: Path, monkeypatch) -> None:
     monkeypatch.chdir(films)
     assert known_name(".") == known_name("graph.toml") == str(films / "graph.toml")

@@ -296,13 +296,19 @@ def _files(table: str, folder: Path) -> tuple[Path, ...]:
     path = folder / table
     try:
         if path.exists():
-            return (path.resolve(),)
+            return (_real(path),)
         found = glob.glob(
             str(folder / table) if path.is_absolute() else table, root_dir=folder, recursive=True
         )
     except (OSError, ValueError, re.error):
         return ()
-    return tuple(sorted((folder / file).resolve() for file in found))
+    return tuple(sorted(_real(folder / file) for file in found))
+
+
+def _real(path: Path) -> Path:
+    """The file behind a link; the link itself where only its name says what kind of table it is."""
+    real = path.resolve()
+    return real if _suffix(real.name) in FORMATS else path.parent.resolve() / path.name
 
 
 def _check_file(path: Path, folder: Path) -> None:
