@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
-from hanme.datasets import FittedGraph, default_features, default_metapaths, known_name, load
+from hanme.datasets import FittedGraph, default_features, default_metapaths, load, tables_name
 from hanme.datasets.features import fill_features
 from hanme.datasets.nodes import find
 from hanme.datasets.splits import stratified_split
@@ -65,7 +65,7 @@ class Graph:
             features: What node types other than the target get, see :func:`hanme.datasets.load`.
             seed: Draws the split where the tables have none.
         """
-        name = known_name(str(path))
+        name = tables_name(path)
         features = features or default_features(name)
         graph = cls(load(name, features=features, seed=seed), seed=seed)
         graph.name, graph.features = name, features

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
+from hanme import Graph
+from hanme.cli.init import init as init_command
 from hanme.datasets import FittedGraph, default_metapaths, known_name, load, load_tables
 from hanme.datasets.splits import stratified_split
 from hanme.datasets.strings import Strings
@@ -460,6 +462,23 @@ def test_names_of_data_sets(films: Path, monkeypatch) -> None:
     assert load("graph.toml")["film"].num_nodes == 120
     with pytest.raises(HanmeError, match=r"or name a graph\.toml"):
         known_name("nothing")
+
+
+def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(films.parent)
+    films.rename("IMDB")
+    assert known_name("IMDB") == "IMDB"
+    path = str(films.parent / "IMDB" / "graph.toml")
+    for name in ("./IMDB", "IMDB/", "IMDB/graph.toml"):
+        assert known_name(name) == path
+    assert load("./IMDB")["film"].num_nodes == 120
+    for name in ("IMDB", Path("./IMDB")):  # of tables, whatever else is called so
+        assert Graph.from_tables(name).name == path
+    Path(path).unlink()
+    init_command(Path("IMDB"))
+    assert "  hanme inspect ./IMDB\n" in capsys.readouterr().out
+    with pytest.raises(HanmeError, match=r"^ACM: not a graph\.toml"):
+        Graph.from_tables("ACM")
 
 
 @given(st.lists(st.text()))

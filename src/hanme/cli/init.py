@@ -13,6 +13,7 @@ from hanme.cli.show import printable
 
 def init(folder: Annotated[Path, typer.Argument(help="A folder of tables.")]) -> None:
     """Looks at a folder of tables and writes a first graph.toml, with its guesses explained."""
+    from hanme.datasets import METAPATHS
     from hanme.datasets.tables_config import read_config
     from hanme.datasets.tables_init import init as write
 
@@ -20,7 +21,8 @@ def init(folder: Annotated[Path, typer.Argument(help="A folder of tables.")]) ->
     config = read_config(path)
     label = config.nodes[config.target].label
     wanted = f"its labels are in the column {label}" if label else "say which column is its label"
-    name = shlex.quote(str(folder))
+    taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set is called like it
+    name = shlex.quote(f"./{folder}" if taken else str(folder))
     print(printable(f"{path} is written. To classify: {config.target}; {wanted}."))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")
     print(printable(f"  hanme inspect {name}"))

@@ -3,7 +3,8 @@
 Each is a ``HeteroData`` with, beside ``x`` and ``edge_index``: ``target``, the node type to
 classify; ``multilabel``; names of nodes in ``data[type].name``; and on the target ``y``,
 ``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``. A data set is called by its name,
-or by the path of a ``graph.toml`` that describes a user's own tables.
+or by the path of a ``graph.toml`` that describes a user's own tables; a folder that is called like
+a data set is ``./IMDB``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = [
     "load",
     "load_tables",
     "planted",
+    "tables_name",
 ]
 
 METAPATHS: dict[str, list[str]] = {
@@ -87,10 +89,17 @@ def known_name(name: str) -> str:
         if known.lower() == name.lower():
             return known
     if is_tables(name):
-        return str(config_path(name))
+        return tables_name(name)
     raise HanmeError(
         f"unknown data set {name!r}; there are {', '.join(METAPATHS)}, or name a graph.toml"
     )
+
+
+def tables_name(path: str | Path) -> str:
+    """The whole path of a ``graph.toml``, or of a folder's; never a data set of the same name."""
+    if not is_tables(path):
+        raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
+    return str(config_path(path))
 
 
 def default_metapaths(name: str) -> list[str]:

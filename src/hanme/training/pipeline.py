@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import HeteroData
 
 from hanme.chain import Chain
-from hanme.datasets import FittedGraph, default_metapaths, is_tables, load
+from hanme.datasets import FittedGraph, default_metapaths, load, tables_name
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
@@ -174,9 +174,9 @@ def load_fitting(
     """The graph of a trained model, or another ``graph.toml`` of the same schema."""
     if graph is not None and fitted is None:
         raise HanmeError(f"{graph}: the run was trained on {config.data.name}, not on a graph.toml")
-    if graph is not None and not is_tables(graph):
-        raise HanmeError(f"{graph}: not a graph.toml, nor a folder with one")
-    data = load_data(config.data, config.training.seed, graph or source, fitted)
+    if graph is not None:
+        source = tables_name(graph)
+    data = load_data(config.data, config.training.seed, source, fitted)
     if fitted is not None:
         check_widths(data, fitted.widths)
     return data
