@@ -1,3 +1,4 @@
+from random import Random
 from statistics import fmean
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from hanme.datasets import METAPATHS, planted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Step, fidelity
+from hanme.explain.fidelity import _alike, _random
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig
 
@@ -82,6 +84,24 @@ def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
     assert found[20].all > 0
     step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
     assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
+
+
+class Many:
+    """A root with more instances than anyone could list."""
+
+    paths = (range(3), range(10**15))
+
+    def __len__(self) -> int:
+        return 3 + 10**15
+
+
+def test_random_instances_are_drawn_without_listing_the_others() -> None:
+    drawn = [_random(Many(), 5, Random(seed)) for seed in range(20)]
+    assert all(len(set(places)) == 5 for places in drawn)
+    assert all(number in Many.paths[path] for places in drawn for path, number in places)
+    assert len({tuple(places) for places in drawn}) == 20
+    alike = _alike(Many(), [(1, 5), (0, 2), (1, 7)], Random(1))
+    assert sorted(path for path, _ in alike) == [0, 1, 1]
 
 
 def test_mistakes(trained) -> None:

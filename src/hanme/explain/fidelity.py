@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -51,8 +52,8 @@ def fidelity(
     if nodes < 1 or draws < 1:
         raise HanmeError(f"Expected at least 1 node and 1 draw, but got {nodes} and {draws}")
     explainer = Explainer(model, data)
-    generator, other = (torch.Generator().manual_seed(s) for s in (seed, seed + 1))
-    drawn = _draw(data, explainer.open.target, split, nodes, generator)
+    drawn = _draw(data, explainer.open.target, split, nodes, Random(seed))
+    generator, other = Random(seed + 1), Random(seed + 2)
     found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
     fewer: dict[int, list[float]] = {k: [] for k in SIZES}
     for node in drawn:
@@ -82,20 +83,18 @@ def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -
     return Step(k, len(moved), top, random, alike, len(fewer), fmean(fewer) if fewer else 0.0)
 
 
-def _draw(
-    data: HeteroData, target: str, split: str, count: int, generator: torch.Generator
-) -> list[int]:
+def _draw(data: HeteroData, target: str, split: str, count: int, generator: Random) -> list[int]:
     mask = data[target].get(f"{split}_mask")
     if mask is None or not mask.any():
         raise HanmeError(f"node type {target}: no node under {split}_mask to measure on")
-    nodes = mask.nonzero().flatten().cpu()
-    return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]].tolist()
+    nodes: list[int] = mask.nonzero().flatten().tolist()
+    return generator.sample(nodes, min(count, len(nodes)))
 
 
-def _random(root: Root, count: int, generator: torch.Generator) -> list[tuple[int, int]]:
+def _random(root: Root, count: int, generator: Random) -> list[tuple[int, int]]:
     """Some distinct instances of a root, each as likely, in the order drawn."""
     places: list[tuple[int, int]] = []
-    for number in torch.randperm(len(root), generator=generator)[:count].tolist():
+    for number in generator.sample(range(len(root)), min(count, len(root))):
         path = 0
         while number >= len(root.paths[path]):
             number -= len(root.paths[path])
@@ -105,14 +104,14 @@ def _random(root: Root, count: int, generator: torch.Generator) -> list[tuple[in
 
 
 def _alike(
-    root: Root, places: Sequence[tuple[int, int]], generator: torch.Generator
+    root: Root, places: Sequence[tuple[int, int]], generator: Random
 ) -> list[tuple[int, int]]:
     """Random instances of a root, as many along each metapath as there are in ``places``."""
     wanted = Counter(path for path, _ in places)
     return [
         (path, number)
         for path, count in wanted.items()
-        for number in torch.randperm(len(root.paths[path]), generator=generator)[:count].tolist()
+        for number in generator.sample(range(len(root.paths[path])), count)
     ]
 
 
