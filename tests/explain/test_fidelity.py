@@ -25,7 +25,7 @@ def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> No
     found = fidelity(*trained, nodes=30)
     assert [step.k for step in found.steps] == [1, 2, 5, 10, 20]
     for step in found.steps:
-        assert 0 < step.nodes == 30 - step.fewer
+        assert 0 < step.nodes == 30 + found.fewer - step.fewer
         assert 1 < step.ratio_of_every < step.ratio + 1e-9
         assert step.top > 2 * step.random
         assert step.top > 1.5 * step.alike
@@ -43,7 +43,7 @@ def test_one_instance_removed_is_its_move(trained) -> None:
         one = explainer.explain(node, top=1)
         if sum(one.counts.values()) > 1:
             moved.append(abs(one.instances[0].moves[one.label]))
-    assert found.nodes == int(data["movie"].test_mask.sum())
+    assert found.nodes + found.fewer == int(data["movie"].test_mask.sum())
     assert found.steps[0].nodes == len(moved)
     assert found.steps[0].top == pytest.approx(fmean(moved), rel=1e-6)
 
@@ -77,11 +77,17 @@ def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
             kept = (links[0] != 7) | (step[2] == "director")
             data[step].edge_index = links[:, kept]
     few = Explainer(net, data).explain(7)
+    assert sum(few.counts.values()) <= 5
     found = {step.k: step for step in fidelity(net, data).steps}
     for k, step in found.items():
         assert (step.nodes, step.fewer) == ((1, 1) if sum(few.counts.values()) <= k else (2, 0))
     assert found[20].fewer == 1
     assert found[20].all > 0
+    for seed in range(5):  # one node is asked for, and has more than 5, whatever comes up first
+        one = fidelity(net, data, nodes=1, seed=seed)
+        assert (one.nodes, one.steps[2].k, one.steps[2].nodes) == (1, 5, 1)
+        assert one.fewer == one.steps[2].fewer
+        assert f"1 nodes with more than 5 instances and {one.fewer} with fewer" in str(one)
     step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
     assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
 

@@ -118,7 +118,7 @@ def test_only_pictures_are_written_and_replaced_whole(hostile: Explanation, tmp_
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_fidelity_is_a_curve(steps: int, tmp_path: Path) -> None:
     found = Fidelity(
-        "part", 9, 5, 1, tuple(Step(k + 1, 9 - k, k / 2, k / 3, k / 3) for k in range(steps))
+        "part", 9, 0, 5, 1, tuple(Step(k + 1, 9 - k, k / 2, k / 3, k / 3) for k in range(steps))
     )
     save(found, tmp_path / "f.svg")
     assert len(list(ET.parse(tmp_path / "f.svg").getroot().iter())) > 3

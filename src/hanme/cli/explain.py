@@ -44,7 +44,10 @@ def explain(
             "measure how far the logit moves.",
         ),
     ] = False,
-    nodes: Annotated[int, typer.Option(min=1, help="--fidelity: on so many nodes.")] = 200,
+    nodes: Annotated[
+        int,
+        typer.Option(min=1, help="--fidelity: on so many nodes that have more than 5 instances."),
+    ] = 200,
     seed: Annotated[int, typer.Option(help="--fidelity: draws nodes and random instances.")] = 1,
     graph: Grown = None,
     data: Source = None,
@@ -149,6 +152,8 @@ def _columns(found: Explanation, width: int) -> list[str]:
 
 
 def _print_fidelity(found: Fidelity) -> None:
+    from hanme.explain.explanation import ENOUGH
+
     table = Table(
         "removed",
         "nodes with more",
@@ -158,8 +163,9 @@ def _print_fidelity(found: Fidelity) -> None:
         "every node",
         "random, same metapaths",
         title="How far the most likely label's logit moves, mean",
-        caption=f"{found.nodes} test nodes, {found.draws} random draws each; every node: times as "
-        "far if those with fewer count too, which lose all instances either way",
+        caption=f"{found.nodes} test nodes with more than {ENOUGH} instances were drawn, and "
+        f"{found.fewer} with fewer came up on the way; {found.draws} random draws each. Nodes with "
+        "no more than are removed lose all instances either way: they count in every node alone",
         title_justify="left",
     )
     for step in found.steps:

@@ -94,6 +94,11 @@ class Explanation:
         return fragment(draw(self))
 
 
+ENOUGH = 5
+"""Fidelity is measured on as many nodes as are asked for with more instances than this: with fewer,
+removing so many takes all of them, whichever are chosen."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What removing ``k`` instances does: how far the most likely label's logit moves.
@@ -135,7 +140,8 @@ class Fidelity:
 
     Args:
         by: What instances are ranked by.
-        nodes: How many nodes were drawn.
+        nodes: How many nodes were drawn that have more than ``ENOUGH`` instances.
+        fewer: How many came up on the way that have not.
         draws: Over how many random sets the mean is taken.
         seed: What drew both.
         steps: The curve over k.
@@ -143,6 +149,7 @@ class Fidelity:
 
     by: str
     nodes: int
+    fewer: int
     draws: int
     seed: int
     steps: tuple[Step, ...]
@@ -150,7 +157,7 @@ class Fidelity:
     def __str__(self) -> str:
         lines = [
             f"How far the most likely label's logit moves without k instances, top by {self.by}, "
-            f"{self.nodes} nodes:"
+            f"{self.nodes} nodes with more than {ENOUGH} instances and {self.fewer} with fewer:"
         ]
         for step in self.steps:
             lines.append(

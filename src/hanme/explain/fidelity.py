@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
 from hanme.explain.explainer import By, Explainer, top_instances
-from hanme.explain.explanation import Fidelity, Step
+from hanme.explain.explanation import ENOUGH, Fidelity, Step
 from hanme.explain.removal import Root
 
 SIZES = (1, 2, 5, 10, 20)
@@ -37,22 +38,25 @@ def fidelity(
     For each of some nodes the top k instances for its most likely label are removed together;
     against it, as many random instances of the same node; and, harder to beat, random ones that are
     spread over the metapaths as the top ones are. Nodes with at most k instances would lose all of
-    them each way: they are counted apart.
+    them each way: they are counted apart, and nodes are drawn until enough have more than 5.
 
     Args:
         model: See :func:`explain`.
         data: The graph.
-        nodes: How many nodes of the split to draw; all of it if there are fewer.
+        nodes: How many nodes with more than ``ENOUGH`` instances to draw from the split; all of it
+            if there are fewer.
         by: What instances are ranked by.
         seed: Draws the nodes and the random instances.
         draws: Over how many random sets to take the mean.
         split: The nodes to draw from: train, val or test.
-        on_node: Called after each node.
+        on_node: Called after each of these nodes.
     """
     if nodes < 1 or draws < 1:
         raise HanmeError(f"Expected at least 1 node and 1 draw, but got {nodes} and {draws}")
     explainer = Explainer(model, data)
-    drawn = _draw(data, explainer.open.target, split, nodes, Random(seed))
+    counts = [problem.chain.count().cpu() for problem in explainer.open.problems.values()]
+    enough = torch.stack(counts).sum(0) > ENOUGH
+    drawn = _draw(data, explainer.open.target, split, nodes, enough, Random(seed))
     generator, other = Random(seed + 1), Random(seed + 2)
     found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
     fewer: dict[int, list[float]] = {k: [] for k in SIZES}
@@ -73,9 +77,11 @@ def fidelity(
                     fmean(_moved(root, label, places) for places in alike),
                 )
             )
-        on_node()
+        if enough[node]:
+            on_node()
     steps = [_step(k, moved, fewer[k]) for k, moved in found.items() if moved]
-    return Fidelity(by, len(drawn), draws, seed, tuple(steps))
+    measured = int(enough[drawn].sum())
+    return Fidelity(by, measured, len(drawn) - measured, draws, seed, tuple(steps))
 
 
 def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -> Step:
@@ -83,12 +89,17 @@ def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -
     return Step(k, len(moved), top, random, alike, len(fewer), fmean(fewer) if fewer else 0.0)
 
 
-def _draw(data: HeteroData, target: str, split: str, count: int, generator: Random) -> list[int]:
+def _draw(
+    data: HeteroData, target: str, split: str, count: int, enough: Tensor, generator: Random
+) -> list[int]:
+    """Nodes of a split in random order, as far as it takes to have ``count`` of the ``enough``."""
     mask = data[target].get(f"{split}_mask")
     if mask is None or not mask.any():
         raise HanmeError(f"node type {target}: no node under {split}_mask to measure on")
     nodes: list[int] = mask.nonzero().flatten().tolist()
-    return generator.sample(nodes, min(count, len(nodes)))
+    order = generator.sample(nodes, len(nodes))
+    found = enough[order].cumsum(0).tolist()
+    return order[: found.index(count) + 1] if count in found else order
 
 
 def _random(root: Root, count: int, generator: Random) -> list[tuple[int, int]]:
