@@ -10,7 +10,6 @@ instances. Prints a line of JSON.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hanme.chain import Chain
+from hanme.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.ops import LinkProduct, metapath_attention
 from hanme.ops.cost import memory
@@ -29,10 +29,6 @@ from hanme.ops.cost import memory
 NODES, LINKS, HEADS, CHANNELS = 20_000, 100_000, 8, 16
 REPEAT = 2
 STEPS = [("movie", "to", "person"), ("person", "to", "movie")]
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def graph(degree: int) -> Chain:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from hanme.chain import Chain
 from hanme.datasets import load
+from hanme.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig
@@ -178,7 +178,7 @@ def main() -> None:
                 "repeat": arguments.repeat,
                 "train": train,
                 "evaluate": evaluate,
-                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "peak_mb": peak_mb(),
                 "threads": torch.get_num_threads(),
             }
         )

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import duckdb
 
+from hanme.memory import in_mb
+
 GRAPH = """
 target = "film"
 [nodes.film]
@@ -83,7 +85,7 @@ def measure(step: str, folder: Path) -> dict[str, object]:
         "step": step,
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "peak_mb": round(usage.ru_maxrss / 1024),
+        "peak_mb": round(in_mb(usage.ru_maxrss)),
     }
 
 

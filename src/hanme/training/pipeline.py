@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import resource
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch_geometric.data import HeteroData
 from hanme.chain import Chain
 from hanme.datasets import FittedGraph, default_metapaths, load, tables_name
 from hanme.errors import HanmeError
+from hanme.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
 from hanme.ops import choose_backend
@@ -224,7 +224,7 @@ def _result(trainer: Trainer, run: Run, logits: torch.Tensor) -> dict[str, Any]:
         "best_epoch": trainer.progress.best_epoch,
         "epochs": trainer.progress.epoch,
         "seconds_per_epoch": statistics.median(row["seconds"] for row in rows),
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_memory_mb": peak_mb(),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
