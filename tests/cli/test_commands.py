@@ -127,6 +127,8 @@ def test_help_teaches() -> None:
         (["--config", "han-planted", "--set", "training.lr=x"], "han-planted: training.lr"),
         (["planted", "--backend", "magic"], "auto, eager, chunked"),
         (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
+        (["planted", "--data", "/no/such/place"], "made on the spot: it takes no files"),
+        (["planted", "--features", "some"], "data.features"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from torch_geometric.data import HeteroData
 
-from hanme.datasets import planted
+from hanme.datasets import load, planted
 from hanme.errors import HanmeError
 
 TYPES = ("movie", "actor", "director", "keyword")
@@ -57,6 +58,16 @@ def lift(x: torch.Tensor, y: np.ndarray) -> float:
     """Accuracy of a regression from words to y, above that of always naming the most frequent."""
     score = cross_val_score(LogisticRegression(max_iter=500), x.to_dense().numpy(), y, cv=5).mean()
     return float(score - np.bincount(y).max() / len(y))
+
+
+def test_features_and_files_are_not_ignored(tmp_path: Path) -> None:
+    assert same(load("planted"), planted())
+    actors = load("planted", features="onehot")["actor"].x.to_dense()
+    assert torch.equal(actors, torch.eye(len(actors)))
+    mean = load("planted", features="mean")
+    assert mean["actor"].x.size(1) == mean["movie"].x.size(1)
+    with pytest.raises(HanmeError, match="planted is made on the spot: it takes no files"):
+        load("planted", source=tmp_path)
 
 
 def test_attributes() -> None:

@@ -30,7 +30,7 @@ Features = Annotated[
     str | None,
     typer.Option(
         help="Features of node types other than the target: mean of their neighbours' (default), "
-        "onehot ids, or the given ones (default of a graph.toml)."
+        "onehot ids, or the given ones (default of a graph.toml and of planted)."
     ),
 ]
 Options = Annotated[

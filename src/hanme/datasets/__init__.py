@@ -16,6 +16,7 @@ from typing import Any
 
 from torch_geometric.data import HeteroData
 
+from hanme.datasets.features import fill_features
 from hanme.datasets.hgb import HGB
 from hanme.datasets.planted import planted
 from hanme.datasets.tables import FittedGraph, load_tables
@@ -72,7 +73,9 @@ def load(
     features = features or default_features(name)
     options = options or {}
     if name == "planted":
-        return planted(seed=seed, **_knobs(options))
+        if source is not None:
+            raise HanmeError(f"planted is made on the spot: it takes no files, but got {source}")
+        return fill_features(planted(seed=seed, **_knobs(options)), "movie", features)
     if options:
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
     if is_tables(name):
@@ -109,9 +112,9 @@ def default_metapaths(name: str) -> list[str]:
 
 
 def default_features(name: str) -> str:
-    """What types other than the target get: of tables the columns given, else the mean of their
-    neighbours', as in the paper."""
-    return "given" if is_tables(name) else "mean"
+    """What types other than the target get: of tables the columns given, of ``planted`` its own
+    words, else the mean of their neighbours', as in the paper."""
+    return "given" if name == "planted" or is_tables(name) else "mean"
 
 
 def _knobs(options: dict[str, Any]) -> dict[str, Any]:
