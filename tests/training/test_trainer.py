@@ -49,6 +49,12 @@ def test_the_score_that_chooses_can_be_smoothed() -> None:
     assert run.progress.best_epoch != score.index(max(score)) + 1
 
 
+def test_patience_begins_where_lts_ends() -> None:
+    run = trainer(epochs=500, patience=4, lr=1e-12, lts=LTS(until=20))  # nothing ever gets better
+    run.run()
+    assert run.progress.epoch == 24
+
+
 def test_stops_when_patience_runs_out() -> None:
     run = trainer(epochs=500, patience=4)
     run.run()

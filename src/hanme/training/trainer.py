@@ -78,8 +78,8 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Whether the last epoch was reached or patience ran out."""
-        progress = self.progress
-        waited = progress.epoch - progress.best_epoch
+        progress, lts = self.progress, self.config.lts
+        waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
         return progress.epoch >= self.config.epochs or waited >= self.config.patience
 
     def step(self) -> Epoch:
