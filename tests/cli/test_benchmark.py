@@ -90,6 +90,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     text = '[data]\nname="planted"\n[model]\nname="han"\n[model.options]\nmetapaths=["movie-x"]\n'
     (tmp_path / "wrong-planted.toml").write_text(text)
     line = ["--model", "wrong", "--model", "han", "--config-folder", tmp_path, "--seeds", 1]
+    line += ["--data", tmp_path]  # of no use to a graph made on the spot
     monkeypatch.setattr(sys, "argv", command(*line, "--out", tmp_path / "out", "--json"))
     with pytest.raises(SystemExit) as left:
         main()

@@ -78,9 +78,9 @@ def benchmark(
         if not model and not models(on):
             raise HanmeError(f"no configuration for {on}: name a --model and a --config-folder")
     sets = fields(changes)
-    source = {"data.source": str(data)} if data else {}
+    files = {"data.source": str(data)} if data else {}
     entries = [
-        Entry.make(name, on, pace, config_folder, sets | source)
+        Entry.make(name, on, pace, config_folder, sets | ({} if on == "planted" else files))
         for on in graphs
         for name in dict.fromkeys(model or models(on))
         for pace in PACES[lts]
