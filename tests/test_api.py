@@ -98,6 +98,12 @@ def test_a_graph_of_one_s_own_that_has_grown() -> None:
         newer.scores()
     with pytest.raises(HanmeError, match=r"trained on HeteroData, not on a graph\.toml"):
         classifier.on("newer")
+    with pytest.raises(HanmeError, match=r"Graph\(data\) makes one"):
+        classifier.on(more)
+    store.label_names = data["movie"].label_names[::-1]
+    with pytest.raises(HanmeError, match="in this order"):
+        classifier.on(Graph(more, target="movie"))
+    del store.label_names
     store.x = store.x[:, 1:]
     with pytest.raises(HanmeError, match="node type movie: 29 features"):
         classifier.on(Graph(more, target="movie"))
@@ -105,8 +111,22 @@ def test_a_graph_of_one_s_own_that_has_grown() -> None:
     with pytest.raises(HanmeError, match="4 labels, but the model was trained with 5"):
         classifier.on(Graph(more, target="movie"))
     del more["keyword", "to", "movie"]
-    with pytest.raises(HanmeError, match="schema is not that of the graph trained on: types"):
+    with pytest.raises(HanmeError, match="schema is not that of the graph trained on: relations"):
         classifier.on(Graph(more, target="movie"))
+
+
+def test_a_newer_graph_needs_no_label() -> None:
+    data = planted(movies=100)
+    data["movie"].y = data["movie"].y.argmax(1)
+    del data["movie"].label_names
+    classifier = Graph(data).fit(metapaths=["movie-actor-movie"], **SMALL)
+    more = data.clone()
+    more["movie"].y = torch.full_like(more["movie"].y, -1)
+    for part in ("train", "val", "test"):
+        del more["movie"][f"{part}_mask"]
+    assert len(classifier.on(Graph(more)).predict()) == 100
+    with pytest.raises(HanmeError, match="no node under train_mask"):
+        Graph(more).fit(metapaths=["movie-actor-movie"], **SMALL)
 
 
 def test_a_graph_of_one_s_own() -> None:

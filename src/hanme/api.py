@@ -179,6 +179,8 @@ class Classifier:
         Args:
             graph: A ``graph.toml``, its folder, or a :class:`Graph` of your own.
         """
+        if isinstance(graph, HeteroData):
+            raise HanmeError("Expected a graph.toml, its folder or a Graph: Graph(data) makes one")
         if isinstance(graph, Graph) and graph.name is None:
             data = _labelled_as(self.data, graph.data)
             check_widths(data, self._widths)
@@ -240,7 +242,8 @@ def _labelled_as(trained: HeteroData, other: HeteroData) -> HeteroData:
     for what, mine, theirs in (
         ("target", trained.target, other.target),
         ("several labels per node", trained.multilabel, other.multilabel),
-        ("types", trained.metadata(), other.metadata()),
+        ("types", sorted(trained.node_types), sorted(other.node_types)),
+        ("relations", sorted(trained.edge_types), sorted(other.edge_types)),
     ):
         if mine != theirs:
             raise HanmeError(
@@ -251,8 +254,16 @@ def _labelled_as(trained: HeteroData, other: HeteroData) -> HeteroData:
     labels = y.size(1) if other.multilabel else int(y.max()) + 1
     if labels > len(names) or (other.multilabel and labels < len(names)):
         raise HanmeError(f"{labels} labels, but the model was trained with {len(names)}")
+    theirs = other[other.target].label_names
+    if theirs not in (names, _numbered(len(theirs))):
+        raise HanmeError(f"labels {theirs}, but the model was trained with {names}, in this order")
     other[other.target].label_names = names
     return other
+
+
+def _numbered(labels: int) -> list[str]:
+    """What labels without names are called."""
+    return [str(label) for label in range(labels)]
 
 
 def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
@@ -270,12 +281,12 @@ def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
         raise HanmeError(f"node type {target}: expected 0 and 1 in y of shape [N, C]")
     labels = store.y.size(1) if data.multilabel else int(store.y.max()) + 1
     if "label_names" not in store:
-        store.label_names = [str(label) for label in range(labels)]
+        store.label_names = _numbered(labels)
     for kind in data.node_types:
         if "name" not in data[kind]:
             data[kind].name = [str(i) for i in range(data[kind].num_nodes)]
     if not any(f"{part}_mask" in store for part in ("train", "val", "test")):
-        given = as_matrix(store.y, labels).numpy()
+        given = as_matrix(store.y, max(1, labels)).numpy()
         rarity = np.where(given, given.sum(0), np.iinfo(np.int64).max)
         stratum = np.where(given.any(1), rarity.argmin(1), -1)
         store.train_mask, store.val_mask, store.test_mask = stratified_split(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
+from hanme.experiments.configs import PACKAGED
 
 HANME = str(Path(sys.executable).with_name("hanme"))
 QUICK = ["--graph", "planted", "--set", "training.epochs=3", "--set", "data.options.movies=100"]
@@ -121,4 +122,15 @@ def test_a_mistake_is_one_line_and_status_2(
     arguments: list[str], message: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
     assert message in refused(*command(*arguments, "--out", tmp_path / "out")[1:])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("source", "field"), [("gat-planted", "model.name"), ("han-IMDB", "data")])
+def test_a_file_that_is_not_what_it_is_called_is_refused(
+    source: str, field: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    text = (PACKAGED / f"{source}.toml").read_text()
+    (tmp_path / "han-planted.toml").write_text(text)
+    line = ["benchmark", "--graph", "planted", "--model", "han", "--config-folder", tmp_path]
+    assert f"han-planted.toml: {field}" in refused(*line, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()

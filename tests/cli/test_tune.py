@@ -70,7 +70,9 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     [
         (["gru", "planted"], "no configuration 'gru-planted'"),
         (["han", "planet"], "unknown data set 'planet'"),
+        (["han", "graph.toml"], "no configuration for "),
         (["han", "planted", "--out", "old.toml"], "old.toml: it exists"),
+        (["han", "planted", "--out", "new.db"], "new.db: a configuration's name ends with .toml"),
         (["han", "planted", "--study", "old.toml"], "old.toml: not a study"),
         (["han", "planted", "--study", "begun.db"], "a study with another epochs"),
         (["han", "planted", "--set", "training.weight_decay=0"], "training.weight_decay: 0"),
@@ -86,6 +88,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("old.toml").write_text("mine\n" * 300)
+    Path("graph.toml").touch()
     if "begun.db" in arguments:
         tune(problem(), Path("begun.db"), 1)
         arguments = [*arguments, "--set", "data.options.movies=100", "--epochs", "3"]

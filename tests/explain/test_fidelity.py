@@ -95,7 +95,7 @@ def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
         one = fidelity(net, data, nodes=1, seed=seed)
         assert (one.nodes, one.steps[2].k, one.steps[2].nodes) == (1, 5, 1)
         assert one.fewer == one.steps[2].fewer
-        assert f"1 nodes with more than 5 instances and {one.fewer} with fewer" in str(one)
+        assert f"1 nodes with more than 5 instances and {one.fewer} without" in str(one)
     step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
     assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
 

@@ -1,5 +1,6 @@
 """What every model must do; one that is listed in ``MODELS`` is tested by being there."""
 
+import copy
 import inspect
 from pathlib import Path
 
@@ -119,6 +120,26 @@ def test_gives_the_same_output_after_loading(name: str) -> None:
     assert not torch.equal(first.logits(), second.logits())
     second.model.load_state_dict(weights(first))
     assert torch.equal(first.logits(), second.logits())
+
+
+def with_another(data: HeteroData, kind: str) -> HeteroData:
+    """The same links, the very same tensors, and a node more that has none."""
+    more = copy.copy(data)
+    dense = data[kind].x.to_dense()
+    more[kind].x = torch.cat([dense, dense.new_zeros(1, dense.size(1))])
+    more[kind].num_nodes = len(dense) + 1
+    return more
+
+
+@every_model
+def test_what_was_made_of_a_graph_serves_no_other(name: str) -> None:
+    data = planted(**TINY)
+    first, second = (with_another(data, kind) for kind in ("keyword", "actor"))
+    model = trainer(name, first).model.eval()
+    with torch.no_grad():
+        model(first)
+        fresh = copy.deepcopy(model)
+        torch.testing.assert_close(model(second), fresh(second))
 
 
 @pytest.mark.parametrize("hidden", ["val", "test"])

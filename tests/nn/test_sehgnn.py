@@ -136,3 +136,13 @@ def test_types_can_be_left_out() -> None:
 def test_more_metapaths_than_a_model_can_hold_are_refused_at_once() -> None:
     with pytest.raises(HanmeError, match=r"at most 1000 metapaths.*fewer hops"):
         SeHGNN(graph().metadata(), "movie", 5, hops=20, **SIZES)
+
+
+def test_a_norm_over_one_node_is_refused() -> None:
+    data = graph()
+    model = SeHGNN(data.metadata(), "movie", 5, hops=1, label_hops=0, **SIZES)
+    model.eval()(data)
+    data["movie"].train_mask[:] = False
+    data["movie"].train_mask[3] = True
+    with pytest.raises(HanmeError, match="expected 2 or more, but got 1"):
+        model.train()(data)

@@ -74,19 +74,19 @@ def explain(
     if out is not None:
         check_suffix(out)
     opened = Run.open(run)
-    tables, model = open_run(opened, data, graph)
+    loaded, model = open_run(opened, data, graph)
     ranking = cast("By", by)
     found: Explanation | Fidelity
     if node is None:
-        refuse_other_tables(tables, opened.fitted(), run)
+        refuse_other_tables(loaded, opened.fitted(), graph or run)
         console = Console(stderr=True)
         with Progress(console=console, disable=not console.is_terminal) as bar:
             task = bar.add_task("nodes", total=nodes)
             found = measure(
-                model, tables, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
+                model, loaded, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        explainer = Explainer(model, tables, fallback=opened.config.training.fallback)
+        explainer = Explainer(model, loaded, fallback=opened.config.training.fallback)
         found = explainer.explain(node, top=top, label=label, by=ranking)
     if out is not None:
         save(found, out)
@@ -164,7 +164,7 @@ def _print_fidelity(found: Fidelity) -> None:
         "random, same metapaths",
         title="How far the most likely label's logit moves, mean",
         caption=f"{found.nodes} test nodes with more than {ENOUGH} instances were drawn, and "
-        f"{found.fewer} with fewer came up on the way; {found.draws} random draws each. Nodes with "
+        f"{found.fewer} without came up on the way; {found.draws} random draws each. Nodes with "
         "no more than are removed lose all instances either way: they count in every node alone",
         title_justify="left",
     )

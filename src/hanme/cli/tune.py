@@ -75,7 +75,7 @@ def tune(
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     graph = known_name(graph)
-    values = changed_config(f"{model}-{graph}", config_folder, fields(changes))
+    values = changed_config(model, graph, config_folder, fields(changes))
     space = search_space(model, graph, values)
     problem = Problem(values, space, first_seeds(seeds), epochs, seed, prune)
     console = Console(stderr=True)

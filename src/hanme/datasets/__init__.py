@@ -114,7 +114,7 @@ def default_metapaths(name: str) -> list[str]:
 def default_features(name: str) -> str:
     """What types other than the target get: of tables the columns given, of ``planted`` its own
     words, else the mean of their neighbours', as in the paper."""
-    return "given" if name == "planted" or is_tables(name) else "mean"
+    return "given" if name.lower() == "planted" or is_tables(name) else "mean"
 
 
 def _knobs(options: dict[str, Any]) -> dict[str, Any]:

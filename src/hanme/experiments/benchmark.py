@@ -45,7 +45,7 @@ class Entry:
         cls, model: str, graph: str, lts: str, folder: Path | None, changes: Mapping[str, Any]
     ) -> Entry:
         """A row from its configuration file, with ``changes`` by field."""
-        values = changed_config(f"{model}-{graph}", folder, changes)
+        values = changed_config(model, graph, folder, changes)
         training = RunConfig.make(values).training
         # All nodes are trained on at the latest half way, however few epochs there are.
         schedule = {"until": min(100, max(1, training.epochs // 2))}

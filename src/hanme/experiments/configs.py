@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hanme.datasets import known_name
+from hanme.datasets import METAPATHS, known_name
 from hanme.errors import HanmeError
 from hanme.toml import read_toml
 from hanme.training import RunConfig
@@ -51,18 +51,29 @@ def read_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def changed_config(name: str, folder: Path | None, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration with ``changes`` by field, checked.
+def changed_config(
+    model: str, graph: str, folder: Path | None, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of the configuration of a model on a graph with ``changes`` by field, checked.
 
-    An experiment that is named after its model and graph and draws its own seeds has no say in
-    these three.
+    An experiment is named after its model and graph and draws its own seeds: the file must be of
+    these, and nothing changes them.
     """
+    if graph not in METAPATHS:
+        raise HanmeError(f"no configuration for {graph}; there are some for {', '.join(METAPATHS)}")
+    name = f"{model}-{graph}"
     path = find_config(name, folder)
     for field in ("data.name", "model.name", "training.seed"):
         if field in changes:
             raise HanmeError(f"--set {field}: it is fixed here; {name} and --seeds say what it is")
     values = override(read_config(path), changes)
-    RunConfig.make(values, str(path))
+    config = RunConfig.make(values, str(path))
+    if known_name(config.data.name) != graph:
+        raise HanmeError(
+            f"{path}: data.name: {config.data.name}, but the file is named for {graph}"
+        )
+    if not f"{model}-".startswith(f"{config.model.name}-"):
+        raise HanmeError(f"{path}: model.name: {config.model.name}, but the file is for {model}")
     return values
 
 

@@ -68,7 +68,8 @@ def search_space(model: str, graph: str, values: Mapping[str, Any]) -> dict[str,
     """What may change, from ``spaces.toml``: fields that the configuration sets, in ranges and
     choices that include what it sets."""
     tables = read_toml(PACKAGED / "spaces.toml")
-    merged = tables["every"] | tables.get(model, {}) | tables.get(graph, {})
+    names = ("every", str(look_up(values, "model.name")), model, graph)
+    merged = {field: entry for name in names for field, entry in tables.get(name, {}).items()}
     found = {field: look_up(values, field) for field in merged}
     return {
         field: _including(value, merged[field], field)

@@ -157,7 +157,7 @@ class Fidelity:
     def __str__(self) -> str:
         lines = [
             f"How far the most likely label's logit moves without k instances, top by {self.by}, "
-            f"{self.nodes} nodes with more than {ENOUGH} instances and {self.fewer} with fewer:"
+            f"{self.nodes} nodes with more than {ENOUGH} instances and {self.fewer} without:"
         ]
         for step in self.steps:
             lines.append(

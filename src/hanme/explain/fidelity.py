@@ -80,6 +80,8 @@ def fidelity(
         if enough[node]:
             on_node()
     steps = [_step(k, moved, fewer[k]) for k, moved in found.items() if moved]
+    if not steps:
+        raise HanmeError(f"none of {len(drawn)} {split} nodes has two instances: nothing to remove")
     measured = int(enough[drawn].sum())
     return Fidelity(by, measured, len(drawn) - measured, draws, seed, tuple(steps))
 
@@ -92,12 +94,13 @@ def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -
 def _draw(
     data: HeteroData, target: str, split: str, count: int, enough: Tensor, generator: Random
 ) -> list[int]:
-    """Nodes of a split in random order, as far as it takes to have ``count`` of the ``enough``."""
+    """Nodes of a split in random order, as far as it takes to have ``count`` of the ``enough``; not
+    more than ten times as many, where these are rare."""
     mask = data[target].get(f"{split}_mask")
     if mask is None or not mask.any():
         raise HanmeError(f"node type {target}: no node under {split}_mask to measure on")
     nodes: list[int] = mask.nonzero().flatten().tolist()
-    order = generator.sample(nodes, len(nodes))
+    order = generator.sample(nodes, min(len(nodes), 10 * count))
     found = enough[order].cumsum(0).tolist()
     return order[: found.index(count) + 1] if count in found else order
 

@@ -17,6 +17,10 @@ class GraphCache(Generic[T]):
     def __init__(self) -> None:
         self._last: tuple[list[Tensor], list[int], T] | None = None
 
+    def __getstate__(self) -> dict[str, None]:
+        """A copy of a model begins without: sparse tensors have no copy."""
+        return {"_last": None}
+
     def get(self, tensors: Sequence[Tensor], make: Callable[[], T], sizes: Sequence[int] = ()) -> T:
         """What ``make`` gives; anew if a tensor is another or was changed, or a size differs."""
         state = [_version(x) for x in tensors] + list(sizes)

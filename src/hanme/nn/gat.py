@@ -82,7 +82,8 @@ class GAT(nn.Module):
         """A logit per node of the target type and label, ``[N, out_channels]``."""
         h, links = self.graph(data)
         used = [data[e].edge_index for e in self.graph.edge_types]
-        chain = self._graph.get(used, lambda: _chain(links.edge_index, len(h)), [len(h)])
+        sizes = [data[t].x.size(0) for t in self.graph.proj]
+        chain = self._graph.get(used, lambda: _chain(links.edge_index, len(h)), sizes)
         for i, conv in enumerate(self.convs):
             h = F.elu(h) if i > 0 else h
             h = conv(F.dropout(h, self.dropout, self.training), chain)

@@ -111,6 +111,13 @@ class SeHGNN(nn.Module):
     def forward(self, data: HeteroData) -> Tensor:
         """A logit per node of the target type and label, ``[N, out_channels]``."""
         graph = self.aggregated(data)
+        nodes = (
+            int(data[self.target].train_mask.sum())
+            if self.training
+            else data[self.target].num_nodes
+        )
+        if nodes < 2:
+            raise HanmeError(f"SeHGNN normalises over nodes: expected 2 or more, but got {nodes}")
         embedded = [
             _multiply(factors, lin)
             for factors, lin in zip(graph.factors(self.training), self.embed, strict=True)

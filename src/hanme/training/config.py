@@ -61,8 +61,8 @@ class TrainingConfig(_Part):
     Args:
         seed: Draws the validation nodes, the weights and the dropout.
         epochs: At most so many.
-        patience: Stop after so many epochs without a better validation score; those in which LTS
-            leaves nodes out do not count.
+        patience: Stop after so many epochs without a better validation score, counted from the
+            epoch on at which LTS has come to all nodes.
         lr: Adam's step size.
         weight_decay: Adam's weight decay.
         select: The validation score that chooses the best epoch; or ``"last"``, which chooses none

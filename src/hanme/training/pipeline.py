@@ -174,6 +174,8 @@ def load_fitting(
     """The graph of a trained model, or another ``graph.toml`` of the same schema."""
     if graph is not None and fitted is None:
         raise HanmeError(f"{graph}: the run was trained on {config.data.name}, not on a graph.toml")
+    if graph is not None and source is not None:
+        raise HanmeError(f"--data {source}: --graph {graph} says already where the tables are")
     if graph is not None:
         source = tables_name(graph)
     data = load_data(config.data, config.training.seed, source, fitted)
@@ -201,7 +203,7 @@ def refuse_other_tables(data: HeteroData, fitted: FittedGraph | None, folder: Pa
     if other_tables(data, fitted):
         raise HanmeError(
             f"{folder}: ids, labels or split of its tables have changed since it was trained, so "
-            "what was for training may now be for test; hanme predict works on them"
+            "what was for training may now be for test; hanme predict and explain NODE work on them"
         )
 
 
@@ -237,6 +239,6 @@ def check_widths(data: HeteroData, widths: dict[str, int]) -> None:
         if data[kind].x.size(1) != width:
             raise HanmeError(
                 f"node type {kind}: {data[kind].x.size(1)} features, but the run was trained with "
-                f"{width}; a type that has one for each of its nodes cannot grow without training "
+                f"{width}; if they are one for each of its nodes, it cannot grow without training "
                 "again"
             )
