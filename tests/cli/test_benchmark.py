@@ -89,8 +89,8 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = '[data]\nname="planted"\n[model]\nname="han"\n[model.options]\nmetapaths=["movie-x"]\n'
-    (tmp_path / "wrong-planted.toml").write_text(text)
-    line = ["--model", "wrong", "--model", "han", "--config-folder", tmp_path, "--seeds", 1]
+    (tmp_path / "han-wrong-planted.toml").write_text(text)
+    line = ["--model", "han-wrong", "--model", "han", "--config-folder", tmp_path, "--seeds", 1]
     line += ["--data", tmp_path]  # of no use to a graph made on the spot
     monkeypatch.setattr(sys, "argv", command(*line, "--out", tmp_path / "out", "--json"))
     with pytest.raises(SystemExit) as left:
@@ -98,11 +98,11 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     said = capsys.readouterr()
     assert left.value.code == 2
     assert said.err.startswith("hanme: 1 of 2 runs failed, first ")
-    assert "wrong/483: " in said.err
+    assert "han-wrong/483: " in said.err
     table = json.loads(said.out)
     assert [row["name"] for row in table["rows"]] == ["han"]
-    assert list(table["failed"]) == ["planted-wrong/483"]
-    assert "- planted-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
+    assert list(table["failed"]) == ["planted-han-wrong/483"]
+    assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
 
 @pytest.mark.parametrize(
