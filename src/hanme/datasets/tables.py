@@ -22,7 +22,8 @@ from hanme.datasets.strings import Strings
 from hanme.datasets.tables_config import Nodes, Shares, TableConfig, Text, config_path, read_config
 from hanme.datasets.tables_features import Fitted, encode, fit, numbers, read_as, side_by_side
 from hanme.datasets.tables_labels import Labels, read_labels
-from hanme.datasets.tables_read import Kind, Origin, Reader, Table, column, fingerprint
+from hanme.datasets.tables_origin import Origin, fingerprint
+from hanme.datasets.tables_read import Kind, Reader, Table, column
 from hanme.errors import HanmeError
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hanme.datasets.tables_config import RESERVED, Source
-from hanme.datasets.tables_read import FORMATS, Kind, Origin, Reader, Table
+from hanme.datasets.tables_origin import FORMATS, Origin
+from hanme.datasets.tables_read import Kind, Reader, Table
 from hanme.errors import HanmeError
 
 LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "type", "kind")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
-import hashlib
 import re
 import tempfile
 from bisect import bisect_right
@@ -24,63 +23,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanme.datasets.tables_config import Source
+from hanme.datasets.tables_origin import (
+    Origin,
+    file_title,
+    quoted,
+    suffix,
+    table_format,
+    translate,
+)
 from hanme.errors import HanmeError
 
-FORMATS = {
-    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
-    ".json": "json", ".jsonl": "json", ".ndjson": "json",
-}  # fmt: skip
 MEMORY = "1GB"
 """What DuckDB may take before it goes to disk."""
 
 Kind = Literal["text", "number", "list"]
 
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*\))")
-# A quoted text where a file may stand: after FROM or JOIN, or among a function's arguments.
-_SQL = re.compile(r"""--[^\n]*|/\*.*?\*/|"(?:[^"]|"")*"|'(?:[^']|'')*'""", re.DOTALL)
-_BEFORE_FILE = re.compile(r"(\b(from|join)|[(\[,])\s*$", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the rows of one table come from, found on disk.
-
-    Args:
-        title: What messages call it.
-        files: The files it reads.
-        query: The query with its files' whole paths, if it is one.
-        source: What ``graph.toml`` says.
-    """
-
-    title: str
-    files: tuple[Path, ...]
-    query: str | None
-    source: Source
-
-    @classmethod
-    def find(cls, source: Source, folder: Path, where: str) -> Origin:
-        """Finds the files of a table or query, relative to the folder of ``graph.toml``."""
-        if source.table is not None:
-            files = _files(source.table, folder)
-            if not files:
-                raise HanmeError(f"{where}: no file {source.table} in {folder}")
-            for path in files:
-                _check_file(path, folder)
-            return cls(source.table, files, None, source)
-        query, found = _absolute(source.query or "", folder)
-        _check_query(query, where)
-        return cls(f"{where} query", tuple(found), query, source)
-
-
-def fingerprint(origins: Iterable[Origin], *texts: str) -> str:
-    """Tells tables from others, and from themselves after a change."""
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass"))
-    for origin in origins:
-        digest.update(f"\0{origin.source!r}".encode("utf-8", "surrogatepass"))
-        for path in origin.files:
-            stat = path.stat()
-            digest.update(f"\0{path} {stat.st_size} {stat.st_mtime_ns}".encode(errors="replace"))
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -134,7 +92,7 @@ class Reader:
             "temp_directory": temporary,
         }
         self.connection = self._stack.enter_context(duckdb.connect(config=config))
-        allowed = ", ".join(_quoted(path) for path in self._files)
+        allowed = ", ".join(quoted(path) for path in self._files)
         for statement in (
             f"SET allowed_paths = [{allowed}]",
             "SET enable_external_access = false",
@@ -162,7 +120,7 @@ class Reader:
     def columns(self, origin: Origin) -> list[str]:
         """The names of a table's columns, of the first file's where it is several."""
         path = origin.files[0] if origin.query is None else None
-        title = origin.title if path is None else _title(path, self.folder)
+        title = origin.title if path is None else file_title(path, self.folder)
         return _Rows(self.connection, origin, path, title).columns
 
     def read(self, origin: Origin, columns: Mapping[str, tuple[str, Kind]]) -> Table:
@@ -180,7 +138,7 @@ class Reader:
         kinds: dict[str, Kind] = {}
         size = 0
         for path in origin.files if origin.query is None else (None,):
-            title = origin.title if path is None else _title(path, self.folder)
+            title = origin.title if path is None else file_title(path, self.folder)
             rows = _Rows(self.connection, origin, path, title)
             selected = []
             for alias, (column, kind) in columns.items():
@@ -220,7 +178,7 @@ class _Rows:
         self.origin = origin
         self.path = path
         self.title = title
-        self.format = "query" if path is None else _format(path)
+        self.format = "query" if path is None else table_format(path)
         if self.format == "csv":
             self.columns = _header(path, origin.source, title) if path else []
             self.types = ["VARCHAR"] * len(self.columns)
@@ -235,7 +193,7 @@ class _Rows:
         try:
             return self.connection.execute(statement)
         except duckdb.Error as error:
-            raise HanmeError(_translate(str(error), self.title, self.format)) from None
+            raise HanmeError(translate(str(error), self.title, self.format)) from None
 
     def expression(self, column: str, kind: Kind) -> tuple[str, Kind]:
         """A column in SQL, and what it was read as."""
@@ -257,19 +215,19 @@ class _Rows:
         """What to select from; in JSON the wanted columns are read as they are, not guessed."""
         if self.path is None:
             return f"({(self.origin.query or '').rstrip().rstrip(';')}\n)"
-        path = _quoted(glob.escape(str(self.path)))
+        path = quoted(glob.escape(str(self.path)))
         if self.format == "parquet":
             return f"read_parquet({path}, hive_partitioning = false)"
         if self.format == "json":
             typed = {column: self.types[self._index(column)] for column, _ in wanted}
-            chosen = ", ".join(f"{_quoted(name)}: '{kind}'" for name, kind in typed.items())
+            chosen = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in typed.items())
             columns = f", columns = {{{chosen}}}" if typed else ""
             return f"read_json({path}, sample_size = -1, hive_partitioning = false{columns})"
         source = self.origin.source
         columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
         return (
             f"read_csv({path}, auto_detect = false, header = true, columns = {{{columns}}}, "
-            f"delim = {_quoted(_separator(self.path, source))}, quote = '\"', escape = '\"', "
+            f"delim = {quoted(_separator(self.path, source))}, quote = '\"', escape = '\"', "
             f"encoding = '{source.encoding}', strict_mode = true, hive_partitioning = false)"
         )
 
@@ -290,58 +248,8 @@ def _json_type(guessed: str) -> str:
     return "DOUBLE" if guessed == "DOUBLE" else "VARCHAR"
 
 
-def _files(table: str, folder: Path) -> tuple[Path, ...]:
-    if "\0" in table:
-        return ()
-    path = folder / table
-    try:
-        if path.exists():
-            return (_real(path),)
-        found = glob.glob(
-            str(folder / table) if path.is_absolute() else table, root_dir=folder, recursive=True
-        )
-    except (OSError, ValueError, re.error):
-        return ()
-    return tuple(sorted(_real(folder / file) for file in found))
-
-
-def _real(path: Path) -> Path:
-    """The file behind a link; the link itself where only its name says what kind of table it is."""
-    real = path.resolve()
-    return real if _suffix(real.name) in FORMATS else path.parent.resolve() / path.name
-
-
-def _check_file(path: Path, folder: Path) -> None:
-    title = _title(path, folder)
-    if path.is_dir():
-        raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
-    if not path.is_file():
-        raise HanmeError(f"{title}: it is not a file")
-    _format(path, title)
-    try:
-        with path.open("rb") as file:
-            empty = not file.read(1)
-    except OSError as error:
-        raise HanmeError(f"{title}: it cannot be read ({error.strerror})") from None
-    if empty:
-        raise HanmeError(f"{title}: the file is empty")
-
-
-def _suffix(name: str) -> str:
-    """The ending that says what a file is; .gz does not."""
-    return Path(name.lower().removesuffix(".gz")).suffix
-
-
-def _format(path: Path, title: str | None = None) -> str:
-    kind = FORMATS.get(_suffix(path.name))
-    if kind is None:
-        known = ", ".join(FORMATS)
-        raise HanmeError(f"{title or path}: what kind of table is it? Known are {known}")
-    return kind
-
-
 def _separator(path: Path, source: Source) -> str:
-    return source.separator or ("\t" if _suffix(path.name) == ".tsv" else ",")
+    return source.separator or ("\t" if suffix(path.name) == ".tsv" else ",")
 
 
 def _header(path: Path, source: Source, title: str) -> list[str]:
@@ -358,68 +266,6 @@ def _header(path: Path, source: Source, title: str) -> list[str]:
     if any("\ufffd" in column for column in columns):
         raise HanmeError(f"{title} line 1: the text is not in the encoding {source.encoding}")
     return columns
-
-
-def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
-    """A query with the whole paths of the files it names, and these files."""
-    found: list[Path] = []
-
-    def replace(match: re.Match[str]) -> str:
-        quoted = match[0]
-        if quoted[0] not in "'\"" or not _BEFORE_FILE.search(query, 0, match.start()):
-            return quoted
-        text = quoted[1:-1].replace(quoted[0] * 2, quoted[0])
-        files = _files(text, folder) if _suffix(text) in FORMATS else ()
-        if not files:
-            return quoted
-        for path in files:
-            _check_file(path, folder)
-        found.extend(files)
-        paths = [_quoted(glob.escape(str(path))) for path in files]
-        if re.search(r"\b(from|join)\s*$", query[: match.start()], re.IGNORECASE):
-            reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json"}
-            return f"{reader[_format(files[0])]}([{', '.join(paths)}])"
-        return paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
-
-    return _SQL.sub(replace, query), found
-
-
-def _check_query(query: str, where: str) -> None:
-    try:
-        statements = duckdb.extract_statements(query)
-    except duckdb.Error as error:
-        raise HanmeError(_translate(str(error), f"{where} query", "query")) from None
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise HanmeError(f"{where} query: it must be one SELECT statement")
-
-
-def _translate(message: str, title: str, form: str) -> str:
-    """DuckDB's account of a mistake, in one line."""
-    flat = " ".join(message.split())
-    line = re.search(r"CSV Error on Line: (\d+)", flat)
-    place = f"{title} line {line[1]}" if line else title
-    if "Invalid unicode" in flat or "not utf-8" in flat:
-        return f"{place}: the text is not in the encoding that graph.toml says (default: utf-8)"
-    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", flat):
-        return f"{place}: {counts[2]} cells, but the header has {counts[1]}"
-    if "unterminated quote" in flat:
-        return f"{place}: a quote is opened and never closed"
-    if "Cannot access file" in flat or "external access" in flat:
-        return f"{place}: a query reads only the files that it names in quotes ({flat[:120]})"
-    if size := re.search(r"Maximum line size of (\d+) bytes exceeded", flat):
-        return f"{place}: longer than {int(size[1]):,} bytes"
-    if line:
-        flat = re.sub(r"^.*?Original Line: ", "", flat)
-        return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
-    return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"
-
-
-def _title(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _identifier(name: str) -> str:

@@ -1,0 +1,179 @@
+"""Where a user's tables are: files and globs of them, and the files that a query names."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from hanme.datasets.tables_config import Source
+from hanme.errors import HanmeError
+
+FORMATS = {
+    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
+    ".json": "json", ".jsonl": "json", ".ndjson": "json",
+}  # fmt: skip
+
+# A quoted text where a file may stand: after FROM or JOIN, or among a function's arguments.
+_SQL = re.compile(r"""--[^\n]*|/\*.*?\*/|"(?:[^"]|"")*"|'(?:[^']|'')*'""", re.DOTALL)
+_BEFORE_FILE = re.compile(r"(\b(from|join)|[(\[,])\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the rows of one table come from, found on disk.
+
+    Args:
+        title: What messages call it.
+        files: The files it reads.
+        query: The query with its files' whole paths, if it is one.
+        source: What ``graph.toml`` says.
+    """
+
+    title: str
+    files: tuple[Path, ...]
+    query: str | None
+    source: Source
+
+    @classmethod
+    def find(cls, source: Source, folder: Path, where: str) -> Origin:
+        """Finds the files of a table or query, relative to the folder of ``graph.toml``."""
+        if source.table is not None:
+            files = _files(source.table, folder)
+            if not files:
+                raise HanmeError(f"{where}: no file {source.table} in {folder}")
+            for path in files:
+                _check_file(path, folder)
+            return cls(source.table, files, None, source)
+        query, found = _absolute(source.query or "", folder)
+        _check_query(query, where)
+        return cls(f"{where} query", tuple(found), query, source)
+
+
+def fingerprint(origins: Iterable[Origin], *texts: str) -> str:
+    """Tells tables from others, and from themselves after a change."""
+    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass"))
+    for origin in origins:
+        digest.update(f"\0{origin.source!r}".encode("utf-8", "surrogatepass"))
+        for path in origin.files:
+            stat = path.stat()
+            digest.update(f"\0{path} {stat.st_size} {stat.st_mtime_ns}".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _files(table: str, folder: Path) -> tuple[Path, ...]:
+    if "\0" in table:
+        return ()
+    path = folder / table
+    try:
+        if path.exists():
+            return (_real(path),)
+        found = glob.glob(
+            str(folder / table) if path.is_absolute() else table, root_dir=folder, recursive=True
+        )
+    except (OSError, ValueError, re.error):
+        return ()
+    return tuple(sorted(_real(folder / file) for file in found))
+
+
+def _real(path: Path) -> Path:
+    """The file behind a link; the link itself where only its name says what kind of table it is."""
+    real = path.resolve()
+    return real if suffix(real.name) in FORMATS else path.parent.resolve() / path.name
+
+
+def _check_file(path: Path, folder: Path) -> None:
+    title = file_title(path, folder)
+    if path.is_dir():
+        raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
+    if not path.is_file():
+        raise HanmeError(f"{title}: it is not a file")
+    table_format(path, title)
+    try:
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise HanmeError(f"{title}: it cannot be read ({error.strerror})") from None
+    if empty:
+        raise HanmeError(f"{title}: the file is empty")
+
+
+def suffix(name: str) -> str:
+    """The ending that says what a file is; .gz does not."""
+    return Path(name.lower().removesuffix(".gz")).suffix
+
+
+def table_format(path: Path, title: str | None = None) -> str:
+    kind = FORMATS.get(suffix(path.name))
+    if kind is None:
+        known = ", ".join(FORMATS)
+        raise HanmeError(f"{title or path}: what kind of table is it? Known are {known}")
+    return kind
+
+
+def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
+    """A query with the whole paths of the files it names, and these files."""
+    found: list[Path] = []
+
+    def replace(match: re.Match[str]) -> str:
+        whole = match[0]
+        mark = whole[0]
+        if mark not in "'\"" or not _BEFORE_FILE.search(query, 0, match.start()):
+            return whole
+        text = whole[1:-1].replace(mark * 2, mark)
+        files = _files(text, folder) if suffix(text) in FORMATS else ()
+        if not files:
+            return whole
+        for path in files:
+            _check_file(path, folder)
+        found.extend(files)
+        paths = [quoted(glob.escape(str(path))) for path in files]
+        if re.search(r"\b(from|join)\s*$", query[: match.start()], re.IGNORECASE):
+            reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json"}
+            return f"{reader[table_format(files[0])]}([{', '.join(paths)}])"
+        return paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
+
+    return _SQL.sub(replace, query), found
+
+
+def _check_query(query: str, where: str) -> None:
+    try:
+        statements = duckdb.extract_statements(query)
+    except duckdb.Error as error:
+        raise HanmeError(translate(str(error), f"{where} query", "query")) from None
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise HanmeError(f"{where} query: it must be one SELECT statement")
+
+
+def translate(message: str, title: str, form: str) -> str:
+    """DuckDB's account of a mistake, in one line."""
+    flat = " ".join(message.split())
+    line = re.search(r"CSV Error on Line: (\d+)", flat)
+    place = f"{title} line {line[1]}" if line else title
+    if "Invalid unicode" in flat or "not utf-8" in flat:
+        return f"{place}: the text is not in the encoding that graph.toml says (default: utf-8)"
+    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", flat):
+        return f"{place}: {counts[2]} cells, but the header has {counts[1]}"
+    if "unterminated quote" in flat:
+        return f"{place}: a quote is opened and never closed"
+    if "Cannot access file" in flat or "external access" in flat:
+        return f"{place}: a query reads only the files that it names in quotes ({flat[:120]})"
+    if size := re.search(r"Maximum line size of (\d+) bytes exceeded", flat):
+        return f"{place}: longer than {int(size[1]):,} bytes"
+    if line:
+        flat = re.sub(r"^.*?Original Line: ", "", flat)
+        return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
+    return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"
+
+
+def file_title(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
