@@ -193,6 +193,10 @@ class Classifier:
         return Classifier(data, self.model, self.config, grown=other_tables(data, fitted))
 
     @property
+    def _fallback(self) -> bool:
+        return self.config.training.fallback
+
+    @property
     def _widths(self) -> dict[str, int]:
         return {kind: self.data[kind].x.size(1) for kind in self.data.node_types}
 
@@ -203,13 +207,11 @@ class Classifier:
             None if nodes is None else [find(self.data, self.data.target, node) for node in nodes]
         )
         logits = self.model(self.data)
-        fallback = self.config.training.fallback
-        return Prediction(self.data, logits, chosen, fallback, grown=self.grown)
+        return Prediction(self.data, logits, chosen, self._fallback, grown=self.grown)
 
     def explain(self, node: str | int, *, top: int = 5) -> Any:
         """Which metapath instances made a prediction, see :func:`hanme.explain.explain`."""
-        fallback = self.config.training.fallback
-        return explain(self.model, self.data, node, top=top, fallback=fallback)
+        return explain(self.model, self.data, node, top=top, fallback=self._fallback)
 
     @torch.no_grad()
     def scores(self) -> dict[str, dict[str, float]]:
@@ -221,8 +223,7 @@ class Classifier:
         store = self.data[self.data.target]
         masks = {p: store[f"{p}_mask"] for p in ("train", "val", "test")}
         masks = {p: mask for p, mask in masks.items() if mask.any()}
-        fallback = self.config.training.fallback
-        found = scores(self.model(self.data), store.y, masks, fallback=fallback)
+        found = scores(self.model(self.data), store.y, masks, fallback=self._fallback)
         return {part: f1._asdict() for part, f1 in found.items()}
 
     def __repr__(self) -> str:
