@@ -70,6 +70,13 @@ def test_given_keeps_what_is_there(chain):
     np.testing.assert_allclose(data["author"].x.to_dense(), expected, rtol=1e-6)
 
 
+def test_given_and_ids_for_the_others(chain):
+    data = fill_features(chain, "paper", "given-onehot")
+    for kind in ("paper", "city"):
+        torch.testing.assert_close(data[kind].x.to_dense(), chain[kind].x.to_dense())
+    torch.testing.assert_close(data["author"].x.to_dense(), torch.eye(data["author"].num_nodes))
+
+
 def test_onehot(chain):
     data = fill_features(chain, "paper", "onehot")
     torch.testing.assert_close(data["paper"].x.to_dense(), chain["paper"].x.to_dense())
@@ -92,7 +99,7 @@ def test_relations_between_the_same_types_are_pooled():
     assert fill_features(data, "a", "mean")["b"].x.to_dense().item() == pytest.approx(5)
 
 
-@pytest.mark.parametrize("how", ["mean", "onehot", "given"])
+@pytest.mark.parametrize("how", ["mean", "onehot", "given", "given-onehot"])
 def test_nothing_to_average(how):
     links = {("a", "to", "b"): [(0, 0)], ("b", "to", "a"): [(0, 0)]}
     data = fill_features(graph({"a": 2, "b": 3}, links), "a", how)

@@ -27,7 +27,8 @@ def graph() -> HeteroData:
 
 
 def mean(data: HeteroData, a: str, b: str) -> np.ndarray:
-    matrix = np.zeros((data[a].num_nodes, data[b].num_nodes))
+    shape = data[a].num_nodes, data[b].num_nodes
+    matrix = np.eye(*shape) if a == b else np.zeros(shape)
     for e in data.edge_types:
         if (e[0], e[2]) == (a, b):
             np.add.at(matrix, tuple(data[e].edge_index.numpy()), 1)

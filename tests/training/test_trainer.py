@@ -38,6 +38,14 @@ def test_the_last_epoch_can_be_kept_instead() -> None:
     assert found["val"] == (seen[-1].val_micro, seen[-1].val_macro)
 
 
+def test_the_validation_loss_can_choose() -> None:
+    run = trainer(epochs=40, select="loss")
+    val, losses = run.masks["val"], []
+    run.run(lambda _: losses.append(float(node_losses(run.logits()[val], run.y[val]).mean())))
+    assert run.progress.best_epoch == losses.index(min(losses)) + 1
+    assert float(node_losses(run.logits()[val], run.y[val]).mean()) == min(losses)
+
+
 def test_the_score_that_chooses_can_be_smoothed() -> None:
     run = trainer(epochs=40, smooth=5)
     seen = []

@@ -30,7 +30,8 @@ Features = Annotated[
     str | None,
     typer.Option(
         help="Features of node types other than the target: mean of their neighbours' (default), "
-        "onehot ids, or the given ones (default of a graph.toml and of planted)."
+        "onehot ids, or the given ones (default of a graph.toml and of planted); given-onehot: ids "
+        "for the types to which none are given."
     ),
 ]
 Options = Annotated[

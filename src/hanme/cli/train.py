@@ -82,7 +82,8 @@ def train(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Validation F1 that chooses the best epoch, macro (default) or micro; or last."
+            help="What chooses the best epoch on validation nodes: macro (default) or micro F1, or "
+            "loss; or last, for the last one."
         ),
     ] = None,
     fallback: Annotated[
@@ -153,10 +154,11 @@ def train(
         print(json.dumps(result))
         return
     print_scores(result["scores"])
-    by = run_config.training.select
+    by = {"last": "the last", "loss": "least loss on validation nodes"}
+    select = run_config.training.select
     print(
         f"Weights of epoch {result['best_epoch']} of {result['epochs']} "
-        f"({'the last' if by == 'last' else f'best {by} F1 on validation nodes'}). "
+        f"({by.get(select, f'best {select} F1 on validation nodes')}). "
         f"The run is in {out}: hanme evaluate, predict and explain take it."
     )
 

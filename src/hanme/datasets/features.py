@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
 
-CHOICES = ("mean", "onehot", "given")
+CHOICES = ("mean", "onehot", "given", "given-onehot")
 
 
 def fill_features(data: HeteroData, target: str, how: str = "mean") -> HeteroData:
@@ -29,7 +29,7 @@ def fill_features(data: HeteroData, target: str, how: str = "mean") -> HeteroDat
         target: The node type that always keeps its features.
         how: What the other types get: ``"mean"`` spreads from the target alone, as in the paper;
             ``"onehot"`` is one id per node; ``"given"`` keeps what is there and spreads to the
-            types without.
+            types without; ``"given-onehot"`` keeps it and gives these one id per node.
 
     Returns:
         A shallow copy of `data` in which every type has ``x``, sparse CSR where it was filled in.
@@ -42,9 +42,9 @@ def fill_features(data: HeteroData, target: str, how: str = "mean") -> HeteroDat
     data = copy.copy(data)
     for kind in data.node_types:
         data[kind].num_nodes = data[kind].num_nodes  # it may be known by x alone, which may go
-        if kind != target and how != "given":
+        if kind != target and how in ("mean", "onehot"):
             data[kind].pop("x", None)
-    if how != "onehot":
+    if how in ("mean", "given"):
         _spread(data)
     for kind in data.node_types:
         if "x" not in data[kind]:

@@ -118,13 +118,18 @@ def spread_labels(steps: Sequence[csr_array], y: np.ndarray[Any, Any]) -> np.nda
 
 
 def _mean(data: HeteroData, source: str, end: str) -> csr_array:
-    """D^-1 A over all relations from one type to another: a row of zeros without neighbours."""
-    relations = [e for e in data.edge_types if (e[0], e[2]) == (source, end)]
-    row, column = torch.cat([data[e].edge_index for e in relations], 1).cpu().numpy()
+    """D^-1 A over all relations from one type to another: a row of zeros without neighbours.
+
+    Within one type a node is its own neighbour too, as its authors have it.
+    """
+    links = [data[e].edge_index for e in data.edge_types if (e[0], e[2]) == (source, end)]
+    if source == end:
+        links.append(torch.arange(data[end].num_nodes, device=links[0].device).expand(2, -1))
+    row, column = torch.cat(links, 1).cpu().numpy()
     shape = data[source].num_nodes, data[end].num_nodes
-    links = coo_array((np.ones(len(row), np.float32), (row, column)), shape=shape).tocsr()
-    degree = np.maximum(links.sum(axis=1), 1)
-    return csr_array(diags_array((1 / degree).astype(np.float32)) @ links)
+    matrix = coo_array((np.ones(len(row), np.float32), (row, column)), shape=shape).tocsr()
+    degree = np.maximum(matrix.sum(axis=1), 1)
+    return csr_array(diags_array((1 / degree).astype(np.float32)) @ matrix)
 
 
 def _reached(factors: list[csr_array], rows: np.ndarray[Any, Any]) -> list[csr_array]:

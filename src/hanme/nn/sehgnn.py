@@ -46,6 +46,7 @@ class SeHGNN(nn.Module):
         without: Node types that no metapath passes through.
         layers: The number of layers of the network after the tokens.
         residual: Add the target's own features to all tokens' sum.
+        input_dropout: Dropout on what is embedded.
         dropout: Dropout on tokens and hidden layers.
         attention_dropout: Dropout on the attention between tokens.
     """
@@ -65,6 +66,7 @@ class SeHGNN(nn.Module):
         without: list[str] | None = None,
         layers: int = 4,
         residual: bool = False,
+        input_dropout: float = 0.1,
         dropout: float = 0.5,
         attention_dropout: float = 0.0,
     ) -> None:
@@ -74,11 +76,13 @@ class SeHGNN(nn.Module):
         check_counts(1, MOST_CHANNELS, embed_channels=embed_channels)
         check_counts(0, 20, hops=hops, label_hops=label_hops)
         check_counts(1, 100, layers=layers)
-        check_dropouts(dropout=dropout, attention_dropout=attention_dropout)
+        check_dropouts(
+            input_dropout=input_dropout, dropout=dropout, attention_dropout=attention_dropout
+        )
         for t in [target, *(without or [])]:
             if t not in metadata[0]:
                 raise HanmeError(f"unknown node type {t!r}; there are {', '.join(metadata[0])}")
-        self.target, self.out_channels, self.dropout = target, out_channels, dropout
+        self.target, self.out_channels, self.input_dropout = target, out_channels, input_dropout
         self.paths = type_paths(metadata, target, hops, without or [])
         longest = type_paths(metadata, target, label_hops, without or [])
         self.label_paths = [p for p in longest if len(p) > 1 and p[-1] == target]
@@ -119,7 +123,7 @@ class SeHGNN(nn.Module):
         if nodes < 2:
             raise HanmeError(f"SeHGNN normalises over nodes: expected 2 or more, but got {nodes}")
         embedded = [
-            _multiply(factors, lin)
+            F.dropout(_multiply(factors, lin), self.input_dropout, self.training)
             for factors, lin in zip(graph.factors(self.training), self.embed, strict=True)
         ]
         blocks = zip(*(x.split(BLOCK) for x in embedded), strict=True)

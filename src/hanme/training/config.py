@@ -24,7 +24,7 @@ class DataConfig(_Part):
     name: str
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     source: str | None = None
-    features: Literal["mean", "onehot", "given"]
+    features: Literal["mean", "onehot", "given", "given-onehot"]
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -65,8 +65,8 @@ class TrainingConfig(_Part):
             epoch on at which LTS has come to all nodes.
         lr: Adam's step size.
         weight_decay: Adam's weight decay.
-        select: The validation score that chooses the best epoch; or ``"last"``, which chooses none
-            and keeps the weights of the last epoch.
+        select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss;
+            or ``"last"``, which chooses none and keeps the weights of the last epoch.
         smooth: Average that score over so many epochs, up to the one it chooses; 1 is the paper's.
         fallback: Give a node with no label over 0.5 its most likely one.
         lts: The loss-aware training schedule, or None.
@@ -77,7 +77,7 @@ class TrainingConfig(_Part):
     patience: int = Field(default=100, ge=1)
     lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
-    select: Literal["macro", "micro", "last"] = "macro"
+    select: Literal["macro", "micro", "loss", "last"] = "macro"
     smooth: int = Field(default=1, ge=1)
     fallback: bool = True
     lts: LTS | None = None

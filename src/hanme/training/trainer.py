@@ -17,7 +17,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
 from hanme.training.config import TrainingConfig
-from hanme.training.metrics import node_losses, scores
+from hanme.training.metrics import F1, node_losses, scores
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Trainer:
             torch.set_rng_state(self._random)
             loss, share = self._train(epoch)
             self._random = torch.get_rng_state()
+        logits = self.logits()
         seen = {name: self.masks[name] for name in ("train", "val")}
-        found = scores(self.logits(), self.y, seen, fallback=self.config.fallback)
-        select = self.config.select
-        self._recent.append(epoch if select == "last" else getattr(found["val"], select))
+        found = scores(logits, self.y, seen, fallback=self.config.fallback)
+        self._recent.append(self._score(epoch, logits, found["val"]))
         self._recent = self._recent[-self.config.smooth :]
         score = statistics.fmean(self._recent)
         if score > self.progress.best_score:
@@ -108,6 +108,15 @@ class Trainer:
             *found["val"],
             seconds=time.perf_counter() - began,
         )
+
+    def _score(self, epoch: int, logits: Tensor, found: F1) -> float:
+        """How good an epoch is, by the validation nodes; the highest is kept."""
+        select, val = self.config.select, self.masks["val"]
+        if select == "last":
+            return epoch
+        if select == "loss":
+            return -float(node_losses(logits[val], self.y[val]).mean())
+        return float(getattr(found, select))
 
     def run(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
         """Trains to the end and puts the best epoch's weights into the model."""
