@@ -95,7 +95,8 @@ def to_scipy(x: Tensor) -> csr_array:
 
 def to_torch(matrix: csr_array) -> Tensor:
     """Turns SciPy's CSR into a sparse tensor of float32 values and int64 indices."""
-    matrix = matrix.sorted_indices()  # products leave them in any order, which PyTorch rules out
+    if not matrix.has_sorted_indices:  # products leave them in any order, which PyTorch rules out
+        matrix = matrix.sorted_indices()
     return torch.sparse_csr_tensor(
         torch.from_numpy(matrix.indptr.astype(np.int64)),
         torch.from_numpy(matrix.indices.astype(np.int64)),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch_geometric.data import HeteroData
 
-from hanme.datasets.features import fill_features
+from hanme.datasets.features import fill_features, to_scipy
 from hanme.datasets.graph import EdgeType, Graph, to_hetero_data
 from hanme.datasets.splits import stratified_split
 from hanme.datasets.store import DamagedCache, load_graph, save_graph
@@ -84,7 +84,7 @@ def load_tables(
     """
     path = config_path(name)
     config = read_config(path)
-    graph = _open(path, config, fitted, cache)
+    graph = _open(path, config, features, fitted, cache)
     data = to_hetero_data(graph, dict(config.edge_types.values()))
     target = data[graph.target]
     if graph.val is not None:
@@ -103,7 +103,7 @@ def load_tables(
     data.dropped = graph.info["dropped"]
     data.fitted = graph.info["fitted"]
     data.digest = graph.info["digest"]
-    return fill_features(data, graph.target, features)
+    return data
 
 
 def _strata(graph: Graph) -> NDArray[np.integer]:
@@ -115,8 +115,14 @@ def _strata(graph: Graph) -> NDArray[np.integer]:
     return np.where(graph.y.any(axis=1), rarity.argmin(axis=1), -1)
 
 
-def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Path | None) -> Graph:
-    """Reads the tables, or what was kept of them while they stay the same."""
+def _open(
+    path: Path,
+    config: TableConfig,
+    features: str,
+    fitted: FittedGraph | None,
+    cache: Path | None,
+) -> Graph:
+    """Reads the tables and fills in features, or takes what was kept while they stay the same."""
     folder = path.parent
     origins = {
         where: Origin.find(source, folder, where)
@@ -128,7 +134,7 @@ def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Pa
     if fitted is not None:
         _check_schema(config, fitted, path)
         config = _in_order_of(fitted, config)
-    mark = fingerprint(origins.values(), config.model_dump_json())
+    mark = fingerprint(origins.values(), config.model_dump_json(), features)
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     plain = cache / "tables" / f"{key}.safetensors" if cache else None
     graph = _kept(plain, mark)
@@ -143,6 +149,10 @@ def _open(path: Path, config: TableConfig, fitted: FittedGraph | None, cache: Pa
             return graph
     with Reader(origins.values(), folder) as reader:
         graph = _build(reader, config, origins, fitted)
+    data = fill_features(
+        to_hetero_data(graph, dict(config.edge_types.values())), graph.target, features
+    )
+    graph.features = {kind: to_scipy(data[kind].x) for kind in data.node_types}
     if kept is not None:
         try:
             save_graph(graph, kept, mark)
