@@ -366,7 +366,8 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     first = load_tables(films, cache=cache)
     (kept,) = (cache / "tables").iterdir()
     with monkeypatch.context() as patch:
-        patch.setattr("hanme.datasets.tables._build", lambda *_: pytest.fail("read again"))
+        for work in ("_build", "fill_features"):
+            patch.setattr(f"hanme.datasets.tables.{work}", lambda *_: pytest.fail("done again"))
         again = load_tables(films, cache=cache)
     for kind in ("film", "person"):
         assert torch.equal(first[kind].x.to_dense(), again[kind].x.to_dense())
@@ -377,6 +378,8 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     for relation in first.edge_types:
         assert torch.equal(first[relation].edge_index, again[relation].edge_index)
 
+    ids = load_tables(films, features="onehot", cache=cache)["person"].x.to_dense()
+    assert torch.equal(ids, torch.eye(len(ids)))
     kept.write_bytes(kept.read_bytes()[:-9])  # damaged: read again
     assert load_tables(films, cache=cache)["film"].id == first["film"].id
     stat = (films / "roles.csv").stat()
