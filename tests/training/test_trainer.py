@@ -1,5 +1,7 @@
 """Training on real models: what is kept, what is seen, what comes out."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -36,6 +38,17 @@ def test_the_last_epoch_can_be_kept_instead() -> None:
     assert run.progress.best_epoch == 7
     found = scores(run.logits(), run.y, run.masks, fallback=True)
     assert found["val"] == (seen[-1].val_micro, seen[-1].val_macro)
+
+
+def test_scores_can_be_taken_every_few_epochs() -> None:
+    each, few = trainer(epochs=12), trainer(epochs=12, every=5)
+    all_epochs, some = [], []
+    each.run(all_epochs.append)
+    few.run(some.append)
+    assert [epoch.epoch for epoch in some] == [5, 10, 12]
+    for epoch in some:  # the same training, looked at less often
+        assert replace(epoch, seconds=0) == replace(all_epochs[epoch.epoch - 1], seconds=0)
+    assert few.progress.best_epoch == max(some, key=lambda epoch: epoch.val_macro).epoch
 
 
 def test_the_validation_loss_can_choose() -> None:

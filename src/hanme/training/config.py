@@ -63,6 +63,8 @@ class TrainingConfig(_Part):
         epochs: At most so many.
         patience: Stop after so many epochs without a better validation score, counted from the
             epoch on at which LTS has come to all nodes.
+        every: Score training and validation nodes after every so many epochs; the best epoch is one
+            of these.
         lr: Adam's step size.
         weight_decay: Adam's weight decay.
         select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss;
@@ -75,6 +77,7 @@ class TrainingConfig(_Part):
     seed: int = Field(default=483, ge=0, lt=2**63)
     epochs: int = Field(default=200, ge=1)
     patience: int = Field(default=100, ge=1)
+    every: int = Field(default=1, ge=1)
     lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
     weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
     select: Literal["macro", "micro", "loss", "last"] = "macro"

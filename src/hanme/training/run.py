@@ -123,7 +123,8 @@ class Run:
             def record(epoch: Epoch) -> None:
                 log.write(json.dumps(asdict(epoch)) + "\n")
                 log.flush()
-                if epoch.epoch % every == 0 or trainer.finished:
+                crossed = epoch.epoch % every < trainer.config.every
+                if crossed or trainer.finished:
                     tensors, numbers = trainer.state()
                     save_tensors(checkpoint, tensors, numbers)
                 on_epoch(epoch)
