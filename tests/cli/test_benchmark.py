@@ -54,6 +54,9 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
     finished = {path: path.stat() for path in runs.rglob("result.json")}
     assert 1 <= len(finished) < 4
     assert not (out / "benchmark.md").exists()
+    early = subprocess.run([*line, "--no-train"], check=True, capture_output=True, timeout=300)
+    assert b"not trained yet" in early.stdout
+    assert set(runs.rglob("result.json")) == set(finished)
     subprocess.run(line, check=True, capture_output=True, timeout=300)
     assert len(list(runs.rglob("result.json"))) == 4
     for path, before in finished.items():

@@ -24,6 +24,13 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
         assert len(entry["values"]) == 2
         assert entry["mean"] == sum(entry["values"]) / 2
     assert (tmp_path / "paper.svg").exists()
+    split = {
+        path.parent.parent.name: json.loads(path.read_text())["data"]["seed"]
+        for path in runs.rglob("config.json")
+    }
+    fixed = [name for name, seed in split.items() if seed is not None]
+    assert sorted(fixed) == sorted(name for name in split if name.endswith("paper-s-split"))
+    assert {split[name] for name in fixed} == {42}
     results = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
     assert len(results) == 28
     next(iter(results)).unlink()  # as if it had been stopped before this one was finished

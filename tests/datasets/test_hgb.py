@@ -196,7 +196,7 @@ def test_is_a_pyg_dataset(root, folder):
     assert dataset[0].to("cpu").target == "movie"
 
 
-@pytest.mark.parametrize("how", ["mean", "onehot", "given"])
+@pytest.mark.parametrize("how", ["mean", "onehot", "given", "given-onehot"])
 def test_feature_options(root, folder, how):
     data = HGB(root, "IMDB", source=folder, features=how)[0]
     movies, actors = data["movie"].x.to_dense(), data["actor"].x.to_dense()
@@ -204,6 +204,7 @@ def test_feature_options(root, folder, how):
         "mean": torch.stack([(movies[0] + movies[1]) / 2, movies[1]]),
         "onehot": torch.eye(2),
         "given": torch.tensor([[0, 2], [0.1, -3.5]]),
+        "given-onehot": torch.tensor([[0, 2], [0.1, -3.5]]),
     }
     torch.testing.assert_close(actors, expected[how])
 

@@ -126,6 +126,15 @@ def test_while_training_only_training_nodes_are_computed() -> None:
     assert not logits[~train].any()
 
 
+def test_input_dropout_is_for_training_alone() -> None:
+    data = graph()
+    model = SeHGNN(data.metadata(), "movie", 5, input_dropout=0.9, dropout=0.0, hops=1, **SIZES)
+    first, second = (model.train()(data) for _ in range(2))
+    assert not torch.equal(first, second)
+    first, second = (model.eval()(data) for _ in range(2))
+    assert torch.equal(first, second)
+
+
 def test_types_can_be_left_out() -> None:
     data = graph()
     model = SeHGNN(data.metadata(), "movie", 5, hops=2, without=["keyword"], **SIZES)

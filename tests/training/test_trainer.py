@@ -1,5 +1,6 @@
 """Training on real models: what is kept, what is seen, what comes out."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hanme.datasets import METAPATHS, planted
 from hanme.errors import HanmeError
 from hanme.nn import HAN, HANME
-from hanme.training import LTS, Trainer, TrainingConfig
+from hanme.training import LTS, Epoch, Trainer, TrainingConfig
 from hanme.training.metrics import node_losses, scores
 
 SMALL = {"hidden_channels": 16, "heads": 2}
@@ -53,10 +54,49 @@ def test_scores_can_be_taken_every_few_epochs() -> None:
 
 def test_the_validation_loss_can_choose() -> None:
     run = trainer(epochs=40, select="loss")
-    val, losses = run.masks["val"], []
-    run.run(lambda _: losses.append(float(node_losses(run.logits()[val], run.y[val]).mean())))
+    val, losses, seen = run.masks["val"], [], []
+
+    def look(epoch: Epoch) -> None:
+        seen.append(epoch.val_loss)
+        losses.append(float(node_losses(run.logits()[val], run.y[val]).mean()))
+
+    run.run(look)
+    assert seen == losses
     assert run.progress.best_epoch == losses.index(min(losses)) + 1
     assert float(node_losses(run.logits()[val], run.y[val]).mean()) == min(losses)
+
+
+def test_the_loss_chooses_once_lts_has_come_to_all_nodes() -> None:
+    lts = LTS(start=0.1, until=6)
+    run = trainer(epochs=8, select="loss", lts=lts)
+    run.step()
+    assert run.progress.best_epoch == 1  # there is always something to go back to
+    seen = []
+    run.run(seen.append)
+    late = [epoch for epoch in seen if epoch.epoch >= 6]
+    assert run.progress.best_epoch == min(late, key=lambda epoch: epoch.val_loss).epoch
+
+
+def test_weights_without_a_finite_score_are_kept_where_there_are_no_others() -> None:
+    run = trainer(epochs=1, select="loss", lr=1e30)
+    seen = []
+    run.run(seen.append)
+    assert not math.isfinite(seen[0].val_loss)
+    assert run.progress.best_epoch == 1
+
+
+def test_a_step_after_the_last_epoch_trains_on() -> None:
+    run = trainer(epochs=2, every=2)
+    assert [run.step().epoch, run.step().epoch] == [2, 3]
+
+
+@pytest.mark.parametrize("mask", ["train", "val"])
+def test_a_node_without_a_label_is_not_trained_or_validated_on(mask: str) -> None:
+    data = planted(movies=120)
+    data["movie"].y = data["movie"].y.argmax(1)
+    data["movie"].y[data["movie"][f"{mask}_mask"].nonzero()[0]] = -1
+    with pytest.raises(HanmeError, match=f"movie: a node under {mask}_mask has no label"):
+        trainer(data)
 
 
 def test_the_score_that_chooses_can_be_smoothed() -> None:

@@ -54,6 +54,13 @@ def benchmark(
     ] = None,
     config_folder: ConfigFolder = None,
     changes: Changes = None,
+    train: Annotated[
+        bool,
+        typer.Option(
+            "--train/--no-train",
+            help="--no-train: write the table of what is finished, and train nothing.",
+        ),
+    ] = True,
     processes: Processes = os.cpu_count() or 1,
     data: Source = None,
     json_: Json = False,
@@ -69,6 +76,7 @@ def benchmark(
     from hanme.datasets import known_name
     from hanme.experiments.benchmark import Entry, report
     from hanme.experiments.configs import models
+    from hanme.experiments.pool import unfinished
     from hanme.experiments.summary import seeds as first_seeds
 
     if lts not in PACES:
@@ -89,7 +97,10 @@ def benchmark(
     folder = runs or out / "runs"
     numbers = first_seeds(seeds)
     work = [job for entry in entries for job in entry.jobs(folder, numbers)]
-    failed = train_with_bar(work, processes)
+    if train:
+        failed = train_with_bar(work, processes)
+    else:
+        failed = {folder: "not trained yet" for _, folder in unfinished(work)}
     given = [
         *(f"--model {name}" for name in model or []),
         *(f"--graph {name}" for name in graphs),
@@ -101,4 +112,5 @@ def benchmark(
     command = f"hanme benchmark {' '.join(given)}"
     table = report(entries, folder, numbers, out, command=command, failed=failed)
     print(json.dumps(table) if json_ else (out / "benchmark.md").read_text())
-    refuse_failed(failed, len(work))
+    if train:
+        refuse_failed(failed, len(work))

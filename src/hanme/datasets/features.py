@@ -15,6 +15,14 @@ from hanme.errors import HanmeError
 CHOICES = ("mean", "onehot", "given", "given-onehot")
 
 
+def check_choice(features: str) -> None:
+    """Refuses what is none of the choices."""
+    if features not in CHOICES:
+        raise HanmeError(
+            f"Expected `features` to be one of {', '.join(CHOICES)}, but got {features!r}"
+        )
+
+
 def fill_features(data: HeteroData, target: str, how: str = "mean") -> HeteroData:
     r"""Gives every node type features.
 
@@ -34,8 +42,7 @@ def fill_features(data: HeteroData, target: str, how: str = "mean") -> HeteroDat
     Returns:
         A shallow copy of `data` in which every type has ``x``, sparse CSR where it was filled in.
     """
-    if how not in CHOICES:
-        raise HanmeError(f"Expected `features` to be one of {', '.join(CHOICES)}, but got {how!r}")
+    check_choice(how)
     if target not in data.node_types:
         raise HanmeError(f"Expected `target` to be one of {data.node_types}, but got {target!r}")
 

@@ -23,7 +23,7 @@ class Graph:
 
     Attributes:
         names: Per node type the nodes' names; its keys are the node types.
-        features: Per node type that is given features, one row per node.
+        features: Per node type that has features, given or filled in, one row per node.
         links: Per relation (start type, relation, end type) the links, ``[2, num_links]``.
         target: The labelled node type.
         label_names: What the labels mean.

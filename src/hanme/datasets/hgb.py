@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
-from hanme.datasets.features import CHOICES, fill_features
+from hanme.datasets.features import check_choice, fill_features
 from hanme.datasets.graph import EdgeType, Graph, to_hetero_data
 from hanme.datasets.hgb_files import NAMES, SCRAMBLED, TRAP, Files, by_hand, download, find
 from hanme.datasets.hgb_text import parse
@@ -73,10 +73,7 @@ class HGB(InMemoryDataset):
         known = {known.lower(): known for known in NAMES}
         if name.lower() not in known:
             raise HanmeError(f"Expected `name` to be one of {', '.join(NAMES)}, but got {name!r}")
-        if features not in CHOICES:
-            raise HanmeError(
-                f"Expected `features` to be one of {', '.join(CHOICES)}, but got {features!r}"
-            )
+        check_choice(features)
         super().__init__(os.fspath(root), transform)
         self.name = known[name.lower()]
         graph = _load(Path(self.root) / "hgb", self.name, source, force_reload)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from torch_geometric.data import HeteroData
 
-from hanme.datasets.features import fill_features, to_scipy
+from hanme.datasets.features import check_choice, fill_features, to_scipy
 from hanme.datasets.graph import EdgeType, Graph, to_hetero_data
 from hanme.datasets.splits import stratified_split
 from hanme.datasets.store import DamagedCache, load_graph, save_graph
@@ -82,6 +82,7 @@ def load_tables(
             does not know count as none.
         cache: A folder for what was read, for the next time.
     """
+    check_choice(features)
     path = config_path(name)
     config = read_config(path)
     graph = _open(path, config, features, fitted, cache)
@@ -134,9 +135,9 @@ def _open(
     if fitted is not None:
         _check_schema(config, fitted, path)
         config = _in_order_of(fitted, config)
-    mark = fingerprint(origins.values(), config.model_dump_json(), features)
+    mark = fingerprint(origins.values(), config.model_dump_json())
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
-    plain = cache / "tables" / f"{key}.safetensors" if cache else None
+    plain = cache / "tables" / f"{key}-{features}.safetensors" if cache else None
     graph = _kept(plain, mark)
     learnt = fitted.model_dump(mode="json", exclude={"widths"}) if fitted else None
     if graph is not None and learnt in (None, graph.info["fitted"]):
@@ -144,7 +145,7 @@ def _open(
     kept = plain
     if fitted is not None and plain is not None:
         mark += hashlib.sha256(str(learnt).encode()).hexdigest()
-        kept = plain.with_name(f"{key}-run.safetensors")
+        kept = plain.with_name(f"{key}-{features}-run.safetensors")
         if (graph := _kept(kept, mark)) is not None:
             return graph
     with Reader(origins.values(), folder) as reader:

@@ -183,7 +183,7 @@ def _markdown(table: dict[str, Any]) -> str:
         lines += ["", f"![F1 on {graph} by epoch, seed {seeds[0]}](benchmark-{graph}-curves.svg)"]
     lines += ["", "## Against published figures", "", *_against(table["rows"])]
     if table["failed"]:
-        lines += ["", "## Failed", "", "No mean is given where a run failed."]
+        lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
         lines += ["", *(f"- {folder}: {why}" for folder, why in table["failed"].items())]
     return "\n".join(lines) + "\n"
 

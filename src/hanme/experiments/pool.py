@@ -18,6 +18,12 @@ from hanme.training import Run, RunConfig, train
 Job = tuple[RunConfig, Path]
 
 
+def unfinished(jobs: Sequence[Job]) -> list[Job]:
+    """The runs that are still to be trained, or to be trained to their end."""
+    found = [(job, Run.find(job[1], job[0], resume=True)) for job in jobs]
+    return [job for job, run in found if run is None or not run.finished]
+
+
 def train_all(
     jobs: Sequence[Job], processes: int, on_done: Callable[[Path], None] = lambda folder: None
 ) -> dict[Path, str]:
@@ -29,13 +35,9 @@ def train_all(
     Returns:
         What went wrong, by folder: a run that fails does not keep the others from being trained.
     """
-    waiting = []
-    for config, folder in jobs:
-        run = Run.find(folder, config, resume=True)
-        if run is not None and run.finished:
-            on_done(folder)
-        else:
-            waiting.append((config, folder))
+    waiting = unfinished(jobs)
+    for folder in {folder for _, folder in jobs} - {folder for _, folder in waiting}:
+        on_done(folder)
     failed = {}
     with ThreadPoolExecutor(processes) as pool:
         futures = {pool.submit(_in_a_process, *job): job[1] for job in waiting}

@@ -145,7 +145,11 @@ def _try(problem: Problem, source: Path | None, errors: tuple[type, ...], trial:
         found = []
         for number, config in enumerate(configs):
             before = number * config.training.epochs
-            found.append(_score(config, _watch(trial, before) if problem.prune else None))
+            found.append(
+                _score(
+                    config, _watch(trial, before, config.training.every) if problem.prune else None
+                )
+            )
         return statistics.mean(found)
     except HanmeError as error:
         if errors:
@@ -163,12 +167,12 @@ def _score(config: RunConfig, on_epoch: Callable[[Epoch], None] | None) -> float
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 
-def _watch(trial: Any, before: int) -> Callable[[Epoch], None]:
+def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
     """Tells the pruner how a trial does, ``before`` epochs of other seeds being behind it."""
     import optuna
 
     def on_epoch(epoch: Epoch) -> None:
-        if epoch.epoch % REPORTED == 0:
+        if epoch.epoch % REPORTED < every:
             trial.report(100 * (epoch.val_micro + epoch.val_macro) / 2, before + epoch.epoch)
             if trial.should_prune():
                 raise optuna.TrialPruned

@@ -120,7 +120,7 @@ def spread_labels(steps: Sequence[csr_array], y: np.ndarray[Any, Any]) -> np.nda
 def _mean(data: HeteroData, source: str, end: str) -> csr_array:
     """D^-1 A over all relations from one type to another: a row of zeros without neighbours.
 
-    Within one type a node is its own neighbour too, as its authors have it.
+    Within one type a node is its own neighbour too, as the papers of ACM are for its authors.
     """
     links = [data[e].edge_index for e in data.edge_types if (e[0], e[2]) == (source, end)]
     if source == end:

@@ -67,9 +67,11 @@ class TrainingConfig(_Part):
             of these.
         lr: Adam's step size.
         weight_decay: Adam's weight decay.
-        select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss;
-            or ``"last"``, which chooses none and keeps the weights of the last epoch.
-        smooth: Average that score over so many epochs, up to the one it chooses; 1 is the paper's.
+        select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss
+            (with LTS from the epoch on at which it has come to all nodes); or ``"last"``, which
+            chooses none and keeps the weights of the last epoch.
+        smooth: Average so many of these scores, up to that of the epoch it chooses; 1 is the
+            paper's.
         fallback: Give a node with no label over 0.5 its most likely one.
         lts: The loss-aware training schedule, or None.
     """

@@ -26,6 +26,9 @@ from hanme.files import load_tensors, read_json, replacing, save_tensors, write_
 from hanme.training.config import RunConfig
 from hanme.training.trainer import Epoch, Trainer
 
+SAVED = 10
+"""A checkpoint is written every so many epochs."""
+
 
 class Run:
     """A run folder."""
@@ -109,7 +112,7 @@ class Run:
                 raise HanmeError(f"{path} line {number}: not the row of an epoch") from None
         return rows
 
-    def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None], every: int = 10) -> None:
+    def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
         """Trains to the end from wherever the run was, with a checkpoint every few epochs."""
         checkpoint = self.folder / "checkpoint.safetensors"
         if checkpoint.exists():
@@ -123,8 +126,8 @@ class Run:
             def record(epoch: Epoch) -> None:
                 log.write(json.dumps(asdict(epoch)) + "\n")
                 log.flush()
-                crossed = epoch.epoch % every < trainer.config.every
-                if crossed or trainer.finished:
+                due = epoch.epoch % SAVED < trainer.config.every
+                if due or trainer.finished:
                     tensors, numbers = trainer.state()
                     save_tensors(checkpoint, tensors, numbers)
                 on_epoch(epoch)

@@ -27,6 +27,7 @@ class Epoch:
     epoch: int
     loss: float
     share: float
+    val_loss: float
     train_micro: float
     train_macro: float
     val_micro: float
@@ -86,7 +87,8 @@ class Trainer:
         """A step of Adam in each of `every` epochs, then the scores on training and validation
         nodes."""
         began, before = time.perf_counter(), self.progress.epoch
-        epoch = self.progress.epoch = min(before + self.config.every, self.config.epochs)
+        last = max(self.config.epochs, before + 1)
+        epoch = self.progress.epoch = min(before + self.config.every, last)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)
             for number in range(before + 1, epoch + 1):
@@ -95,28 +97,30 @@ class Trainer:
         logits = self.logits()
         seen = {name: self.masks[name] for name in ("train", "val")}
         found = scores(logits, self.y, seen, fallback=self.config.fallback)
-        self._recent.append(self._score(epoch, logits, found["val"]))
+        val_loss = float(node_losses(logits[seen["val"]], self.y[seen["val"]]).mean())
+        self._recent.append(self._score(epoch, val_loss, found["val"]))
         self._recent = self._recent[-self.config.smooth :]
         score = statistics.fmean(self._recent)
-        if score > self.progress.best_score:
+        if score > self.progress.best_score or not self.best:
             self.progress.best_epoch, self.progress.best_score = epoch, score
             self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         return Epoch(
             epoch,
             loss,
             share,
+            val_loss,
             *found["train"],
             *found["val"],
             seconds=(time.perf_counter() - began) / (epoch - before),
         )
 
-    def _score(self, epoch: int, logits: Tensor, found: F1) -> float:
+    def _score(self, epoch: int, loss: float, found: F1) -> float:
         """How good an epoch is, by the validation nodes; the highest is kept."""
-        select, val = self.config.select, self.masks["val"]
+        select, lts = self.config.select, self.config.lts
         if select == "last":
             return epoch
-        if select == "loss":
-            return -float(node_losses(logits[val], self.y[val]).mean())
+        if select == "loss":  # which easy nodes alone drive up: LTS has to come to all of them
+            return -math.inf if lts and epoch < lts.until else -loss
         return float(getattr(found, select))
 
     def run(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
@@ -202,5 +206,7 @@ def _labels(data: HeteroData) -> tuple[Tensor, dict[str, Tensor]]:
     for name in ("train", "val"):
         if not masks[name].any():
             raise HanmeError(f"node type {data.target}: no node under {name}_mask")
+        if store.y.dim() == 1 and (store.y[masks[name]] < 0).any():
+            raise HanmeError(f"node type {data.target}: a node under {name}_mask has no label")
     y: Tensor = store.y
     return (y.float() if y.dim() == 2 else y), masks
