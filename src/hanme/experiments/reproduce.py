@@ -118,9 +118,9 @@ def _markdown(table: dict[str, Any]) -> str:
             "figures are of one seed. Unlike there, each seed draws the validation movies, which",
             "choose the best epoch, anew. A movie with no label over 0.5 gets its most likely one,",
             "as in the paper; *HGB's rule* has no such fallback. *Paper's split*: every seed has",
-            f"the validation movies of the paper's code, drawn with seed {PAPER_SPLIT}. *Last epoch*:",
-            "none is chosen, and the weights the training ended with are scored; so does the paper's",
-            "public code, which keeps its best weights by reference.",
+            f"the validation movies of the paper's code, drawn with seed {PAPER_SPLIT}.",
+            "*Last epoch*: none is chosen, and the weights the training ended with are scored; so",
+            "does the paper's public code, which keeps its best weights by reference.",
             "",
             "| system | paper micro | paper macro | micro | macro | micro, HGB's rule "
             "| macro, HGB's rule | validation micro | validation macro |",
