@@ -201,8 +201,10 @@ class Classifier:
         return {kind: self.data[kind].x.size(1) for kind in self.data.node_types}
 
     @torch.no_grad()
-    def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
-        """Labels of all target nodes, or of some by id, name or number."""
+    def predict(self, nodes: Sequence[str | int] | str | int | None = None) -> Prediction:
+        """Labels of all target nodes, or of one or some by id, name or number."""
+        if isinstance(nodes, str | int):
+            nodes = [nodes]
         chosen = (
             None if nodes is None else [find(self.data, self.data.target, node) for node in nodes]
         )
@@ -267,17 +269,39 @@ def _numbered(labels: int) -> list[str]:
     return [str(label) for label in range(labels)]
 
 
+def _check_tensors(data: HeteroData) -> None:
+    """Refuses features and links that no model could take."""
+    for kind in data.node_types:
+        if "x" not in data[kind]:
+            continue
+        x = data[kind].x
+        if x.dim() != 2 or x.size(0) != data[kind].num_nodes or not x.is_floating_point():
+            raise HanmeError(f"node type {kind}: expected x of floats, [N, F] for N nodes")
+        if not (x if x.layout == torch.strided else x.values()).isfinite().all():
+            raise HanmeError(f"node type {kind}: x has a value that is NaN or infinite")
+    for edge_type in data.edge_types:
+        links = data[edge_type].edge_index
+        sizes = torch.tensor([[data[t].num_nodes] for t in (edge_type[0], edge_type[2])])
+        if links.dim() != 2 or links.size(0) != 2 or links.is_floating_point():
+            raise HanmeError(f"relation {edge_type}: expected edge_index of integers, [2, E]")
+        if ((links < 0) | (links.cpu() >= sizes).to(links.device)).any():
+            raise HanmeError(f"relation {edge_type}: edge_index names a node that is not there")
+
+
 def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
     """A copy with all that training, predictions and explanations need."""
     target = target or str(data.target if "target" in data else "")
     if target not in data.node_types:
         raise HanmeError(f"Expected `target` to be one of {data.node_types}, but got {target!r}")
+    _check_tensors(data)
     data = fill_features(copy.copy(data), target, "given")
     data.target = target
     store = data[target]
     if "y" not in store or store.y.size(0) != store.num_nodes or store.y.dim() not in (1, 2):
         raise HanmeError(f"node type {target}: expected y of shape [N] or [N, C] for N nodes")
     data.multilabel = store.y.dim() == 2
+    if not data.multilabel and store.y.is_floating_point():
+        raise HanmeError(f"node type {target}: expected integers in y of shape [N]")
     if data.multilabel and not ((store.y == 0) | (store.y == 1)).all():
         raise HanmeError(f"node type {target}: expected 0 and 1 in y of shape [N, C]")
     labels = store.y.size(1) if data.multilabel else int(store.y.max()) + 1

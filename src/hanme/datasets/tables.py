@@ -290,7 +290,7 @@ def _read_nodes(reader: Reader, origin: Origin, nodes: Nodes) -> Table:
     if nodes.name is not None:
         wanted["name"] = (nodes.name, "text")
     if nodes.label is not None:
-        wanted["label"] = (nodes.label, "list" if nodes.label_separator else "text")
+        wanted["label"] = (nodes.label, "list")
     if nodes.split is not None:
         wanted["split"] = (nodes.split, "text")
     for alias, (name, spec) in _feature_columns(nodes).items():

@@ -214,6 +214,12 @@ class TableConfig(_Part):
                 if key in nodes.model_fields_set:
                     raise ValueError(f"nodes.{kind}.{key}: only the target {self.target} has it")
         target = self.nodes[self.target]
+        for key in ("label", "split"):
+            if getattr(target, key) in target.features:
+                raise ValueError(
+                    f"nodes.{self.target}.features.{getattr(target, key)}: it is the {key}, which "
+                    "no model may see"
+                )
         if target.split and "shares" in target.model_fields_set:
             raise ValueError(f"nodes.{self.target}: give split or shares, not both")
         for name, relation in self.relations.items():

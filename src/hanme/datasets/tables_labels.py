@@ -50,13 +50,20 @@ def read_labels(
     multilabel = several if known is not None else nodes.label_separator is not None
     names, found = known, {}
     if nodes.label is not None:
+        if table.kinds["label"] == "list" and nodes.label_separator is None:
+            raise HanmeError(
+                f"{table.parts[0][0]}, column {nodes.label}: it has lists, so that a node may have "
+                'several labels; say so with label_separator = "|"'
+            )
         items = cell_items(table, "label", nodes.label_separator)
         if names is None:
             names = sorted(most_frequent(reader, table, items, MOST_LABELS + 1))
             _check_names(names, f"{table.parts[0][0]}, column {nodes.label}")
         found = placed(reader, table, items, names)
     if names is None:
-        raise HanmeError("the target has no labels: say in which column they are, label = ...")
+        raise HanmeError(
+            f"{table.parts[0][0]}: the target has no labels; say in which column they are, label = "
+        )
     y = _matrix(found, table.size, names, multilabel)
     labels = Labels(names, multilabel, y, _read_split(reader, table) if nodes.split else None)
     if known is None:
@@ -127,7 +134,7 @@ def _check_split(labels: Labels, table: Table) -> None:
     else:
         new = np.bincount(y[train], minlength=len(labels.names)) == 0
         unlearnt = new[y] & labels.labelled
-    rows = np.flatnonzero(unlearnt & (labels.part > 0))
+    rows = np.flatnonzero(unlearnt)
     if rows.size:
         row = int(rows[0])
         label = int(np.flatnonzero(new & (y[row] > 0))[0] if labels.multilabel else y[row])

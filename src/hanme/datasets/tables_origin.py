@@ -50,7 +50,7 @@ class Origin:
             for path in files:
                 _check_file(path, folder)
             return cls(source.table, files, None, source)
-        query, found = _absolute(source.query or "", folder)
+        query, found = _absolute(source, folder, where)
         _check_query(query, where)
         return cls(f"{where} query", tuple(found), query, source)
 
@@ -116,8 +116,9 @@ def table_format(path: Path, title: str | None = None) -> str:
     return kind
 
 
-def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
+def _absolute(source: Source, folder: Path, where: str) -> tuple[str, list[Path]]:
     """A query with the whole paths of the files it names, and these files."""
+    query = source.query or ""
     found: list[Path] = []
 
     def replace(match: re.Match[str]) -> str:
@@ -127,18 +128,37 @@ def _absolute(query: str, folder: Path) -> tuple[str, list[Path]]:
             return whole
         text = whole[1:-1].replace(mark * 2, mark)
         files = _files(text, folder) if suffix(text) in FORMATS else ()
+        table = re.search(r"\b(from|join)\s*$", query[: match.start()], re.IGNORECASE)
+        if not files and table and mark == "'" and suffix(text) in FORMATS:
+            raise HanmeError(f"{where} query: no file {text} in {folder}")
         if not files:
             return whole
         for path in files:
             _check_file(path, folder)
         found.extend(files)
         paths = [quoted(glob.escape(str(path))) for path in files]
-        if re.search(r"\b(from|join)\s*$", query[: match.start()], re.IGNORECASE):
-            reader = {"csv": "read_csv", "parquet": "read_parquet", "json": "read_json"}
-            return f"{reader[table_format(files[0])]}([{', '.join(paths)}])"
+        if table:
+            form = table_format(files[0])
+            options = _csv_options(source, files[0]) if form == "csv" else ""
+            return f"read_{form}([{', '.join(paths)}]{options})"
         return paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
 
     return _SQL.sub(replace, query), found
+
+
+def _csv_options(source: Source, path: Path) -> str:
+    """As a table is read, but numbers are numbers, which a query may reckon with; nothing else is
+    taken for what it is not written as."""
+    return (
+        f", header = true, delim = {quoted(separator(path, source))}, quote = '\"', "
+        f"escape = '\"', encoding = '{source.encoding}', strict_mode = true, sample_size = -1, "
+        "auto_type_candidates = ['BIGINT', 'DOUBLE', 'VARCHAR'], hive_partitioning = false"
+    )
+
+
+def separator(path: Path, source: Source) -> str:
+    """What stands between the cells of a CSV file."""
+    return source.separator or ("\t" if suffix(path.name) == ".tsv" else ",")
 
 
 def _check_query(query: str, where: str) -> None:

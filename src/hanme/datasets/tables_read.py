@@ -27,7 +27,7 @@ from hanme.datasets.tables_origin import (
     Origin,
     file_title,
     quoted,
-    suffix,
+    separator,
     table_format,
     translate,
 )
@@ -207,8 +207,10 @@ class _Rows:
             text = f"nullif(trim(CAST({name} AS VARCHAR)), '')"
             number = f"coalesce(TRY_CAST({text} AS DOUBLE), 'nan'::DOUBLE)"
             return f"CASE WHEN {text} IS NOT NULL THEN {number} END", "number"
-        if kind == "list" and is_list:
-            return f"CAST({name} AS VARCHAR[])", "list"
+        if is_list:
+            items = f"CAST({name} AS VARCHAR[])"
+            text = f"nullif(array_to_string({items}, '|'), '')"
+            return (items, "list") if kind == "list" else (text, "text")
         return f"nullif(CAST({name} AS VARCHAR), '')", "text"
 
     def sql(self, wanted: Iterable[tuple[str, Kind]] = ()) -> str:
@@ -227,7 +229,7 @@ class _Rows:
         columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
         return (
             f"read_csv({path}, auto_detect = false, header = true, columns = {{{columns}}}, "
-            f"delim = {quoted(_separator(self.path, source))}, quote = '\"', escape = '\"', "
+            f"delim = {quoted(separator(self.path, source))}, quote = '\"', escape = '\"', "
             f"encoding = '{source.encoding}', strict_mode = true, hive_partitioning = false)"
         )
 
@@ -248,10 +250,6 @@ def _json_type(guessed: str) -> str:
     return "DOUBLE" if guessed == "DOUBLE" else "VARCHAR"
 
 
-def _separator(path: Path, source: Source) -> str:
-    return source.separator or ("\t" if suffix(path.name) == ".tsv" else ",")
-
-
 def _header(path: Path, source: Source, title: str) -> list[str]:
     """The column names of a CSV file: read here, as DuckDB would rename what it finds twice."""
     encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
@@ -259,7 +257,7 @@ def _header(path: Path, source: Source, title: str) -> list[str]:
     try:
         # What is wrong below the header is for DuckDB to find, which knows the line.
         with opener(path, "rt", encoding=encoding, errors="replace", newline="") as file:
-            rows = csv.reader(file, delimiter=_separator(path, source), strict=True)
+            rows = csv.reader(file, delimiter=separator(path, source), strict=True)
             columns = next(rows, [])
     except (UnicodeError, csv.Error, EOFError, OSError) as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
-from torch_geometric.nn.module_dict import ModuleDict
 
 from hanme.chain import Chain
 from hanme.errors import HanmeError
@@ -17,7 +16,7 @@ from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_dropouts, check_heads
 from hanme.nn.encoders import Encoder, make_encoder
-from hanme.nn.projection import Projection
+from hanme.nn.projection import Projections
 from hanme.nn.semantic import SemanticAttention
 from hanme.ops import Attention, Problem, head_dots, instance_attention, metapath_attention
 
@@ -87,14 +86,7 @@ class HANMEConv(nn.Module):
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
-        self.proj = ModuleDict(
-            {
-                t: Projection(
-                    in_channels if isinstance(in_channels, int) else in_channels[t], out_channels
-                )
-                for t in types
-            }
-        )
+        self.proj = Projections(types, in_channels, out_channels)
         # a_Φ of score(p) = LeakyReLU(a_Φ · [h_v0 ‖ e(p)]), its two halves.
         self.att_root = nn.ParameterList(torch.empty(1, heads, channels) for _ in self.metapaths)
         self.att_instance = nn.ParameterList(
@@ -192,7 +184,7 @@ class HANMEConv(nn.Module):
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
     ) -> list[tuple[Metapath, tuple[Any, ...]]]:
         """The operator's arguments for each metapath."""
-        for node_type in self.proj:
+        for node_type in self.proj.keys():  # noqa: SIM118 (iterating gives other names)
             if node_type not in x_dict:
                 raise HanmeError(
                     f"node type {node_type!r} has no features; a metapath passes through it"

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
-from torch_geometric.nn.module_dict import ModuleDict
 
 from hanme.errors import HanmeError
 from hanme.metapath import Metadata
-from hanme.nn.projection import Projection
+from hanme.nn.projection import Projections
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,7 @@ class OneGraph(nn.Module):
         if target not in node_types:
             raise HanmeError(f"Expected `target` to be one of {node_types}, but got {target!r}")
         self.target = target
-        self.proj = ModuleDict(
-            {
-                t: Projection(
-                    in_channels if isinstance(in_channels, int) else in_channels[t], channels
-                )
-                for t in node_types
-            }
-        )
+        self.proj = Projections(node_types, in_channels, channels)
 
     def reset_parameters(self) -> None:
         for projection in self.proj.values():
@@ -64,7 +56,7 @@ class OneGraph(nn.Module):
     def forward(self, data: HeteroData) -> tuple[Tensor, Links]:
         """Projected features of all nodes, ``[N, channels]``, and their links."""
         first, total = dict[str, int](), 0
-        for t in self.proj:
+        for t in self.proj.keys():  # noqa: SIM118 (iterating gives other names)
             if "x" not in data[t]:
                 raise HanmeError(f"node type {t!r} has no features")
             first[t] = total

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import Linear
+from torch_geometric.nn.module_dict import ModuleDict
 
 from hanme.errors import HanmeError
 
@@ -60,3 +62,21 @@ class Projection(Linear):
         weight = self.weight.unflatten(0, (heads, -1)).transpose(0, 1).flatten(0, 1)
         out = _SparseProduct.apply(x, weight).unflatten(1, (-1, heads)).transpose(1, 2)
         return out if self.bias is None else out + self.bias.unflatten(0, (heads, -1))
+
+
+class Projections(ModuleDict):
+    """A projection per node type, whatever the types are called.
+
+    Args:
+        types: The node types.
+        in_channels: The size of their features, of all or by type; ``-1`` to derive it.
+        out_channels: The size of a node's vector.
+    """
+
+    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, "training")  # names that a module has a use for
+
+    def __init__(
+        self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
+    ) -> None:
+        sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
+        super().__init__({t: Projection(size, out_channels) for t, size in sizes.items()})

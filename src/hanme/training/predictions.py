@@ -108,7 +108,8 @@ def _table(
             frame[column] = _texts(store[column], chosen, whole=nodes is None)
             columns.append(column)
     if split:
-        used = np.full(len(chosen), "unlabelled", dtype=object)
+        labelled = as_matrix(store.y[chosen], len(names)).any(1).numpy()
+        used = np.where(labelled, "unused", "unlabelled").astype(object)
         for part in SPLITS:
             used[store[f"{part}_mask"][chosen].numpy()] = part
         frame["split"] = used
