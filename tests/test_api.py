@@ -28,6 +28,26 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "films"
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["actor"].x.fill_(float("nan")), "actor: x has a value that is NaN"),
+        (lambda d: d["actor"].update({"x": torch.ones(3, 2)}), r"actor: expected x of floats, \[N"),
+        (lambda d: d["actor"].update({"x": d["actor"].x.long()}), "actor: expected x of floats"),
+        (lambda d: d["movie"].update({"y": torch.rand(60)}), "movie: expected integers in y"),
+        (lambda d: d.edge_stores[0].edge_index.add_(1000), "a node that is not there"),
+        (lambda d: d.edge_stores[0].update({"edge_index": torch.ones(3)}), "of integers"),
+    ],
+)
+def test_tensors_that_no_model_can_take_are_named(change, message: str) -> None:
+    data = planted(movies=60)
+    for kind in data.node_types:
+        data[kind].x = data[kind].x.to_dense()
+    change(data)
+    with pytest.raises(HanmeError, match=message):
+        Graph(data, target="movie")
+
+
 def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
     graph = Graph.from_tables(films)
     assert repr(graph) == "Graph(120 film, 60 person; 844 links; film: Comedy, Drama, Thriller)"
@@ -37,6 +57,7 @@ def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
     assert "val micro F1" in repr(classifier)
     found = classifier.predict(["f001", "Amber Voyage"])
     assert [row["id"] for row in found.rows()] == ["f001", "f003"]
+    assert [row["id"] for row in classifier.predict("f012").rows()] == ["f012"]
     assert "<td>f001</td>" in found._repr_html_()
     assert "The Silver Voyage" in str(classifier.explain("f001"))
     # In memory the same as through a run folder.

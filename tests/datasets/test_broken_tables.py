@@ -254,6 +254,29 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         graph("people.csv", "people*.csv") | {"people2.csv": "id\np3\np1\n"},
         r"people2\.csv row 2, column id: the id 'p1' is already that of people\.csv row 1",
     ),
+    "a label of rows without a part": (
+        SPLIT | film(5, genre="War"), r"films\.csv row 5, column genre: no row in train .* 'War'"
+    ),
+    "lists as one label": (
+        graph('table = "films.csv"', 'table = "f.json"')
+        | {"f.json": b'''[{"id": 1, "title": "One", "genre": ["a", "b"], "year": 1, "country": "x",
+            "tags": "t", "plot": "p"}, {"id": 2, "title": "Two", "genre": [], "year": 2}]'''},
+        r"f\.json, column genre: it has lists, .* label_separator",
+    ),
+    "the label as a feature": (
+        graph("year =", 'genre = "category"\nyear ='),
+        r"nodes\.film\.features\.genre: it is the label, which no model may see",
+    ),
+    "no label": (graph('label = "genre"\n', ""), r"films\.csv: the target has no labels; say"),
+    "no file of a query": (
+        graph('table = "roles.csv"', "query = \"SELECT film, person FROM 'rolls.csv'\""),
+        r"relations\.played query: no file rolls\.csv in",
+    ),
+    "too few cells behind a query": (
+        graph('table = "roles.csv"', "query = \"SELECT film, person FROM 'roles.csv'\"")
+        | {"roles.csv": "film,person,weight\n1,p1,1\n2,p1\n"},
+        r"relations\.played query: roles\.csv is no CSV .* as many cells as the header",
+    ),
     "no SQL": (graph('table = "films.csv"', 'query = "SELECT FROM"'), r"nodes\.film query: DuckDB"),
     "SQL that fails at work": (
         graph('table = "people.csv"', "query = \"SELECT error('oh') AS id FROM 'people.csv'\""),

@@ -324,6 +324,28 @@ def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
     assert data["a", "r", "b"].edge_index.tolist() == plain["a", "r", "b"].edge_index.tolist()
 
 
+def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
+    ids = ["7", "007", "01/02/2020", "2020-01-02", "true", "0x1", "1e3", " 7"]
+    links = [f"{a},x,{i / 4}" for i, a in enumerate(["7"] * 30_000 + ids)]
+    graph = SMALL.replace(
+        'table = "r.csv"', "query = \"SELECT DISTINCT a, b FROM 'r.csv' WHERE w >= 7000\""
+    )
+    a = "id,y\n" + "".join(f"{a},{'uv'[i % 2]}\n" for i, a in enumerate(ids))
+    r = "a,b,w\n" + "\n".join(links) + "\n"
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=r))
+    assert sorted(data["a", "r", "b"].edge_index[0].tolist()) == list(range(len(ids)))
+
+
+def test_a_query_reads_as_the_table_would_be(tmp_path: Path) -> None:
+    graph = SMALL.replace(
+        'table = "r.csv"',
+        'query = "SELECT a, b FROM \'r.csv\'"\nseparator = "#"\nencoding = "latin-1"',
+    )
+    folder = write(tmp_path, graph, a_csv=A, b_csv="id\nü\n")
+    (folder / "r.csv").write_bytes("a#b\n1#ü\n2#ü\n".encode("latin-1"))
+    assert load_tables(folder)["a", "r", "b"].edge_index.tolist() == [[0, 1], [0, 0]]
+
+
 def test_a_query_reads_what_it_names_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "secret.csv").write_text("id\nx\n")
     folder = write(tmp_path / "in", SMALL, a_csv=A, b_csv=B, r_csv=R)

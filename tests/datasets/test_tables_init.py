@@ -1,5 +1,6 @@
 """What hanme init guesses, and that what it writes can be read."""
 
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -114,6 +115,18 @@ def test_other_formats_and_several_labels(tmp_path: Path) -> None:
     data = load_tables(tmp_path)
     assert data.multilabel
     assert data["paper", "cite", "paper"].edge_index.size(1) == 40
+
+
+def test_lists_as_labels_are_several(tmp_path: Path) -> None:
+    films = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
+    (tmp_path / "films.json").write_text(json.dumps(films))
+    (tmp_path / "people.csv").write_text("id\np1\np2\n")
+    rows = "".join(f"{i},p{1 + i % 2}\n" for i in range(12))
+    (tmp_path / "roles.csv").write_text(f"film_id,person_id\n{rows}")
+    init(tmp_path)
+    data = load_tables(tmp_path)
+    assert data["film"].label_names == ["Drama", "War"]
+    assert data["film"].y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
 
 
 def test_names_that_toml_or_a_graph_would_not_take(tmp_path: Path) -> None:

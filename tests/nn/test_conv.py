@@ -8,7 +8,7 @@ from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
 from hanme.errors import HanmeError
-from hanme.nn import HAN, HANME, HANMEConv, SemanticAttention
+from hanme.nn import GAT, HAN, HANME, HANMEConv, SemanticAttention
 from hanme.nn.encoders import Multihop
 from hanme.nn.projection import Projection
 from hanme.ops import BACKENDS
@@ -120,6 +120,22 @@ def test_only_types_that_metapaths_touch_are_projected() -> None:
     conv = HANMEConv(-1, 8, data.metadata(), ["m-a-m"], heads=2)
     assert list(conv.proj) == ["m", "a"]
     assert list(HANMEConv(-1, 8, data.metadata(), ["m-a-m"], encoder="end").proj) == ["m"]
+
+
+@pytest.mark.parametrize("name", ["items", "training", "to", "a.b"])
+@pytest.mark.parametrize("model", [HANME, GAT])
+def test_types_may_be_called_anything(name: str, model: type) -> None:
+    data = HeteroData()
+    for kind in ("paper", name):
+        data[kind].x = torch.ones(3, 2)
+    links = torch.tensor([[0, 1, 2], [0, 0, 1]])
+    data["paper", "by", name].edge_index = links
+    data[name, "of", "paper"].edge_index = links.flip(0)
+    metapaths = [[f"paper-{name}-paper"]] if model is HANME else []
+    net = model(data.metadata(), "paper", *metapaths, 2, hidden_channels=4, heads=2)
+    net(data).sum().backward()
+
+    assert all(weight.grad is not None for weight in net.parameters())
 
 
 def test_metapaths_may_start_at_several_types() -> None:

@@ -184,7 +184,7 @@ class HANMEConv(nn.Module):
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
     ) -> list[tuple[Metapath, tuple[Any, ...]]]:
         """The operator's arguments for each metapath."""
-        for node_type in self.proj.keys():  # noqa: SIM118 (iterating gives other names)
+        for node_type in self.proj:
             if node_type not in x_dict:
                 raise HanmeError(
                     f"node type {node_type!r} has no features; a metapath passes through it"

@@ -56,7 +56,7 @@ class OneGraph(nn.Module):
     def forward(self, data: HeteroData) -> tuple[Tensor, Links]:
         """Projected features of all nodes, ``[N, channels]``, and their links."""
         first, total = dict[str, int](), 0
-        for t in self.proj.keys():  # noqa: SIM118 (iterating gives other names)
+        for t in self.proj:
             if "x" not in data[t]:
                 raise HanmeError(f"node type {t!r} has no features")
             first[t] = total

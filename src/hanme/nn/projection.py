@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -80,3 +80,6 @@ class Projections(ModuleDict):
     ) -> None:
         sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
         super().__init__({t: Projection(size, out_channels) for t, size in sizes.items()})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
