@@ -1,5 +1,7 @@
 """A user's tables at scale: seconds and peak memory of reading them, opening them again, inspect.
 
+The start of Python and its libraries, which is in all of them, is measured first.
+
     python benchmarks/tables.py [--films 1000000] [--people 500000] [--links 5000000]
 
 Makes CSV files of films (each with a text of 20 words, a year and a label for one in two), people
@@ -42,6 +44,7 @@ source = {type = "film", column = "film_id"}
 target = {type = "person", column = "person_id"}
 """
 STEPS = {
+    "start": "from hanme.datasets import load",
     "build": "from hanme.datasets import load; load('graph.toml')",
     "open again": "from hanme.datasets import load; load('graph.toml')",
     "inspect": "import sys; from hanme.cli import main; "
