@@ -118,15 +118,15 @@ def test_other_formats_and_several_labels(tmp_path: Path) -> None:
 
 
 def test_lists_as_labels_are_several(tmp_path: Path) -> None:
-    films = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
-    (tmp_path / "films.json").write_text(json.dumps(films))
+    movies = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
+    (tmp_path / "movies.json").write_text(json.dumps(movies))
     (tmp_path / "people.csv").write_text("id\np1\np2\n")
     rows = "".join(f"{i},p{1 + i % 2}\n" for i in range(12))
-    (tmp_path / "roles.csv").write_text(f"film_id,person_id\n{rows}")
+    (tmp_path / "roles.csv").write_text(f"movie_id,person_id\n{rows}")
     init(tmp_path)
     data = load_tables(tmp_path)
-    assert data["film"].label_names == ["Drama", "War"]
-    assert data["film"].y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
+    assert data["movie"].label_names == ["Drama", "War"]
+    assert data["movie"].y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
 
 
 def test_names_that_toml_or_a_graph_would_not_take(tmp_path: Path) -> None:

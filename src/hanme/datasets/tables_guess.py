@@ -17,7 +17,10 @@ NAME_WORDS = ("name", "title")
 SEPARATORS = ("|", ";", ",")
 MOST_LABELS = 50
 MOST_VALUES = 1000
-SINGULAR = {"people": "person", "men": "man", "women": "woman", "children": "child"}
+SINGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
+    "series": "series",
+}  # fmt: skip
 
 
 @dataclass
