@@ -265,6 +265,8 @@ class TableConfig(_Part):
             elif self.target in (there[0], there[2]):
                 away, home = (there, back) if there[0] == self.target else (back, there)
                 found.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
+        if not found:
+            raise HanmeError(f"no relation starts or ends at the target {self.target}")
         return found
 
 

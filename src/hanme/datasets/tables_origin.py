@@ -172,7 +172,7 @@ def _check_query(query: str, where: str) -> None:
 
 def translate(message: str, title: str, form: str) -> str:
     """DuckDB's account of a mistake, in one line."""
-    flat = " ".join(message.split())
+    flat = re.sub(r" LINE \d+: .*", "", " ".join(message.split()))
     line = re.search(r"CSV Error on Line: (\d+)", flat)
     place = f"{title} line {line[1]}" if line else title
     if "Invalid unicode" in flat or "not utf-8" in flat:

@@ -185,6 +185,8 @@ class _Rows:
         else:
             described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}").fetchall()
             self.columns = [row[0] for row in described]
+            if self.format == "json" and self.columns == ["json"]:
+                raise HanmeError(f'{title}: no rows such as {{"id": 1, "name": "One"}} in it')
             read_as = _json_type if self.format == "json" else str
             self.types = [read_as(row[1]) for row in described]
 
@@ -261,6 +263,8 @@ def _header(path: Path, source: Source, title: str) -> list[str]:
             columns = next(rows, [])
     except (UnicodeError, csv.Error, EOFError, OSError) as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
+    if not any(columns):
+        raise HanmeError(f"{title} line 1: no header")
     if any("\ufffd" in column for column in columns):
         raise HanmeError(f"{title} line 1: the text is not in the encoding {source.encoding}")
     return columns
