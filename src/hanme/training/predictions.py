@@ -101,6 +101,7 @@ def _table(
     names: list[str] = list(store.label_names)
     chosen = torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
     logits = logits[chosen].float().cpu()
+    labels = as_matrix(store.y[chosen], len(names))
     frame: dict[str, Any] = {"node": chosen.numpy().astype(np.int32)}
     columns = ["node"]
     for column in ("id", "name"):
@@ -108,14 +109,13 @@ def _table(
             frame[column] = _texts(store[column], chosen, whole=nodes is None)
             columns.append(column)
     if split:
-        labelled = as_matrix(store.y[chosen], len(names)).any(1).numpy()
-        used = np.where(labelled, "unused", "unlabelled").astype(object)
+        used = np.where(labels.any(1).numpy(), "unused", "unlabelled").astype(object)
         for part in SPLITS:
             used[store[f"{part}_mask"][chosen].numpy()] = part
         frame["split"] = used
         columns.append("split")
     matrices = {
-        "labels": as_matrix(store.y[chosen], len(names)),
+        "labels": labels,
         "predicted": decide(logits, multilabel=data.multilabel, fallback=fallback),
     }
     for column, matrix in matrices.items():
