@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +138,49 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     assert message in refused("train", *arguments, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trai"], "No such command 'trai'. Did you mean 'train'?; see hanme --help"),
+        (["train", "--epochs", "ten"], "'--epochs': Input should be a valid integer"),
+        (["explain", "run", "0", "--top", "0"], "'--top': Input should be greater than or equal"),
+        (
+            ["explain", "run", "--tip", "1"],
+            "--tip (Possible options: --out, --top)",
+        ),
+        (["evaluate"], "Missing argument 'run'; see hanme evaluate --help"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_status_2(
+    arguments: list[str], message: str, refused: Callable[..., str]
+) -> None:
+    assert message in refused(*arguments)
+
+
+def test_without_a_command_there_is_help() -> None:
+    done = hanme()
+    assert done.returncode == 2
+    assert "hanme train planted" in done.stdout + done.stderr
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
+    forever = ["--set", "training.patience=1000000", "--epochs", "1000000"]
+    command = [HANME, "train", "planted", "--out", str(tmp_path / "run"), *QUICK, *forever]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 100
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "hanme: interrupted; train goes on with --resume" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("out", ["/dev/null/run", "x" * 300])

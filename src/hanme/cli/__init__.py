@@ -41,13 +41,19 @@ app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)
 
+INTERRUPTED = 130  # what typer returns of a keyboard's interrupt
+
 
 def main() -> None:
     """Runs a command; a user's mistake ends with one line and exit status 2."""
     try:
-        app()
+        status = app(standalone_mode=False)
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
+    except typer.TyperException as error:  # wrong options; without a message, help has been shown
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        where = f"; see {context.command_path} --help" if context else ""
+        sys.exit(_fail(f"{message.removesuffix('.')}{where}", 2) if message else 2)
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -57,8 +63,9 @@ def main() -> None:
         sys.exit(_fail("out of memory; smaller sizes or fewer metapaths would do", 2))
     except OSError as error:
         sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
-    except KeyboardInterrupt:
-        sys.exit(_fail("interrupted; a run goes on where it was with --resume", 130))
+    if status == INTERRUPTED:
+        _fail("interrupted; train goes on with --resume, the others with the same command", status)
+    sys.exit(status)
 
 
 def _fail(message: str, status: int) -> int:
