@@ -1,5 +1,6 @@
 """What hanme init guesses, and that what it writes can be read."""
 
+import gzip
 import json
 import shutil
 import tomllib
@@ -127,6 +128,32 @@ def test_lists_as_labels_are_several(tmp_path: Path) -> None:
     data = load_tables(tmp_path)
     assert data["movie"].label_names == ["Drama", "War"]
     assert data["movie"].y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_that_is_not_utf_8(encoding: str, packed: bool, tmp_path: Path) -> None:
+    rows = "".join(f"{i};Übung {i};{'äö'[i % 2]};p{i % 2}\n" for i in range(12))
+    text = f"id;name;genre;person\n{rows}".encode(encoding)
+    name = "movies.csv.gz" if packed else "movies.csv"
+    (tmp_path / name).write_bytes(gzip.compress(text) if packed else text)
+    nodes = guessed(tmp_path, people_csv="id,name\np0,A\np1,B\n")["nodes"]
+    assert nodes["movie"].get("encoding", "utf-8") == encoding.removesuffix("-sig")
+    assert nodes["movie"]["separator"] == ";"
+    assert "encoding" not in nodes["person"]
+    data = load_tables(tmp_path)
+    assert data["movie"].label_names == ["ä", "ö"]
+    assert data["movie"].name[3] == "Übung 3"
+
+
+def test_text_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes("id,name\np0,“A”\n".encode("cp1252"))
+    with pytest.raises(HanmeError, match=r"people\.csv: .*; saved as UTF-8 it can be read"):
+        init(tmp_path)
+    (tmp_path / "people.csv").unlink()
+    (tmp_path / "people.csv.gz").write_bytes(gzip.compress(b"id,name\np0,A\n")[:-9])
+    with pytest.raises(HanmeError, match=r"people\.csv\.gz: it cannot be read"):
+        init(tmp_path)
 
 
 def test_names_that_toml_or_a_graph_would_not_take(tmp_path: Path) -> None:

@@ -105,6 +105,9 @@ Feature = Annotated[
 ]
 
 
+Encoding = Literal["utf-8", "utf-16", "latin-1"]
+
+
 class Source(_Part):
     """Where rows come from: a table, or a query."""
 
@@ -120,9 +123,7 @@ class Source(_Part):
     separator: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = Field(
         default=None, description="CSV: what stands between two cells (default: , or a tab)."
     )
-    encoding: Literal["utf-8", "utf-16", "latin-1"] = Field(
-        default="utf-8", description="CSV: how the text is written."
-    )
+    encoding: Encoding = Field(default="utf-8", description="CSV: how the text is written.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hanme.datasets.tables_config import RESERVED, Source
-from hanme.datasets.tables_origin import FORMATS, Origin
+from hanme.datasets.tables_config import RESERVED, Encoding, Source
+from hanme.datasets.tables_origin import FORMATS, Origin, open_text, suffix
 from hanme.datasets.tables_read import Kind, Reader, Table
 from hanme.errors import HanmeError
 
@@ -89,18 +90,36 @@ def guess(folder: Path) -> list[Sheet]:
 
 
 def _is_table(path: Path) -> bool:
-    return any(path.name.lower().endswith((end, f"{end}.gz")) for end in FORMATS)
+    return suffix(path.name) in FORMATS
 
 
 def _source(folder: Path, file: str) -> Source:
     """A CSV file of one column, in which a semicolon stands, is one of several columns."""
-    separator = None
-    if file.lower().endswith(".csv"):
-        with (folder / file).open("rb") as opened:
-            head = opened.readline(100_000).decode("utf-8", "replace")
-        if "," not in head:
-            separator = next((s for s in (";", "\t", "|") if s in head), None)
-    return Source(table=file, separator=separator)
+    if FORMATS[suffix(file)] != "csv":
+        return Source(table=file)
+    try:
+        encoding, separator = _encoding(folder / file), None
+        with open_text(folder / file, encoding) as text:
+            head = text.readline(100_000)
+    except (EOFError, OSError, zlib.error) as error:
+        raise HanmeError(f"{folder / file}: it cannot be read ({error})") from None
+    if suffix(file) == ".csv" and "," not in head:
+        separator = next((s for s in (";", "\t", "|") if s in head), None)
+    return Source(table=file, separator=separator, encoding=encoding)
+
+
+def _encoding(path: Path) -> Encoding:
+    """UTF-16 begins with a mark, UTF-8 shows by itself, and all else is taken for latin-1."""
+    with open_text(path, "latin-1") as text:
+        if text.read(2) in ("\xff\xfe", "\xfe\xff"):
+            return "utf-16"
+    try:
+        with open_text(path, "utf-8", "strict") as text:
+            while text.read(1 << 20):
+                pass
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
 
 
 def _look(reader: Reader, origin: Origin, file: str, source: Source) -> Sheet:

@@ -96,6 +96,8 @@ def _table_lines(sheet: Sheet) -> list[str]:
     lines = [f"table = {_toml(sheet.file)}"]
     if sheet.source.separator:
         lines.append(f"separator = {_toml(sheet.source.separator)}")
+    if sheet.source.encoding != "utf-8":
+        lines.append(f"encoding = {_toml(sheet.source.encoding)}  # it is not UTF-8")
     return lines
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO, cast
 
 import duckdb
 
@@ -161,6 +163,12 @@ def separator(path: Path, source: Source) -> str:
     return source.separator or ("\t" if suffix(path.name) == ".tsv" else ",")
 
 
+def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
+    """A CSV file's text, packed or not."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    return cast(TextIO, opener(path, "rt", encoding=encoding, errors=errors, newline=""))
+
+
 def _check_query(query: str, where: str) -> None:
     try:
         statements = duckdb.extract_statements(query)
@@ -175,8 +183,11 @@ def translate(message: str, title: str, form: str) -> str:
     flat = re.sub(r" LINE \d+: .*", "", " ".join(message.split()))
     line = re.search(r"CSV Error on Line: (\d+)", flat)
     place = f"{title} line {line[1]}" if line else title
-    if "Invalid unicode" in flat or "not utf-8" in flat:
-        return f"{place}: the text is not in the encoding that graph.toml says (default: utf-8)"
+    if "Invalid unicode" in flat or re.search(r"not [\w-]+ encoded", flat):
+        return (
+            f"{place}: the text is not in the encoding it is read in (default: utf-8); "
+            "saved as UTF-8 it can be read"
+        )
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", flat):
         return f"{place}: {counts[2]} cells, but the header has {counts[1]}"
     if "unterminated quote" in flat:

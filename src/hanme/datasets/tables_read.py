@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
 import re
 import tempfile
 from bisect import bisect_right
@@ -26,6 +25,7 @@ from hanme.datasets.tables_config import Source
 from hanme.datasets.tables_origin import (
     Origin,
     file_title,
+    open_text,
     quoted,
     separator,
     table_format,
@@ -255,10 +255,9 @@ def _json_type(guessed: str) -> str:
 def _header(path: Path, source: Source, title: str) -> list[str]:
     """The column names of a CSV file: read here, as DuckDB would rename what it finds twice."""
     encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         # What is wrong below the header is for DuckDB to find, which knows the line.
-        with opener(path, "rt", encoding=encoding, errors="replace", newline="") as file:
+        with open_text(path, encoding) as file:
             rows = csv.reader(file, delimiter=separator(path, source), strict=True)
             columns = next(rows, [])
     except (UnicodeError, csv.Error, EOFError, OSError) as error:
