@@ -91,6 +91,14 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "no column split": (graph('"genre"', '"genre"\nsplit = "s"'), r"films\.csv: no column 's'"),
     "no feature": (graph("year =", "jahr ="), r"films\.csv: no column 'jahr'"),
     "no column source": (graph('"film"}', '"film_id"}'), r"roles\.csv: no column 'film_id'"),
+    "a metapath that does not fit": (
+        {"graph.toml": 'metapaths = ["film-actor-film"]\n' + GRAPH},
+        r"graph\.toml: metapath 'film-actor-film': from film there is no step to 'actor",
+    ),
+    "a metapath from elsewhere": (
+        {"graph.toml": 'metapaths = ["person-film-person"]\n' + GRAPH},
+        r"graph\.toml: metapath 'person-film-person': it starts at person, not at film",
+    ),
     "column twice": (
         {"people.csv": "id,id\np1,p1\np2,p2\n"}, r"people\.csv: there are 2 columns 'id'"
     ),

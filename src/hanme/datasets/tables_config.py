@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from hanme.errors import HanmeError
+from hanme.metapath import Metapath
 
 RESERVED = frozenset({"target", "multilabel", "fitted", "dropped", "digest", "metapath_instances"})
 """What a graph has beside its node types, under the same names that these could have."""
@@ -230,7 +231,7 @@ class TableConfig(_Part):
                         f"relations.{name}.{side}: no node type {end.type!r}; "
                         f"there are {self._types()}"
                     )
-        seen: set[tuple[str, str, str]] = set()
+        seen: list[tuple[str, str, str]] = []
         for there, back in self.edge_types.values():
             for edge_type in (there, back):
                 if edge_type in seen:
@@ -238,7 +239,11 @@ class TableConfig(_Part):
                         f"relations: two are called {edge_type[1]} from {edge_type[0]} to "
                         f"{edge_type[2]}; give one another name"
                     )
-                seen.add(edge_type)
+                seen.append(edge_type)
+        for text in self.metapaths or ():
+            root = Metapath.parse(text, (list(self.nodes), seen)).root
+            if root != self.target:
+                raise ValueError(f"metapath {text!r}: it starts at {root}, not at {self.target}")
         return self
 
     def _types(self) -> str:
