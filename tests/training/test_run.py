@@ -53,6 +53,7 @@ def test_leaves_what_the_design_says_and_nothing_else(finished: Path) -> None:
     assert result["best_epoch"] == max(rows, key=lambda row: row["val_macro"])["epoch"]
     assert (finished / "curves.svg").read_text().startswith("<?xml")
     assert (finished / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len({path.stat().st_mode for path in finished.iterdir()}) == 1
 
 
 def test_evaluate_gives_the_result_again(finished: Path) -> None:
