@@ -104,12 +104,23 @@ def test_mean_is_the_mean() -> None:
 
 def test_linear_is_a_matrix_times_the_mean() -> None:
     chain = random_chain(3, seed=42, size=4)
-    encoder, h = Linear(HEADS, CHANNELS).double(), features(chain)
+    encoder, h = Linear(HEADS, CHANNELS, [chain.metapath]).double(), features(chain)
     nodes, encoded = encode(encoder, chain, h)
     for p in range(len(nodes)):
         for head in range(HEADS):
-            expected = rows(chain, h, nodes[p], head).mean(0) @ encoder.W[head]
+            expected = rows(chain, h, nodes[p], head).mean(0) @ encoder.W[0, head]
             torch.testing.assert_close(encoded[p, head], expected)
+
+
+def test_linear_has_a_matrix_per_metapath() -> None:
+    chain = random_chain(3, seed=42, size=4)
+    encoder, h = Linear(HEADS, CHANNELS, [chain.metapath] * 2).double(), features(chain)
+    first, second = encoder(h, [chain, chain])
+    with torch.no_grad():
+        encoder.W[1] = 0
+    again, zero = encoder(h, [chain, chain])
+    assert all(torch.equal(x, y) for x, y in zip(first.values, again.values, strict=True))
+    assert all(x.any() and not y.any() for x, y in zip(second.values, zero.values, strict=True))
 
 
 def test_rotate_turns_each_position_towards_the_root() -> None:

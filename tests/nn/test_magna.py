@@ -30,14 +30,17 @@ def test_many_hops_are_the_closed_form() -> None:
     layer = Diffusion(HEADS * SIZE, HEADS, 0, 300, 0.15, 0.0, 0.2).double().eval()
     h = torch.randn(NODES, HEADS * SIZE, dtype=torch.double)
     e = edges()
-    z0 = layer.lin(F.layer_norm(h, h.shape[1:])).view(NODES, HEADS, SIZE)
-    found = layer(h, e).view(NODES, HEADS, SIZE)
+    norm = F.layer_norm(h, h.shape[1:])
+    z0 = (norm @ layer.lin.weight.t()).view(NODES, HEADS, SIZE)
+    W_h = layer.W_h.weight.view(HEADS, SIZE, -1)
+    W_t = layer.W_t.weight.view(HEADS, SIZE, -1)
+    heads = []
     for k in range(HEADS):
         # v · tanh([W_h h_i ‖ W_t h_j]), softmax over the links that lead to i.
         scores = torch.stack(
             [
                 layer.v[:2, k].flatten()
-                @ torch.tanh(torch.cat([z0[i, k] @ layer.W_h[k], z0[j, k] @ layer.W_t[k]]))
+                @ torch.tanh(torch.cat([W_h[k] @ norm[i], W_t[k] @ norm[j]]))
                 for i, j in zip(e.end.tolist(), e.start.tolist(), strict=True)
             ]
         )
@@ -46,7 +49,8 @@ def test_many_hops_are_the_closed_form() -> None:
         matrix.index_put_((e.end, e.start), exp, accumulate=True)
         matrix = matrix / matrix.sum(1, keepdim=True)
         inverse = torch.linalg.inv(torch.eye(NODES) - 0.85 * matrix)
-        torch.testing.assert_close(found[:, k], 0.15 * inverse @ z0[:, k])
+        heads.append(0.15 * inverse @ z0[:, k])
+    torch.testing.assert_close(layer(h, e), torch.cat(heads, 1) @ layer.W_o.weight.t())
 
 
 def test_a_few_hops_are_the_finite_sum_and_have_its_gradient() -> None:
@@ -76,5 +80,5 @@ def test_a_link_s_relation_counts_where_asked_for() -> None:
 
 def test_attention_sums_to_one_over_the_links_into_a_node() -> None:
     layer, e = Diffusion(HEADS * SIZE, HEADS, 3, 2, 0.1, 0.0, 0.2), edges()
-    weight = layer.weight(torch.randn(NODES, HEADS, SIZE), e)
+    weight = layer.weight(torch.randn(NODES, HEADS * SIZE), e)
     torch.testing.assert_close(dense(weight, e).sum(-1), torch.ones(HEADS, NODES))

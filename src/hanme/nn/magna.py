@@ -24,8 +24,8 @@ class MAGNA(nn.Module):
     r"""`"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
 
     A block diffuses one-hop attention A over ``hops`` hops, :math:`Z \gets (1-\alpha) A Z + \alpha
-    Z_0`, and is followed by a feed-forward block; each is preceded by a layer norm and added to
-    what goes into it. Between them a score is
+    Z_0`, joins its heads by a matrix W_o, and is followed by a feed-forward block; each is preceded
+    by a layer norm and added to what goes into it. Between them a score is
     :math:`\mathrm{LeakyReLU}(v \cdot \tanh[W_h h_i \,\Vert\, W_t h_j \,\Vert\, r])`, with a vector
     r for each relation.
 
@@ -126,34 +126,37 @@ class Diffusion(nn.Module):
         size = channels // heads
         self.norm = nn.LayerNorm(channels)
         self.lin = nn.Linear(channels, channels, bias=False)
-        self.W_h = nn.Parameter(torch.empty(heads, size, size))
-        self.W_t = nn.Parameter(torch.empty(heads, size, size))
+        self.W_h = nn.Linear(channels, channels, bias=False)
+        self.W_t = nn.Linear(channels, channels, bias=False)
+        self.W_o = nn.Linear(channels, channels, bias=False)
         self.v = nn.Parameter(torch.empty(3, heads, size))
         self.r = nn.Parameter(torch.empty(kinds, heads, size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        self.norm.reset_parameters()
-        self.lin.reset_parameters()
-        glorot(self.W_h)
-        glorot(self.W_t)
+        for part in self.children():
+            reset(part)
         glorot(self.v)
         nn.init.normal_(self.r, std=1 / math.sqrt(self.r.size(-1)))
 
     def forward(self, h: Tensor, edges: Edges) -> Tensor:
-        z = self.lin(self.norm(h)).view(h.size(0), self.heads, -1)
-        weight = F.dropout(self.weight(z, edges), self.dropout, self.training)
-        return diffuse(weight, z, edges, self.hops, self.alpha).flatten(1)
+        h = self.norm(h)
+        weight = F.dropout(self.weight(h, edges), self.dropout, self.training)
+        z = diffuse(weight, self._by_head(self.lin(h)), edges, self.hops, self.alpha)
+        return self.W_o(z.flatten(1))
 
-    def weight(self, z: Tensor, edges: Edges) -> Tensor:
+    def weight(self, h: Tensor, edges: Edges) -> Tensor:
         """A's entries: the attention of each link, which sums to 1 over the links into a node."""
         # tanh acts on each part of the concatenation by itself: numbers per node, not per link.
-        s = (torch.einsum("nkd,kde->nke", z, self.W_h).tanh() * self.v[0]).sum(-1)
-        t = (torch.einsum("nkd,kde->nke", z, self.W_t).tanh() * self.v[1]).sum(-1)
+        s = (self._by_head(self.W_h(h)).tanh() * self.v[0]).sum(-1)
+        t = (self._by_head(self.W_t(h)).tanh() * self.v[1]).sum(-1)
         score = s.index_select(0, edges.end) + t.index_select(0, edges.start)
         if len(self.r):
             score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
         return softmax(F.leaky_relu(score, self.negative_slope), ptr=edges.indptr)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(1, (self.heads, -1))
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from hanme.nn.encoders.mean import Mean
 
 
 class Linear(Mean):
-    r""":math:`e(p) = W \frac{1}{L+1} \sum_l h_{v_l}`, with one matrix W per head."""
+    r""":math:`e(p) = W_\Phi \frac{1}{L+1} \sum_l h_{v_l}`, a matrix per metapath and head."""
 
     def __init__(self, heads: int, channels: int, metapaths: Sequence[Metapath] = ()) -> None:
         super().__init__(heads, channels, metapaths)
-        self.W = nn.Parameter(torch.empty(heads, channels, channels))
+        self.W = nn.Parameter(torch.empty(len(metapaths), heads, channels, channels))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -25,5 +25,9 @@ class Linear(Mean):
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         # The matrix of a mean is the mean of the matrices' products: once per node.
-        turned = {t: torch.einsum("nkd,kde->nke", x, self.W) for t, x in h.items()}
-        return super().forward(turned, chains)
+        terms = []
+        for W, chain in zip(self.W, chains, strict=True):
+            types = set(chain.metapath.node_types)
+            turned = {t: torch.einsum("nkd,kde->nke", h[t], W) for t in types}
+            terms += super().forward(turned, [chain])
+        return terms
