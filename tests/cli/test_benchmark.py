@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,18 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
-from hanme.experiments.configs import PACKAGED
+from hanme.datasets.tables_init import init
+from hanme.experiments.configs import PACKAGED, models
 
+FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
 QUICK = ["--graph", "planted", "--set", "training.epochs=3", "--set", "data.options.movies=100"]
+
+
+def main_ends_well() -> None:
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
 
 
 def command(*arguments: object) -> list[str]:
@@ -108,6 +117,42 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
 
+def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    films = shutil.copytree(FILMS, tmp_path / "my films")
+    init(films)
+    (tmp_path / "configs").mkdir()
+    text = (
+        f'[data]\nname = "{films}"\n[model]\nname = "han"\n'
+        '[model.options]\nmetapaths = ["film-person-film"]\nheads = 2\nhidden_channels = 8\n'
+        '[training]\nlts = {pace = "root"}\n'
+    )
+    (tmp_path / "configs" / "han-small-my-films.toml").write_text(text)
+    arguments = ["--graph", films, "--model", "gat", "--model", "han-small", "--seeds", 1, "--json"]
+    arguments += ["--config-folder", tmp_path / "configs", "--set", "training.epochs=4"]
+    line = [HANME, "benchmark", *arguments, "--out", tmp_path / "out", "--processes", 1]
+    monkeypatch.setattr(sys, "argv", [*map(str, line)])
+    main_ends_well()
+    table = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in table["rows"]] == ["gat", "han-small + LTS root"]
+    assert {row["graph"] for row in table["rows"]} == {"my-films"}
+    assert (tmp_path / "out" / "benchmark-my-films.svg").exists()
+    gat, han = (
+        json.loads((tmp_path / "out" / "runs" / name / "483" / "config.json").read_text())
+        for name in ("my-films-gat", "my-films-han-small-lts-root")
+    )
+    assert gat["model"]["options"]["hidden_channels"] == 512  # GAT's own default
+    assert han["model"]["options"]["hidden_channels"] == 8
+    assert han["training"]["lts"] == {"pace": "root", "start": 0.1, "until": 2}
+
+
+def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Path) -> None:
+    assert "han-mine" not in models("planted", tmp_path)
+    (tmp_path / "han-mine-planted.toml").write_text("")
+    assert models("planted", tmp_path) == sorted([*models("planted"), "han-mine"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -119,6 +164,9 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
         (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
         (["--model", "han", "--set", "model.name=gat"], "--set model.name: it is fixed here"),
         (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds say"),
+        (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it is fixed here"),
+        (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),
+        (["--config-folder", __file__], "is a file"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

@@ -1,6 +1,7 @@
 """hanme tune as a user meets it: killed half way and started again, and what it writes."""
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
+from hanme.datasets.tables_init import init
+from hanme.errors import HanmeError
 from hanme.experiments.configs import find_config, override, read_config
 from hanme.experiments.tune import Problem, best_trial, search_space, tune
+from hanme.files import claiming
 from hanme.training import RunConfig, train
 
+FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
 TRIALS = 13  # the sampler draws at random up to the tenth, and by the scores so far from then on
 
@@ -65,12 +70,33 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert (val["micro"] + val["macro"]) / 2 == pytest.approx(best.score, abs=1e-3)
 
 
+def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
+    with (
+        claiming(tmp_path / ".study.db.lock", ""),
+        pytest.raises(HanmeError, match=r"study\.db: another process is working on it"),
+    ):
+        tune(problem(), tmp_path / "study.db", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
+    folder = shutil.copytree(FILMS, tmp_path / "films")
+    init(folder)
+    out = tmp_path / "han-films.toml"
+    line = [HANME, "tune", "han", folder, "--out", out, "--trials", 2, "--epochs", 3]
+    subprocess.run([*map(str, line)], check=True, capture_output=True)
+    written = read_config(out)
+    assert written["data"]["name"] == str(folder / "graph.toml")
+    line = [HANME, "train", "--config", out, "--epochs", 2, "--out", tmp_path / "run"]
+    subprocess.run([*map(str, line)], check=True, capture_output=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["gru", "planted"], "no configuration 'gru-planted'"),
         (["han", "planet"], "unknown data set 'planet'"),
-        (["han", "graph.toml"], "no configuration for "),
+        (["han", "graph.toml"], "graph.toml: target: it is missing"),
         (["han", "planted", "--out", "old.toml"], "old.toml: it exists"),
         (["han", "planted", "--out", "new.db"], "new.db: a configuration's name ends with .toml"),
         (["han", "planted", "--study", "old.toml"], "old.toml: not a study"),

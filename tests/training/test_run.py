@@ -103,6 +103,8 @@ def test_killed_and_resumed_ends_with_the_same_weights(
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
+        with pytest.raises(HanmeError, match="killed: another process is working on it"):
+            train(config(), folder, resume=True)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL

@@ -65,7 +65,7 @@ def main() -> None:
         sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
     if status == INTERRUPTED:
         _fail("interrupted; train goes on with --resume, the others with the same command", status)
-    sys.exit(status)
+    sys.exit(status or 0)
 
 
 def _fail(message: str, status: int) -> int:

@@ -43,7 +43,11 @@ Options = Annotated[
 Processes = Annotated[int, typer.Option(min=1, help="Runs side by side (default: one per core).")]
 ConfigFolder = Annotated[
     Path | None,
-    typer.Option(help="Folder with MODEL-GRAPH.toml files that take the place of the packaged."),
+    typer.Option(
+        exists=True,
+        file_okay=False,
+        help="Folder with MODEL-GRAPH.toml files that take the place of the packaged.",
+    ),
 ]
 Changes = Annotated[
     list[str] | None,

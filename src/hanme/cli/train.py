@@ -71,7 +71,8 @@ def train(
         float | None, typer.Option(help="LTS: share λ0 of nodes from which it grows (0.1).")
     ] = None,
     lts_until: Annotated[
-        int | None, typer.Option(help="LTS: epoch T from which all are (100).")
+        int | None,
+        typer.Option(help="LTS: epoch T from which all are (half of them, at most 100)."),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="At most so many epochs (200).")] = None,
     patience: Annotated[

@@ -23,7 +23,7 @@ def tune(
     model: Annotated[
         str, typer.Argument(help="The first part of a configuration's name, e.g. hanme-direct.")
     ],
-    graph: Annotated[str, typer.Argument(help="planted, IMDB, ACM or DBLP.")],
+    graph: Annotated[str, typer.Argument(help="planted, IMDB, ACM, DBLP, or a graph.toml.")],
     out: Annotated[Path, typer.Option(help="Where to write the best configuration, a TOML file.")],
     study: Annotated[
         Path | None,
@@ -43,7 +43,7 @@ def tune(
             "is written keeps in any case).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws what is tried.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Draws what is tried.")] = 0,
     prune: Annotated[
         bool, typer.Option("--prune", help="Give up a trial that is worse than the median so far.")
     ] = False,
@@ -64,8 +64,7 @@ def tune(
     configuration chooses; test nodes have no part in it. Kill it when you like: started again, it
     goes on with the trials that are done.
     """
-    from hanme.datasets import known_name
-    from hanme.experiments.configs import changed_config, override
+    from hanme.experiments.configs import changed_config, graph_name, override
     from hanme.experiments.summary import seeds as first_seeds
     from hanme.experiments.tune import Problem, best_trial, search_space, write_config
     from hanme.experiments.tune import tune as search
@@ -74,9 +73,8 @@ def tune(
         raise HanmeError(f"{out}: a configuration's name ends with .toml")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
-    graph = known_name(graph)
     values = changed_config(model, graph, config_folder, fields(changes))
-    space = search_space(model, graph, values)
+    space = search_space(model, graph_name(graph), values)
     problem = Problem(values, space, first_seeds(seeds), epochs, seed, prune)
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bar:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.configs import PACKAGED, changed_config, look_up, override
+from hanme.experiments.configs import PACKAGED, changed_config, graph_name, look_up, override
 from hanme.experiments.pool import Job
 from hanme.experiments.summary import AVERAGES, RULES, cell, columns, slug, summarise
 from hanme.files import replacing, write_json
@@ -42,16 +42,23 @@ class Entry:
 
     @classmethod
     def make(
-        cls, model: str, graph: str, lts: str, folder: Path | None, changes: Mapping[str, Any]
+        cls,
+        model: str,
+        graph: str,
+        lts: str | None,
+        folder: Path | None,
+        changes: Mapping[str, Any],
     ) -> Entry:
-        """A row from its configuration file, with ``changes`` by field."""
+        """A row from its configuration file, with ``changes`` by field; ``lts`` None is LTS as the
+        configuration has it."""
         values = changed_config(model, graph, folder, changes)
-        training = RunConfig.make(values).training
-        # All nodes are trained on at the latest half way, however few epochs there are.
-        schedule = {"until": min(100, max(1, training.epochs // 2))}
-        schedule |= look_up(values, "training.lts") or {}
-        pace = None if lts == "none" else {**schedule, "pace": lts}
-        return cls(model, graph, lts, override(values, {"training.lts": pace}))
+        if lts == "none":
+            values = override(values, {"training.lts": None})
+        elif lts is not None:
+            schedule = look_up(values, "training.lts") or {}
+            values = override(values, {"training.lts": {**schedule, "pace": lts}})
+        schedule = RunConfig.make(values).training.lts
+        return cls(model, graph_name(graph), schedule.pace if schedule else "none", values)
 
     @property
     def name(self) -> str:
@@ -170,9 +177,9 @@ def _markdown(table: dict[str, Any]) -> str:
         "",
         "Test F1 in percent, mean ± standard deviation over all "
         f"{len(seeds)} seeds ({', '.join(map(str, seeds))}), none left out.",
-        "A seed draws the validation nodes (a fifth of the labelled nodes outside the test set),",
-        "the weights and the dropout. The best epoch is chosen on validation nodes; where the",
-        "settings come from is said in their files. *HGB's rule*:",
+        "A seed draws the validation nodes (a fifth of the labelled nodes outside the test set;",
+        "tables of one's own say which), the weights and the dropout. The best epoch is chosen on",
+        "validation nodes; where settings come from is said in their files. *HGB's rule*:",
         "every label over 0.5, be it none; *with fallback*, a node without one gets its most",
         "likely label. With one label per node the two are the same. Time and memory are medians",
         "over the seeds, of a process with one thread.",

@@ -6,14 +6,16 @@ Those of the package are ``MODEL-GRAPH.toml`` beside this file, such as ``hanme-
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hanme.datasets import METAPATHS, known_name
+from hanme.datasets import is_tables, known_name
+from hanme.datasets.tables_config import FILE
 from hanme.errors import HanmeError
 from hanme.toml import read_toml
-from hanme.training import RunConfig
+from hanme.training import RunConfig, with_metapaths
 
 PACKAGED = Path(__file__).parent
 
@@ -23,10 +25,23 @@ def packaged() -> list[str]:
     return sorted(path.stem for path in PACKAGED.glob("*-*.toml"))
 
 
-def models(graph: str) -> list[str]:
-    """The models with a packaged configuration for a graph."""
-    end = f"-{known_name(graph)}"
-    return sorted(name.removesuffix(end) for name in packaged() if name.endswith(end))
+def models(graph: str, folder: Path | None = None) -> list[str]:
+    """The models with a configuration for a graph, in the package or a folder of one's own; for
+    tables of one's own, which the package cannot know, all of them."""
+    end = f"-{graph_name(graph)}"
+    files = (
+        [*packaged(), *(path.stem for path in folder.glob("*-*.toml"))] if folder else packaged()
+    )
+    found = {name.removesuffix(end) for name in files if name.endswith(end)}
+    return sorted(found | set(models("planted"))) if is_tables(graph) else sorted(found)
+
+
+def graph_name(graph: str) -> str:
+    """What a graph is called in names of files: itself, or of a ``graph.toml`` its folder."""
+    if not is_tables(graph):
+        return known_name(graph)
+    path = Path(known_name(graph))
+    return re.sub(r"[^\w-]+", "-", path.parent.name if path.name == FILE else path.stem) or "graph"
 
 
 def find_config(name: str, folder: Path | None = None) -> Path:
@@ -59,22 +74,35 @@ def changed_config(
     An experiment is named after its model and graph and draws its own seeds: the file must be of
     these, and nothing changes them.
     """
-    if graph not in METAPATHS:
-        raise HanmeError(f"no configuration for {graph}; there are some for {', '.join(METAPATHS)}")
-    name = f"{model}-{graph}"
-    path = find_config(name, folder)
-    for field in ("data.name", "model.name", "training.seed"):
+    name = f"{model}-{graph_name(graph)}"
+    for field in ("data.name", "data.seed", "model.name", "training.seed"):
         if field in changes:
             raise HanmeError(f"--set {field}: it is fixed here; {name} and --seeds say what it is")
-    values = override(read_config(path), changes)
-    config = RunConfig.make(values, str(path))
-    if known_name(config.data.name) != graph:
+    if is_tables(graph) and not (folder and (folder / f"{name}.toml").exists()):
+        where, values = name, _defaults(model, graph)
+    else:
+        path = find_config(name, folder)
+        where, values = str(path), read_config(path)
+    values = override(values, changes)
+    config = RunConfig.make(values, where)
+    if known_name(config.data.name) != known_name(graph):
         raise HanmeError(
-            f"{path}: data.name: {config.data.name}, but the file is named for {graph}"
+            f"{where}: data.name: {config.data.name}, but the file is named for {graph}"
         )
     if not f"{model}-".startswith(f"{config.model.name}-"):
-        raise HanmeError(f"{path}: model.name: {config.model.name}, but the file is for {model}")
-    return values
+        raise HanmeError(f"{where}: model.name: {config.model.name}, but the file is for {model}")
+    return override(values, {"data.name": known_name(graph)})
+
+
+def _defaults(model: str, graph: str) -> dict[str, Any]:
+    """What ``hanme train`` would take for a model, such as ``hanme-direct``, on tables."""
+    if model not in models("planted"):
+        raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
+    name, _, encoder = model.partition("-")
+    options = with_metapaths(name, graph, {"encoder": encoder} if encoder else {})
+    values = {"data": {"name": known_name(graph)}, "model": {"name": name, "options": options}}
+    config = RunConfig.make(values)
+    return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
 
 
 def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

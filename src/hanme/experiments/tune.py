@@ -12,7 +12,7 @@ from typing import Any
 
 from hanme.errors import HanmeError
 from hanme.experiments.configs import PACKAGED, look_up, override
-from hanme.files import replacing
+from hanme.files import claiming, replacing
 from hanme.toml import read_toml, to_toml
 from hanme.training import Epoch, RunConfig, Trainer
 from hanme.training.metrics import scores
@@ -105,7 +105,7 @@ def tune(
 
     for config in problem.configs({}, source):  # a mistake shows before anything is kept
         build_model(config.model, load_data(config.data, config.training.seed))
-    with warnings.catch_warnings():
+    with claiming(study.with_name(f".{study.name}.lock"), str(study)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         kept = _open(study, problem)

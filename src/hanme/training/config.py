@@ -73,7 +73,8 @@ class TrainingConfig(_Part):
         smooth: Average so many of these scores, up to that of the epoch it chooses; 1 is the
             paper's.
         fallback: Give a node with no label over 0.5 its most likely one.
-        lts: The loss-aware training schedule, or None.
+        lts: The loss-aware training schedule, or None. Where it does not say so itself, it comes to
+            all nodes half way, and no later than after the paper's 100 epochs.
     """
 
     seed: int = Field(default=483, ge=0, lt=2**63)
@@ -86,6 +87,16 @@ class TrainingConfig(_Part):
     smooth: int = Field(default=1, ge=1)
     fallback: bool = True
     lts: LTS | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _half_way(cls, values: Any) -> Any:
+        lts = values.get("lts") if isinstance(values, dict) else None
+        if isinstance(lts, LTS):
+            lts = lts.model_dump(exclude_unset=True)
+        if isinstance(lts, dict) and isinstance(epochs := values.get("epochs", 200), int):
+            return values | {"lts": {"until": min(LTS().until, max(1, epochs // 2)), **lts}}
+        return values
 
 
 class RunConfig(_Part):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import statistics
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch_geometric.data import HeteroData
 from hanme.chain import Chain
 from hanme.datasets import FittedGraph, default_metapaths, load, tables_name
 from hanme.errors import HanmeError
+from hanme.files import claiming
 from hanme.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.nn import MODELS, HANMEConv
@@ -108,6 +110,27 @@ def train(
         on_epoch: Called after each epoch.
     """
     found = Run.find(folder, config, resume=resume)
+    if found is not None and found.finished:
+        return found
+    new = not folder.exists()
+    try:
+        with claiming(folder / ".lock", str(folder)):
+            return _train(config, folder, resume, on_start, on_epoch)
+    except HanmeError:
+        with suppress(OSError):  # which is only raised where there is something in it
+            if new:
+                folder.rmdir()
+        raise
+
+
+def _train(
+    config: RunConfig,
+    folder: Path,
+    resume: bool,
+    on_start: Callable[[list[str]], None],
+    on_epoch: Callable[[Epoch], None],
+) -> Run:
+    found = Run.find(folder, config, resume=resume)  # another process may have been here
     if found is not None and found.finished:
         return found
     fitted = found.fitted() if found else None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -135,11 +134,9 @@ class Run:
             trainer.run(record)
 
     def discard(self) -> None:
-        """Takes away a run that came to nothing."""
+        """Takes away a run that came to nothing; what else is in the folder stays."""
         for name in ("config.json", "features.json", "metrics.jsonl", "checkpoint.safetensors"):
             (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # what else is in the folder stays
-            self.folder.rmdir()
 
     def weights(self) -> dict[str, Tensor]:
         """The best epoch's weights."""

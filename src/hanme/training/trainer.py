@@ -120,7 +120,8 @@ class Trainer:
         if select == "last":
             return epoch
         if select == "loss":  # which easy nodes alone drive up: LTS has to come to all of them
-            return -math.inf if lts and epoch < lts.until else -loss
+            early = lts is not None and epoch < min(lts.until, self.config.epochs)
+            return -math.inf if early else -loss
         return float(getattr(found, select))
 
     def run(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
