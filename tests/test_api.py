@@ -155,12 +155,13 @@ def test_a_graph_of_one_s_own() -> None:
     data = HeteroData()
     for kind in made.node_types:
         data[kind].num_nodes = made[kind].num_nodes
-    data["movie"].x = made["movie"].x.to_dense()
+    data["movie"].x = made["movie"].x.to_dense().double()  # as numpy would have them
     data["movie"].y = made["movie"].y
     for relation in made.edge_types:
         data[relation].edge_index = made[relation].edge_index
     graph = Graph(data, target="movie")
     store = graph.data["movie"]
+    assert data["movie"].x.dtype == torch.double
     assert "target" not in data  # the graph that was passed is left as it was
     assert int((store.train_mask | store.val_mask | store.test_mask).sum()) == int(
         made["movie"].y.any(1).sum()

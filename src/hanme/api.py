@@ -294,7 +294,11 @@ def _completed(data: HeteroData, target: str | None, seed: int) -> HeteroData:
     if target not in data.node_types:
         raise HanmeError(f"Expected `target` to be one of {data.node_types}, but got {target!r}")
     _check_tensors(data)
-    data = fill_features(copy.copy(data), target, "given")
+    data = copy.copy(data)
+    for kind in data.node_types:
+        if "x" in data[kind]:
+            data[kind].x = data[kind].x.float()  # as the models' weights
+    data = fill_features(data, target, "given")
     data.target = target
     store = data[target]
     if "y" not in store or store.y.size(0) != store.num_nodes or store.y.dim() not in (1, 2):

@@ -127,6 +127,8 @@ def test_help_teaches() -> None:
         (["--config", "gru-IMDB"], "no configuration 'gru-IMDB'; there are"),
         (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
         (["--config", "han-planted", "--set", "training.lr=x"], "han-planted: training.lr"),
+        (["--config", "han-planted", "--set", "data.name=5"], "unknown data set '5'"),
+        (["--config", "han-planted", "--set", "model.name=[1]"], "model.name"),
         (["planted", "--backend", "magic"], "auto, eager, chunked"),
         (["IMDB", "--data", "/no/such/place"], "nothing found for IMDB"),
         (["planted", "--data", "/no/such/place"], "made on the spot: it takes no files"),

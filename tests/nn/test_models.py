@@ -220,3 +220,19 @@ def test_says_no_to_bad_sizes(name: str, option: str, value: object) -> None:
     with pytest.raises(HanmeError, match=f"{option}|multiple of heads") as raised:
         build()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["gat", "magna"])
+def test_a_graph_without_relations(name: str) -> None:
+    data = HeteroData()
+    data["film"].x = torch.randn(4, 3)
+    assert MODELS[name](data.metadata(), "film", 2)(data).shape == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["gat", "magna"])  # SeHGNN turns them into what it needs
+def test_features_of_another_type_are_named(name: str) -> None:
+    data = planted(movies=20)
+    for kind in data.node_types:
+        data[kind].x = data[kind].x.to_dense().double()
+    with pytest.raises(HanmeError, match=r"weights' type, torch\.float32, but got torch\.float64"):
+        MODELS[name](data.metadata(), "movie", 5)(data)

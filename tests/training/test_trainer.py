@@ -116,6 +116,20 @@ def test_patience_begins_where_lts_ends() -> None:
     assert run.progress.epoch == 24
 
 
+@pytest.mark.parametrize(("epochs", "until"), [(1, 1), (50, 25), (300, 100)])
+def test_lts_comes_to_all_nodes_half_way_where_it_does_not_say(epochs: int, until: int) -> None:
+    for lts in (LTS(pace="root"), {"pace": "root"}):
+        config = TrainingConfig(epochs=epochs, lts=lts)
+        assert config.lts == LTS(pace="root", until=until)
+    assert TrainingConfig(epochs=epochs, lts=LTS(until=100)).lts == LTS(until=100)
+
+
+def test_the_least_loss_is_that_of_the_last_epoch_where_lts_never_comes_to_all_nodes() -> None:
+    run = trainer(epochs=6, select="loss", lts=LTS(until=100))
+    run.run()
+    assert run.progress.best_epoch == 6
+
+
 def test_stops_when_patience_runs_out() -> None:
     run = trainer(epochs=500, patience=4)
     run.run()

@@ -114,6 +114,7 @@ def train(
     from hanme import training
     from hanme.datasets import known_name
     from hanme.experiments.configs import find_config, override, read_config
+    from hanme.training.pipeline import takes_metapaths
 
     if data_set is None and config is None:
         raise HanmeError("nothing to train on: name a data set or a --config")
@@ -142,7 +143,8 @@ def train(
     }
     chosen = override(start, fields(changes) | {k: v for k, v in given.items() if v is not None})
     chosen = _with_lts(chosen, lts, lts_start, lts_until)
-    graph, name = known_name(chosen["data"]["name"]), chosen["model"].get("name", "hanme")
+    graph = known_name(str(chosen["data"]["name"]))
+    name = str(chosen["model"].get("name", "hanme"))
     options = training.with_metapaths(name, graph, chosen["model"].get("options", {}))
     chosen = override(chosen, {"model.options": options})
     run_config = training.RunConfig.make(chosen, config or "options")
@@ -155,12 +157,13 @@ def train(
         print(json.dumps(result))
         return
     print_scores(result["scores"])
+    takers = "evaluate, predict and explain" if takes_metapaths(name) else "evaluate and predict"
     by = {"last": "the last", "loss": "least loss on validation nodes"}
     select = run_config.training.select
     print(
         f"Weights of epoch {result['best_epoch']} of {result['epochs']} "
         f"({by.get(select, f'best {select} F1 on validation nodes')}). "
-        f"The run is in {out}: hanme evaluate, predict and explain take it."
+        f"The run is in {out}: hanme {takers} take it."
     )
 
 

@@ -71,4 +71,6 @@ class OneGraph(nn.Module):
         begin = first[self.target]
         target = slice(begin, begin + data[self.target].x.size(0))
         h = torch.cat([projection(data[t].x) for t, projection in self.proj.items()])
-        return h, Links(torch.cat(shifted, 1), torch.cat(relation), target)
+        none = torch.empty(2, 0, dtype=torch.long, device=h.device)  # a graph may have no relation
+        edge_index = torch.cat([none, *shifted], 1)
+        return h, Links(edge_index, torch.cat([none[0], *relation]), target)

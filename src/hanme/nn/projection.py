@@ -48,13 +48,13 @@ class Projection(Linear):
 
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
         """``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
-        if x.layout == torch.strided:
-            out = super().forward(x)
-            return out if heads is None else out.unflatten(1, (heads, -1))
         if x.dtype != self.weight.dtype:
             raise HanmeError(
                 f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
             )
+        if x.layout == torch.strided:
+            out = super().forward(x)
+            return out if heads is None else out.unflatten(1, (heads, -1))
         if heads is None:
             out = _SparseProduct.apply(x, self.weight)
             return out if self.bias is None else out + self.bias
