@@ -134,8 +134,9 @@ class Diffusion(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for part in self.children():
-            reset(part)
+        self.norm.reset_parameters()
+        for part in (self.lin, self.W_h, self.W_t, self.W_o):
+            nn.init.xavier_normal_(part.weight, gain=math.sqrt(2))
         glorot(self.v)
         nn.init.normal_(self.r, std=1 / math.sqrt(self.r.size(-1)))
 
