@@ -21,7 +21,10 @@ class Linear(Mean):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        glorot(self.W)
+        # All begin alike: metapaths are added up, which takes encodings that can be compared.
+        glorot(self.W[:1])
+        with torch.no_grad():
+            self.W[1:] = self.W[:1]
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         # The matrix of a mean is the mean of the matrices' products: once per node.
