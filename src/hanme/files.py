@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -48,8 +48,9 @@ def claiming(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # Windows keeps a file that is open
+            path.unlink(missing_ok=True)
         lock.release()
-        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

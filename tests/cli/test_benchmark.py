@@ -150,6 +150,7 @@ def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
 def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Path) -> None:
     assert "han-mine" not in models("planted", tmp_path)
     (tmp_path / "han-mine-planted.toml").write_text("")
+    (tmp_path / "han-my-planted.toml").write_text('[data]\nname = "IMDB"\n')  # of another graph
     assert models("planted", tmp_path) == sorted([*models("planted"), "han-mine"])
 
 

@@ -150,6 +150,9 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_bytes("id,name\np0,“A”\n".encode("cp1252"))
     with pytest.raises(HanmeError, match=r"people\.csv: .*; saved as UTF-8 it can be read"):
         init(tmp_path)
+    (tmp_path / "people.csv").write_bytes("\ufeffid,name\n".encode("utf-16-be"))
+    with pytest.raises(HanmeError, match=r"people\.csv: UTF-16 .*; saved as UTF-8 it can be read"):
+        init(tmp_path)
     (tmp_path / "people.csv").unlink()
     (tmp_path / "people.csv.gz").write_bytes(gzip.compress(b"id,name\np0,A\n")[:-9])
     with pytest.raises(HanmeError, match=r"people\.csv\.gz: it cannot be read"):

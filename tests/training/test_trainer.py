@@ -125,9 +125,10 @@ def test_lts_comes_to_all_nodes_half_way_where_it_does_not_say(epochs: int, unti
 
 
 def test_the_least_loss_is_that_of_the_last_epoch_where_lts_never_comes_to_all_nodes() -> None:
-    run = trainer(epochs=6, select="loss", lts=LTS(until=100))
-    run.run()
-    assert run.progress.best_epoch == 6
+    for smooth in (1, 5):
+        run = trainer(epochs=6, select="loss", lts=LTS(until=100), smooth=smooth)
+        run.run()
+        assert run.progress.best_epoch == 6
 
 
 def test_stops_when_patience_runs_out() -> None:

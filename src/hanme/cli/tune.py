@@ -64,7 +64,8 @@ def tune(
     configuration chooses; test nodes have no part in it. Kill it when you like: started again, it
     goes on with the trials that are done.
     """
-    from hanme.experiments.configs import changed_config, graph_name, override
+    from hanme.datasets import is_tables, known_name
+    from hanme.experiments.configs import changed_config, override
     from hanme.experiments.summary import seeds as first_seeds
     from hanme.experiments.tune import Problem, best_trial, search_space, write_config
     from hanme.experiments.tune import tune as search
@@ -74,7 +75,7 @@ def tune(
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     values = changed_config(model, graph, config_folder, fields(changes))
-    space = search_space(model, graph_name(graph), values)
+    space = search_space(model, None if is_tables(graph) else known_name(graph), values)
     problem = Problem(values, space, first_seeds(seeds), epochs, seed, prune)
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bar:

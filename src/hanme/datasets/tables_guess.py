@@ -111,8 +111,11 @@ def _source(folder: Path, file: str) -> Source:
 def _encoding(path: Path) -> Encoding:
     """UTF-16 begins with a mark, UTF-8 shows by itself, and all else is taken for latin-1."""
     with open_text(path, "latin-1") as text:
-        if text.read(2) in ("\xff\xfe", "\xfe\xff"):
-            return "utf-16"
+        mark = text.read(2)
+    if mark == "\xff\xfe":
+        return "utf-16"
+    if mark == "\xfe\xff":
+        raise HanmeError(f"{path}: UTF-16 with the high byte first; saved as UTF-8 it can be read")
     try:
         with open_text(path, "utf-8", "strict") as text:
             while text.read(1 << 20):

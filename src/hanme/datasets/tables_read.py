@@ -9,6 +9,7 @@ import csv
 import glob
 import re
 import tempfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -260,7 +261,7 @@ def _header(path: Path, source: Source, title: str) -> list[str]:
         with open_text(path, encoding) as file:
             rows = csv.reader(file, delimiter=separator(path, source), strict=True)
             columns = next(rows, [])
-    except (UnicodeError, csv.Error, EOFError, OSError) as error:
+    except (UnicodeError, csv.Error, EOFError, OSError, zlib.error) as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
     if not any(columns):
         raise HanmeError(f"{title} line 1: no header")

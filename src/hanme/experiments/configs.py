@@ -29,11 +29,16 @@ def models(graph: str, folder: Path | None = None) -> list[str]:
     """The models with a configuration for a graph, in the package or a folder of one's own; for
     tables of one's own, which the package cannot know, all of them."""
     end = f"-{graph_name(graph)}"
-    files = (
-        [*packaged(), *(path.stem for path in folder.glob("*-*.toml"))] if folder else packaged()
-    )
+    own = [path for path in (folder.glob("*-*.toml") if folder else ()) if _is_for(path, graph)]
+    files = packaged() + [path.stem for path in own]
     found = {name.removesuffix(end) for name in files if name.endswith(end)}
     return sorted(found | set(models("planted"))) if is_tables(graph) else sorted(found)
+
+
+def _is_for(path: Path, graph: str) -> bool:
+    """Whether a file is of no other graph, such as ``my-films`` where ``films`` is asked for."""
+    name = look_up(read_toml(path), "data.name")
+    return not isinstance(name, str) or known_name(name) == known_name(graph)
 
 
 def graph_name(graph: str) -> str:

@@ -64,11 +64,13 @@ class Problem:
         ]
 
 
-def search_space(model: str, graph: str, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def search_space(
+    model: str, graph: str | None, values: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """What may change, from ``spaces.toml``: fields that the configuration sets, in ranges and
     choices that include what it sets."""
     tables = read_toml(PACKAGED / "spaces.toml")
-    names = ("every", str(look_up(values, "model.name")), model, graph)
+    names = ("every", str(look_up(values, "model.name")), model, graph or "")
     merged = {field: entry for name in names for field, entry in tables.get(name, {}).items()}
     found = {field: look_up(values, field) for field in merged}
     return {

@@ -94,8 +94,8 @@ class TrainingConfig(_Part):
         lts = values.get("lts") if isinstance(values, dict) else None
         if isinstance(lts, LTS):
             lts = lts.model_dump(exclude_unset=True)
-        if isinstance(lts, dict) and isinstance(epochs := values.get("epochs", 200), int):
-            return values | {"lts": {"until": min(LTS().until, max(1, epochs // 2)), **lts}}
+        if isinstance(lts, dict) and isinstance(epochs := values.get("epochs", 200), int | float):
+            return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
         return values
 
 

@@ -116,8 +116,8 @@ def train(
     try:
         with claiming(folder / ".lock", str(folder)):
             return _train(config, folder, resume, on_start, on_epoch)
-    except HanmeError:
-        with suppress(OSError):  # which is only raised where there is something in it
+    except BaseException:
+        with suppress(OSError):  # which is raised where there is something in it
             if new:
                 folder.rmdir()
         raise

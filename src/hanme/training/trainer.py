@@ -98,9 +98,10 @@ class Trainer:
         seen = {name: self.masks[name] for name in ("train", "val")}
         found = scores(logits, self.y, seen, fallback=self.config.fallback)
         val_loss = float(node_losses(logits[seen["val"]], self.y[seen["val"]]).mean())
-        self._recent.append(self._score(epoch, val_loss, found["val"]))
-        self._recent = self._recent[-self.config.smooth :]
-        score = statistics.fmean(self._recent)
+        score = self._score(epoch, val_loss, found["val"])
+        if score > -math.inf:
+            self._recent = [*self._recent, score][-self.config.smooth :]
+            score = statistics.fmean(self._recent)
         if score > self.progress.best_score or not self.best:
             self.progress.best_epoch, self.progress.best_score = epoch, score
             self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
