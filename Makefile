@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test lint results bench clean
+.PHONY: setup demo test lint docs picture wheel results bench clean
 
 setup: .venv/ready
 
@@ -21,15 +21,25 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/python -m pytest -n 2
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+picture: setup
+	$(BIN)/python tools/rooms.py docs/rooms.svg
+
+wheel: setup
+	$(BIN)/python -m build --wheel --no-isolation
 
 results: setup
 	$(BIN)/hanme reproduce --out docs/results --runs runs/paper
 
-clean:
-	rm -rf .venv runs
-
 bench: setup
 	$(BIN)/python benchmarks/run.py docs/results
+
+clean:
+	rm -rf .venv runs site dist

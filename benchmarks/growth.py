@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hanme.chain import Chain
-from hanme.memory import peak_mb
+from hanme.common.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.ops import LinkProduct, metapath_attention
 from hanme.ops.cost import memory

@@ -26,7 +26,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from hanme.chain import Chain
 from hanme.datasets import load
-from hanme.memory import peak_mb
+from hanme.common.memory import peak_mb
 from hanme.metapath import Metapath
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig

@@ -18,8 +18,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from hanme.files import read_json, replacing, write_json
-from hanme.training.curves import save_figure
+from hanme.common.files import read_json, replacing, write_json
+from hanme.runs.curves import save_figure
 
 HERE = Path(__file__).parent
 SHORT = ["streaming", "chunked", "eager"]

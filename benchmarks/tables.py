@@ -22,7 +22,7 @@ from pathlib import Path
 
 import duckdb
 
-from hanme.memory import in_mb
+from hanme.common.memory import in_mb
 
 GRAPH = """
 target = "film"

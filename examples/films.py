@@ -1,14 +1,14 @@
 """From three small tables to predictions with reasons.
 
-Run it with `python examples/films.py FOLDER`; FOLDER is where the run, the predictions and the
-picture go (runs/films by default). docs/tutorial.md does the same in the shell, step by step.
+Run it with `python examples/films.py FOLDER`; the run, the predictions and the picture go to FOLDER
+(default: runs/films). docs/tutorial.md does the same in the shell, step by step.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-from hanme import Graph
+from hanme import Classifier, Graph
 from hanme.explain import save
 
 GRAPH = """\
@@ -53,11 +53,11 @@ graph = Graph.from_tables(folder / "tables")
 print(graph)
 print("Metapaths:", ", ".join(graph.metapaths), "\n")
 
-classifier = graph.fit(out=folder / "run")
+classifier = Classifier().fit(graph, out=folder / "run")
 for part, f1 in classifier.scores().items():
     print(f"{part:5} micro F1 {f1['micro']:.2f}  macro F1 {f1['macro']:.2f}")
 
-predictions = classifier.predict()
+predictions = classifier.predictions()
 predictions.write(folder / "predictions.csv")
 unlabelled = [row for row in predictions.rows() if not row["labels"]]
 print(f"\n{len(unlabelled)} films have no genre. The first five:\n")
@@ -74,4 +74,4 @@ Predictions: {folder}/predictions.csv    The explanation as a picture: {folder}/
 
 What next:
   hanme explain {folder}/run {unlabelled[1]["id"]} --out other.html
-  hanme predict {folder}/run --graph NEWER    tables that have grown since, without training""")
+  hanme predict {folder}/run --graph NEWER    tables that have grown since training""")

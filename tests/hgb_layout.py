@@ -1,21 +1,25 @@
-"""A planted graph in the files of the Heterogeneous Graph Benchmark, where test labels can be
-changed without touching anything else."""
+"""Write a planted graph in the files of the Heterogeneous Graph Benchmark.
+
+There, test labels can be changed without touching anything else.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from torch_geometric.data import HeteroData
+from hanme.graph import Graph
 
 
-def write_imdb(data: HeteroData, folder: Path, *, scramble_test: bool = False) -> Path:
-    """Writes a graph as the benchmark's IMDB; ``scramble_test`` gives every test node the labels
-    of another."""
-    types = data.node_types
-    sizes = [data[kind].num_nodes for kind in types]
+def write_imdb(graph: Graph, folder: Path, *, scramble_test: bool = False) -> Path:
+    """Write a graph as the benchmark's IMDB.
+
+    ``scramble_test`` gives every test node the labels of another.
+    """
+    types = graph.node_types
+    sizes = list(graph.sizes.values())
     first = {kind: sum(sizes[:i]) for i, kind in enumerate(types)}
-    links = {str(i): edge for i, edge in enumerate(data.edge_types)}
+    links = {str(i): edge for i, edge in enumerate(graph.edge_types)}
     info = {
         "node.dat": {"node type": {str(i): t for i, t in enumerate(types)}},
         "link.dat": {
@@ -24,23 +28,20 @@ def write_imdb(data: HeteroData, folder: Path, *, scramble_test: bool = False) -
                 for i, (a, _, b) in links.items()
             }
         },
-        "label.dat": {
-            "node type": {"0": {str(i): n for i, n in enumerate(data["movie"].label_names)}}
-        },
+        "label.dat": {"node type": {"0": {str(i): n for i, n in enumerate(graph.labels)}}},
     }
     nodes = []
     for number, kind in enumerate(types):
-        for i, row in enumerate(data[kind].x.to_dense().tolist()):
+        for i, row in enumerate(graph.x_dict[kind].to_dense().tolist()):
             words = "\t" + ",".join(f"{value:g}" for value in row) if kind == "movie" else ""
             nodes.append(f"{first[kind] + i}\t{kind} {i}\t{number}{words}\n")
     rows = []
     for number, (a, _, b) in links.items():
-        for u, v in data[links[number]].edge_index.t().tolist():
+        for u, v in graph.links[links[number]].t().tolist():
             rows.append(f"{first[a] + u}\t{first[b] + v}\t{number}\t1\n")
-    movie = data["movie"]
-    labels = [",".join(str(i) for i, y in enumerate(row) if y) for row in movie.y.tolist()]
-    test = movie.test_mask.nonzero().flatten().tolist()
-    given = (movie.train_mask | movie.val_mask).nonzero().flatten().tolist()
+    labels = [",".join(str(i) for i, y in enumerate(row) if y) for row in graph.y.tolist()]
+    test = graph.split.test.nonzero().flatten().tolist()
+    given = graph.split.labelled.nonzero().flatten().tolist()
     tested = [labels[i] for i in (test[1:] + test[:1] if scramble_test else test)]
     folder.mkdir(parents=True)
     files = {

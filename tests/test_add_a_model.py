@@ -10,7 +10,7 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.nn import MODELS
 from hanme.training import RunConfig, evaluate
-from hanme.training.pipeline import build_model
+from hanme.runs.pipeline import build_model
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "add-a-model.md"
 

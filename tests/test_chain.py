@@ -10,7 +10,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.transforms import AddMetaPaths
 
 from graphs import chains, random_chain
-from hanme.chain import Chain
+from hanme.chain import Chain, Piece, restrict
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
 
@@ -201,3 +201,112 @@ def test_a_link_to_a_node_that_is_not_there_is_named() -> None:
 def test_bad_sample_size() -> None:
     with pytest.raises(HanmeError, match="at least 1"):
         random_chain(1).sample(0, seed=0)
+
+
+# Restriction: several metapaths that share node types, on one random graph.
+
+TYPES = ("a", "b", "c")
+STEPS = [("a", "to", "b"), ("b", "of", "a"), ("b", "to", "c"), ("c", "of", "b"), ("a", "to", "a")]
+PATHS = ("a-b", "a-a", "a-b-a", "a-a-a", "a-b-c", "a-b-c-b-a", "a-a-b-a")
+
+
+def random_graph(seed: int, density: float = 0.3) -> HeteroData:
+    """A graph of three small node types, with dead ends, links listed twice, and nodes apart."""
+    rng = np.random.default_rng(seed)
+    sizes = {t: int(rng.integers(1, 7)) for t in TYPES}
+    edges = {}
+    for source, name, target in STEPS:
+        linked = np.argwhere(rng.random((sizes[source], sizes[target])) < density)
+        edges[source, name, target] = [*linked.tolist(), *linked[rng.random(len(linked)) < 0.2]]
+    return graph({step: np.array(pairs).tolist() for step, pairs in edges.items()}, sizes)
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> tuple[HeteroData, list[str], torch.Tensor]:
+    """A graph, some metapaths from type a, and some nodes of a, in any order and repeated."""
+    data = random_graph(draw(st.integers(0, 10**6)), draw(st.sampled_from([0.0, 0.2, 0.5, 0.9])))
+    texts = draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=3, unique=True))
+    roots = draw(st.lists(st.integers(0, data["a"].num_nodes - 1), max_size=6))
+    return data, texts, torch.tensor(roots, dtype=torch.long)
+
+
+def walks(data: HeteroData, text: str, root: int) -> list[list[int]]:
+    """The instances of a root by plain recursion over the edge lists, targets ascending."""
+    found = [[root]]
+    for step in Metapath.parse(text, data.metadata()).steps:
+        pairs = data[step].edge_index.t().tolist()
+        found = [[*w, t] for w in found for t in sorted(b for a, b in pairs if a == w[-1])]
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(asked())
+def test_a_piece_has_the_instances_of_its_roots_and_no_other_node(case) -> None:
+    data, texts, roots = case
+    chains = [chain_of(data, text) for text in texts]
+    piece = restrict(chains, roots)
+    assert piece.nodes["a"][piece.roots].tolist() == roots.tolist()
+    touched = {t: set() for t in piece.nodes} | {"a": set(roots.tolist())}
+    for i, (text, chain, part) in enumerate(zip(texts, chains, piece.chains, strict=True)):
+        expected = [walks(data, text, root) for root in roots.tolist()]
+        got = piece.lift(part.instances(piece.roots), i)
+        assert got.nodes.tolist() == [walk for of_root in expected for walk in of_root]
+        assert part.count()[piece.roots].tolist() == [len(of_root) for of_root in expected]
+        whole = chain.instances(roots)
+        assert torch.equal(got.links, whole.links)
+        assert torch.equal(got.number, whole.number)
+        assert int(part.count().sum()) == len(part.instances(piece.roots.unique()))
+        assert torch.equal(part.original(piece.roots), roots)
+        for walk in (walk for of_root in expected for walk in of_root):
+            for node_type, node in zip(part.metapath.node_types, walk, strict=True):
+                touched[node_type].add(node)
+    assert {t: ids.tolist() for t, ids in piece.nodes.items()} == {
+        t: sorted(ids) for t, ids in touched.items()
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(asked(), st.integers(0, 5))
+def test_a_piece_of_a_piece_still_knows_its_roots(case, keep: int) -> None:
+    data, texts, roots = case
+    piece = restrict([chain_of(data, text) for text in texts], roots)
+    again = restrict(piece.chains, piece.roots[:keep])
+    for text, part in zip(texts, again.chains, strict=True):
+        assert torch.equal(part.original(again.roots), roots[:keep])
+        counts = [len(walks(data, text, root)) for root in roots[:keep].tolist()]
+        assert part.count()[again.roots].tolist() == counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(asked())
+def test_distinct_ends_restrict_before_or_after(case) -> None:
+    data, texts, roots = case
+    chain = chain_of(data, texts[0])
+    after, before = chain.ends().restrict(roots), chain.restrict(roots)
+    for piece, ends in ((after, after.chains[0]), (before, before.chains[0].ends())):
+        found = ends.instances(piece.roots).nodes
+        last = piece.nodes[ends.metapath.node_types[-1]][found[:, 1]]
+        got = list(zip(ends.original(found[:, 0]).tolist(), last.tolist(), strict=True))
+        assert got == [
+            (root, end)
+            for root in roots.tolist()
+            for end in sorted({walk[-1] for walk in walks(data, texts[0], root)})
+        ]
+
+
+def test_only_roots_that_are_there_and_chains_that_start_together() -> None:
+    data = random_graph(1, 0.9)
+    chain = chain_of(data, "a-b-a")
+    for roots, message in (
+        (torch.tensor([-1]), "`roots` to be from 0 to"),
+        (torch.tensor([99]), "`roots` to be from 0 to"),
+        (torch.tensor([0.0]), "`roots` to be node ids"),
+        (torch.tensor([[0]]), "`roots` to be node ids"),
+    ):
+        with pytest.raises(HanmeError, match=message):
+            chain.restrict(roots)
+    for apart in ([], [chain, chain_of(data, "b-a")]):
+        with pytest.raises(HanmeError, match="start at one node type"):
+            restrict(apart, torch.tensor([0]))
+    piece: Piece = chain.restrict(torch.tensor([0], dtype=torch.int32))
+    assert piece.roots.dtype == torch.long

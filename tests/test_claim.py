@@ -4,7 +4,7 @@ import pytest
 
 from hanme.datasets import METAPATHS, planted
 from hanme.nn import HAN, HANME
-from hanme.training import Trainer, TrainingConfig
+from hanme.training import Trainer, TrainingConfig, draw_weights
 from hanme.training.metrics import scores
 
 
@@ -14,12 +14,14 @@ def micro_f1(
     """Micro F1 on test movies in percent, mean of two seeds."""
     found = []
     for seed in (1, 2):
-        data = planted(seed=seed, **knobs)
+        graph = planted(seed=seed, **knobs)
         options = {"encoder": encoder} if encoder else {}
-        net = model(data.metadata(), "movie", metapaths, data["movie"].y.size(1), **options)
-        run = Trainer(net, data, TrainingConfig(seed=seed, epochs=epochs))
-        run.run()
-        found.append(100 * scores(run.logits(), run.y, run.masks, fallback=True)["test"].micro)
+        net = model(graph.metadata(), "movie", metapaths, len(graph.labels), **options)
+        random = draw_weights(net, graph, seed)
+        trainer = Trainer(net, graph, TrainingConfig(seed=seed, epochs=epochs), random=random)
+        trainer.run()
+        test = {"test": graph.split.test}
+        found.append(100 * scores(trainer.logits(), graph.y, test, fallback=True)["test"].micro)
     return sum(found) / len(found)
 
 

@@ -46,7 +46,7 @@ def test_edge_types_and_metapaths_are_taken_as_well() -> None:
         ("movie", "has no step.*actor, follows:movie, cites:movie, tv-show"),
         ("movie-director-movie", "no step to 'director'; what fits after movie is actor"),
         ("movie-movie", "2 relations go from movie to movie; name one of movie-follows:movie"),
-        ("movie-tv-show-movie", "tv-show has no relation"),
+        ("movie-tv-show-movie", "no relation starts at tv-show"),
         ("movie-to:movie", "no step to 'to:movie'"),
         ("movie-actor-", "ends with a hyphen"),
         ("", "starts at no node type"),

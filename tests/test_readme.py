@@ -1,47 +1,111 @@
-"""The Python of the README (on the real graph, cut short) and of docs/explain.md runs."""
+"""The code and the commands of the README and of the guides run."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-from hanme.datasets import METAPATHS, planted
+import pytest
+
+from hanme.datasets import planted
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig
+from hanme.training import Trainer, TrainingConfig, draw_weights
 
-ROOT = Path(__file__).parent.parent
-
-
-def python_blocks(document: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+ROOT = Path(__file__).parents[1]
 
 
-def test_python_blocks_run(hgb_source: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("HANME_DATA", str(hgb_source))
-    monkeypatch.chdir(tmp_path)
-    blocks = python_blocks("README.md")
-    assert len(blocks) == 2
-    code = "\n".join(blocks).replace("TrainingConfig(", "TrainingConfig(epochs=2, ")
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which the README's commands have been run."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    beside = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "HANME_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
+    }
+    (commands,) = blocks("README.md", "sh")
+    done = subprocess.run(
+        ["sh", "-e", "-c", commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def inside(films: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(films)
+    monkeypatch.setenv("HANME_CACHE", str(films / "cache"))
+    return films
+
+
+def test_the_commands_of_the_readme_leave_predictions_and_a_picture(films: Path) -> None:
+    assert len((films / "predictions.csv").read_text().splitlines()) == 121
+    assert "The Borrowed Letter" in (films / "why.svg").read_text()
+
+
+def test_the_python_of_the_readme_runs(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (inside / "predictions.csv").unlink()
+    (inside / "why.svg").unlink()
+    (code,) = blocks("README.md", "python")
+    exec(code, {})
+    said = capsys.readouterr().out
+    assert "micro" in said
+    assert "The Borrowed Letter" in said
+    assert len((inside / "predictions.csv").read_text().splitlines()) == 121
+    assert "The Borrowed Letter" in (inside / "why.svg").read_text()
+
+
+def test_the_python_of_tables_runs(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks("docs/tables.md", "python")
     names: dict = {}
     exec(code, names)
+    assert len(names["unlabelled"]) == 22
+    assert "Drama" in capsys.readouterr().out
+
+
+def test_the_python_of_pyg_runs(hgb_source: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HANME_DATA", str(hgb_source))
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path))
+    code = "\n".join(blocks("docs/pyg.md", "python"))
+    names: dict = {}
+    exec(code.replace("TrainingConfig(", "TrainingConfig(epochs=2, "), names)
     assert names["logits"].shape == (4932, 5)
+    assert names["some"].shape == (2, 5)
+    assert names["vectors"].shape == (4932, 64)
     assert names["data"].metapath_instances["movie-actor-movie"].shape == (111045, 3)
 
 
 def test_the_python_of_explain_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    data = planted(movies=100)
-    data["movie"].name = ["Inception", *data["movie"].name[1:]]
+    graph = planted(movies=100)
+    graph.targets.names = ["Inception", *list(graph.targets.names or [])[1:]]
     model = HANME(
-        data.metadata(),
+        graph.metadata(),
         target="movie",
-        out_channels=len(data["movie"].label_names),
-        metapaths=METAPATHS["planted"],
+        out_channels=len(graph.labels),
+        metapaths=graph.metapaths,
         hidden_channels=16,
         heads=2,
     )
-    Trainer(model, data, TrainingConfig(epochs=5)).run()
-    label = str(data["movie"].label_names[0])
-    (code,) = python_blocks("docs/explain.md")
-    exec(code.replace('"Drama"', repr(label)), {"model": model.train(False), "data": data})
+    draw_weights(model, graph, seed=1)
+    Trainer(model, graph, TrainingConfig(epochs=5)).run()
+    label = graph.labels[0]
+    (code,) = blocks("docs/explain.md", "python")
+    exec(code.replace('"Drama"', repr(label)), {"model": model.eval(), "graph": graph})
     said = capsys.readouterr().out
     assert said.startswith("Inception: ")
     assert "logit moves without k instances" in said

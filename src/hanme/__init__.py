@@ -1,9 +1,12 @@
 """Classify the nodes of heterogeneous graphs by attending to whole metapath instances.
 
-The parts, in the order in which data goes through them: :mod:`hanme.datasets`,
-:mod:`hanme.metapath`, :mod:`hanme.chain`, :mod:`hanme.ops`, :mod:`hanme.nn`,
-:mod:`hanme.training`, :mod:`hanme.explain`, :mod:`hanme.experiments`, :mod:`hanme.cli`.
-All of it in a few lines: :class:`hanme.Graph`.
+>>> graph = hanme.Graph.from_tables("films")
+>>> classifier = hanme.Classifier().fit(graph)
+>>> classifier.predict(nodes=["Inception"])
+
+The parts, in the order in which data goes through them: :mod:`hanme.datasets`, :mod:`hanme.graph`,
+:mod:`hanme.metapath`, :mod:`hanme.chain`, :mod:`hanme.ops`, :mod:`hanme.nn`, :mod:`hanme.training`,
+:mod:`hanme.runs`, :mod:`hanme.explain`, :mod:`hanme.experiments`, :mod:`hanme.cli`.
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hanme.api import Classifier, Graph
+    from hanme.estimator import Classifier
+    from hanme.graph import Graph
 
-__all__ = ["Classifier", "Graph"]
+__all__ = ["Classifier", "Graph", "__version__"]
+
+__version__ = "0.2.0"
 
 # PyTorch's threads wait for more work by spinning, for milliseconds, on cores that the walks of
 # hanme.ops.streaming need. Read when PyTorch is first imported: import hanme before it.
@@ -27,9 +33,13 @@ warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabl
 
 
 def __getattr__(name: str) -> Any:
-    """``hanme.Graph`` and ``hanme.Classifier``, imported when they are first asked for."""
-    if name in __all__:
-        from hanme import api
+    """Import ``hanme.Graph`` and ``hanme.Classifier`` when they are first asked for."""
+    if name == "Classifier":
+        from hanme.estimator import Classifier
 
-        return getattr(api, name)
+        return Classifier
+    if name == "Graph":
+        from hanme.graph import Graph
+
+        return Graph
     raise AttributeError(f"module 'hanme' has no attribute {name!r}")

@@ -2,12 +2,13 @@
 
 An instance is a walk (v0, v1, ..., vL) along the metapath's relations. The instances of a root are
 numbered in the order in which a depth-first walk over the CSR arrays meets them; that number names
-an instance whatever way it was found.
+an instance whatever way it was found. ``restrict`` cuts out what some roots touch, at the cost of
+what they touch, and leaves these numbers as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,12 +47,15 @@ class Chain:
         sizes: The number of nodes at each of the L + 1 positions.
         indptr: For each hop l, where the links of each node at position l - 1 begin.
         indices: For each hop l, the node at position l that each link leads to.
+        root_ids: The ids that the nodes at position 0 have in the whole graph, where the chain is
+            a restricted one: dropout is drawn by these.
     """
 
     metapath: Metapath
     sizes: tuple[int, ...]
     indptr: tuple[Tensor, ...]
     indices: tuple[Tensor, ...]
+    root_ids: Tensor | None = None
 
     @classmethod
     def build(
@@ -60,7 +64,7 @@ class Chain:
         edge_index_dict: Mapping[EdgeType, Tensor],
         num_nodes: Mapping[str, int],
     ) -> Chain:
-        """Reads a metapath's relations off a graph. Links listed twice are two links."""
+        """Read a metapath's relations off a graph. Links listed twice are two links."""
         sizes = tuple(num_nodes[t] for t in metapath.node_types)
         indptr: list[Tensor] = []
         indices: list[Tensor] = []
@@ -79,7 +83,7 @@ class Chain:
         return cls(metapath, sizes, tuple(indptr), tuple(indices))
 
     def __len__(self) -> int:
-        """The number of hops, L."""
+        """Return the number of hops, L."""
         return len(self.indices)
 
     @property
@@ -88,7 +92,7 @@ class Chain:
 
     @cached_property
     def completions(self) -> tuple[Tensor, ...]:
-        """How many ways there are to walk on to the end, per position and node: no enumeration."""
+        """Count the ways to walk on to the end, per position and node, without listing one."""
         ways = [torch.ones(self.sizes[-1], dtype=torch.long, device=self.device)]
         for hop in reversed(range(len(self))):
             onward = ways[0][self.indices[hop]]
@@ -101,18 +105,18 @@ class Chain:
         return tuple(ways)
 
     def count(self) -> Tensor:
-        """The number of instances of each root, ``[N_0]``, without listing one."""
+        """Return the number of instances of each root, ``[N_0]``, without listing one."""
         return self.completions[0]
 
     def instances(self, roots: Tensor | None = None) -> Instances:
-        """All instances of some roots (default: of all), grouped by root in the order given."""
+        """List the instances of some roots (default: all), grouped by root in the order given."""
         roots = self._roots(roots)
         row = _repeat(self.count()[roots])
         _, links = self._walk_on(roots, (), len(self))
         return self._listed(roots[row], links, _number_within(row))
 
     def blocks(self, root: int, size: int) -> Iterator[Instances]:
-        """All instances of one root in the order of their numbers, fewer than 2 ``size`` at a time.
+        """List one root's instances in the order of their numbers, fewer than 2 ``size`` at a time.
 
         Sub-trees are taken whole where they are small enough, and cut a hop further on where not.
         """
@@ -132,11 +136,11 @@ class Chain:
                 node, links = self._walk_on(node, links, 1)
                 part = (self.completions[len(links)][node].cumsum(0) - 1) // size
                 sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
-                columns = zip(*(column.split(sizes) for column in links), strict=True)
-                stack += reversed(list(zip(node.split(sizes), columns, strict=True)))
+                columns = zip(*(torch.split(column, sizes) for column in links), strict=True)
+                stack += reversed(list(zip(torch.split(node, sizes), columns, strict=True)))
 
     def sample(self, n: int, *, seed: int, roots: Tensor | None = None) -> Instances:
-        """At most ``n`` instances of each root, drawn evenly without replacement.
+        """Draw at most ``n`` instances of each root, evenly and without replacement.
 
         Numbers are drawn first and then walked to, so that the cost is that of what is drawn:
         a root with a billion instances costs no more than one with a thousand.
@@ -148,7 +152,7 @@ class Chain:
         return self.walk(roots[row.to(self.device)], number.to(self.device))
 
     def walk(self, roots: Tensor, number: Tensor) -> Instances:
-        """The instances with the given roots and numbers, found without passing any other."""
+        """Return the instances with the given roots and numbers, without passing any other."""
         node, rest = roots, number
         nodes, links = [roots], []
         for hop in range(len(self)):
@@ -163,7 +167,7 @@ class Chain:
         return Instances(torch.stack(nodes, 1), torch.stack(links, 1), number)
 
     def ends(self) -> Chain:
-        """The one-hop chain from each root to each distinct end of its instances: HAN's view."""
+        """Return the one-hop chain from roots to the distinct ends of their instances: HAN's."""
         product = self._matrix(0)
         for hop in range(1, len(self)):
             product = product @ self._matrix(hop)
@@ -174,22 +178,27 @@ class Chain:
         indices = torch.from_numpy(product.indices.astype("int64")).to(self.device)
         types, text = self.metapath.node_types, self.metapath.text
         metapath = Metapath(((types[0], text, types[-1]),), text)
-        return Chain(metapath, (self.sizes[0], self.sizes[-1]), (indptr,), (indices,))
+        sizes = self.sizes[0], self.sizes[-1]
+        return Chain(metapath, sizes, (indptr,), (indices,), self.root_ids)
+
+    def restrict(self, roots: Tensor) -> Piece:
+        """Cut out what some roots touch, see :func:`restrict`."""
+        return restrict([self], roots)
+
+    def original(self, roots: Tensor) -> Tensor:
+        """Return the ids that some nodes at position 0 have in the whole graph."""
+        return roots if self.root_ids is None else self.root_ids[roots]
 
     def sources(self, hop: int) -> Tensor:
-        """The node that each link of a hop starts from, beside ``indices[hop]``."""
-        return _repeat(self.indptr[hop].diff())
+        """Return the node that each link of a hop starts from, beside ``indices[hop]``."""
+        return _repeat(self.indptr[hop].diff(), self.indices[hop].numel())
 
     def _walk_on(
         self, node: Tensor, links: tuple[Tensor, ...], hops: int
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All ways to go on from some prefixes: the nodes reached and the links walked so far."""
+        """Go on from some prefixes in all ways: the nodes reached and the links walked so far."""
         for hop in range(len(links), len(links) + hops):
-            indptr = self.indptr[hop]
-            degree = indptr[node + 1] - indptr[node]
-            parent = _repeat(degree)
-            link = (indptr[node] - (degree.cumsum(0) - degree))[parent]
-            link = link + torch.arange(link.numel(), device=link.device)
+            link, parent = stretches(*_links_of(self.indptr[hop], node))
             node = self.indices[hop][link]
             links = (*(column[parent] for column in links), link)
         return node, links
@@ -211,10 +220,116 @@ class Chain:
         return roots.to(self.device)
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What some roots touch of a graph: chains renumbered to it, and which nodes it holds.
+
+    Args:
+        chains: The chains given, with the links that can be reached from the roots alone.
+        nodes: By node type, the ids of the nodes that the piece holds, ascending.
+        roots: Where each root asked for stands in ``nodes`` of its type.
+        links: For each chain and hop, which of the links of the chain given the piece holds.
+    """
+
+    chains: tuple[Chain, ...]
+    nodes: dict[str, Tensor]
+    roots: Tensor
+    links: tuple[tuple[Tensor, ...], ...]
+
+    def lift(self, instances: Instances, chain: int = 0) -> Instances:
+        """Return instances of one of the piece's chains with the ids of the whole graph."""
+        types = self.chains[chain].metapath.node_types
+        nodes = [self.nodes[t][ids] for t, ids in zip(types, instances.nodes.t(), strict=True)]
+        links = [
+            of_hop[ids] for of_hop, ids in zip(self.links[chain], instances.links.t(), strict=True)
+        ]
+        return Instances(torch.stack(nodes, 1), torch.stack(links, 1), instances.number)
+
+
+def restrict(chains: Sequence[Chain], roots: Tensor) -> Piece:
+    """Cut out what some roots touch of several chains, at the cost of what they touch.
+
+    Nodes are renumbered by type, in one way for all chains and positions, and in the order of
+    their ids. Links keep their order, and so do the instances of a root.
+
+    Args:
+        chains: Chains on one graph that start at the same node type.
+        roots: Ids of nodes of that type, in any order; a root may be asked for more than once.
+    """
+    starts = dict.fromkeys(chain.metapath.root for chain in chains)
+    if len(starts) != 1:
+        raise HanmeError(f"Expected chains that start at one node type, but got {list(starts)}")
+    roots = _checked_roots(roots, chains[0]).to(chains[0].device).long()
+    first = torch.unique(roots)
+    touched: dict[str, list[Tensor]] = {chains[0].metapath.root: [first]}
+    walks = [_touch(chain, first, touched) for chain in chains]
+    nodes = {t: torch.unique(torch.cat(ids)) for t, ids in touched.items()}
+    pieces = (_renumber(chain, walk, nodes) for chain, walk in zip(chains, walks, strict=True))
+    place = torch.searchsorted(nodes[chains[0].metapath.root], roots)
+    return Piece(tuple(pieces), nodes, place, tuple(tuple(w[2] for w in walk) for walk in walks))
+
+
+_Walk = list[tuple[Tensor, Tensor, Tensor]]
+"""For each hop, the distinct nodes it starts from, how many links each has, and these links."""
+
+
+def _touch(chain: Chain, node: Tensor, touched: dict[str, list[Tensor]]) -> _Walk:
+    """Walk all links from some nodes on; note by type which nodes are met."""
+    walk = []
+    for hop, (indptr, indices) in enumerate(zip(chain.indptr, chain.indices, strict=True)):
+        begin, degree = _links_of(indptr, node)
+        links, _ = stretches(begin, degree)
+        walk.append((node, degree, links))
+        node = torch.unique(indices[links])
+        touched.setdefault(chain.metapath.node_types[hop + 1], []).append(node)
+    return walk
+
+
+def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
+    held = [nodes[t] for t in chain.metapath.node_types]
+    indptr, indices = [], []
+    for hop, (node, degree, links) in enumerate(walk):
+        ends = degree.new_zeros(held[hop].numel() + 1)  # nodes that no walk starts from: no links
+        ends[torch.searchsorted(held[hop], node) + 1] = degree
+        indptr.append(ends.cumsum(0))
+        indices.append(torch.searchsorted(held[hop + 1], chain.indices[hop][links]))
+    sizes = tuple(ids.numel() for ids in held)
+    return Chain(chain.metapath, sizes, tuple(indptr), tuple(indices), chain.original(held[0]))
+
+
+def _checked_roots(roots: Tensor, chain: Chain) -> Tensor:
+    """Return the roots if they are ids of nodes at position 0."""
+    whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
+    if not whole or roots.dim() != 1:
+        raise HanmeError(
+            f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
+            f"{roots.dtype}"
+        )
+    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < chain.sizes[0]:
+        raise HanmeError(
+            f"Expected `roots` to be from 0 to {chain.sizes[0] - 1}, but got {int(roots.min())} "
+            f"to {int(roots.max())}"
+        )
+    return roots
+
+
+def stretches(begin: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return begin[i], begin[i] + 1, ..., counts[i] of them, for one i after another; and the i."""
+    row = _repeat(counts)
+    offset = begin - (counts.cumsum(0) - counts)
+    return offset[row] + torch.arange(row.numel(), device=row.device), row
+
+
+def _links_of(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the links of some nodes begin, and how many there are."""
+    begin = indptr[nodes]
+    return begin, indptr[nodes + 1] - begin
+
+
 def _checked(
     edge_index_dict: Mapping[EdgeType, Tensor], step: EdgeType, sizes: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """A relation's two rows, with every id inside its type."""
+    """Return a relation's two rows if every id is one of its type."""
     edge_index = edge_index_dict[step]
     for row, size, node_type in zip(edge_index, sizes, (step[0], step[2]), strict=True):
         if row.numel() and (int(row.min()) < 0 or int(row.max()) >= size):
@@ -225,19 +340,20 @@ def _checked(
     return edge_index[0], edge_index[1]
 
 
-def _repeat(counts: Tensor) -> Tensor:
-    """0 repeated counts[0] times, 1 repeated counts[1] times, and so on."""
-    return torch.repeat_interleave(torch.arange(counts.numel(), device=counts.device), counts)
+def _repeat(counts: Tensor, total: int | None = None) -> Tensor:
+    """Return 0 counts[0] times, 1 counts[1] times, and so on; ``total`` numbers, where known."""
+    rows = torch.arange(counts.numel(), device=counts.device)
+    return torch.repeat_interleave(rows, counts, output_size=total)
 
 
 def _number_within(row: Tensor) -> Tensor:
-    """0, 1, 2, ... within each run of equal rows."""
+    """Return 0, 1, 2, ... within each run of equal rows."""
     counts = torch.bincount(row)
     return torch.arange(row.numel(), device=row.device) - (counts.cumsum(0) - counts)[row]
 
 
 def _draw(counts: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows and numbers of at most ``n`` distinct numbers below each count."""
+    """Draw at most ``n`` distinct numbers below each count: their rows, and the numbers."""
     # Few to choose from: shuffle all numbers of the row and keep the first n.
     few = (counts <= 2 * n).nonzero().flatten()
     row = _repeat(counts[few])
@@ -256,7 +372,7 @@ def _draw(counts: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, T
         limit = counts[many[row]]
         number = (torch.rand(row.numel(), generator=generator, dtype=torch.float64) * limit).long()
         fresh = torch.stack([row, torch.minimum(number, limit - 1)], 1)
-        drawn = torch.cat([drawn, fresh]).unique(dim=0)
+        drawn = torch.unique(torch.cat([drawn, fresh]), dim=0)
         missing = n - torch.bincount(drawn[:, 0], minlength=many.numel())
     row, number = torch.cat([*rows, many[drawn[:, 0]]]), torch.cat([*numbers, drawn[:, 1]])
     order = torch.argsort(number, stable=True)

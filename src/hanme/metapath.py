@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Metadata
 
-EdgeType = tuple[str, str, str]
-Metadata = tuple[Sequence[str], Sequence[EdgeType]]
+__all__ = ["EdgeType", "Metadata", "Metapath", "metapaths_between"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Metapath:
 
     Args:
         steps: The relations in walking order, each an edge type ``(source, relation, target)``.
-        text: How it is written, see :meth:`parse`. Two metapaths are equal if their steps are.
+        text: The metapath as a text, see :meth:`parse`. Two are equal if their steps are.
     """
 
     steps: tuple[EdgeType, ...]
@@ -49,15 +49,15 @@ class Metapath:
 
     @classmethod
     def parse(cls, text: str, metadata: Metadata) -> Metapath:
-        """Reads ``movie-actor-movie``, with ``relation:`` before a type where two would fit.
+        """Read ``movie-actor-movie``, with ``relation:`` before a type where two would fit.
 
         Where several relations join the same two types the relation is named:
         ``paper-cite:paper-author-paper`` goes from a paper to the papers it cites and on to the
-        papers of their authors. Type names may themselves hold a hyphen.
+        papers of their authors. The name of a type may contain a hyphen.
 
         Args:
             text: The metapath.
-            metadata: What :meth:`HeteroData.metadata` gives: node types and edge types.
+            metadata: The node types and edge types of the graph.
         """
         text = text.strip()
         types = sorted(metadata[0], key=len, reverse=True)
@@ -69,7 +69,7 @@ class Metapath:
             )
         if text == start:
             raise HanmeError(
-                f"metapath {text!r}: it has no step; from {start} one can go to "
+                f"metapath {text!r}: it has no step; from {start} there are steps to "
                 f"{_listed(_next_words(start, metadata))}"
             )
         if text.endswith("-"):
@@ -84,7 +84,7 @@ class Metapath:
 
     @classmethod
     def of(cls, spec: str | Metapath | Sequence[EdgeType], metadata: Metadata) -> Metapath:
-        """A metapath from its text, from edge types as PyG's ``AddMetaPaths`` takes, or itself."""
+        """Make a metapath from its text, or from edge types as PyG's ``AddMetaPaths`` takes."""
         if isinstance(spec, str):
             return cls.parse(spec, metadata)
         steps = spec.steps if isinstance(spec, Metapath) else tuple(map(_edge_type, spec))
@@ -106,7 +106,7 @@ class Metapath:
 
 
 def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterator[Metapath]:
-    """All metapaths of at most ``max_hops`` hops that start and end at ``target``."""
+    """Yield all metapaths of at most ``max_hops`` hops that start and end at ``target``."""
     frontier: list[tuple[EdgeType, ...]] = [()]
     for _ in range(max_hops):
         frontier = [
@@ -128,7 +128,7 @@ def _edge_type(step: Sequence[str]) -> EdgeType:
 
 
 def _word(step: EdgeType, edge_types: Sequence[EdgeType]) -> str:
-    """How a step is written: its target type, with the relation where another would fit too."""
+    """Write a step: its target type, after the relation where another relation would fit too."""
     twins = [e for e in edge_types if (e[0], e[2]) == (step[0], step[2])]
     return step[2] if len(twins) == 1 else f"{step[1]}:{step[2]}"
 
@@ -138,7 +138,7 @@ def _next_words(here: str, metadata: Metadata) -> list[str]:
 
 
 def _read_step(text: str, here: str, rest: str, metadata: Metadata) -> tuple[EdgeType, str]:
-    """Takes one step off ``rest``, preferring the longest type name that matches."""
+    """Take one step off ``rest``, preferring the longest type name that matches."""
     found: list[tuple[int, EdgeType]] = []
     for step in metadata[1]:
         if step[0] != here:
@@ -150,7 +150,11 @@ def _read_step(text: str, here: str, rest: str, metadata: Metadata) -> tuple[Edg
         fits = _next_words(here, metadata)
         raise HanmeError(
             f"metapath {text!r}: from {here} there is no step to {rest.split('-')[0]!r}; "
-            + (f"what fits after {here} is {_listed(fits)}" if fits else f"{here} has no relation")
+            + (
+                f"what fits after {here} is {_listed(fits)}"
+                if fits
+                else f"no relation starts at {here}"
+            )
         )
     longest = max(length for length, _ in found)
     steps = [step for length, step in found if length == longest]

@@ -1,4 +1,4 @@
-"""Metapath instances for PyG pipelines."""
+"""Store metapath instances on a graph, as a transform of PyG."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hanme.metapath import EdgeType, Metapath
 
 
 @functional_transform("add_metapath_instances")
-class AddMetaPathInstances(BaseTransform):
-    r"""Stores the instances of metapaths on a graph, the nodes in between included.
+class AddMetaPathInstances(BaseTransform):  # type: ignore[misc]  # PyG has no types
+    r"""Store the instances of metapaths on a graph, with the nodes in between.
 
     For each metapath, by its text, ``data.metapath_instances`` gets the node ids ``[P, L + 1]``
     (column 0 is the root) and ``data.metapath_node_types`` the L + 1 types they belong to.
-    Applied again with other metapaths, it adds to what is there (functional name:
+    Applied again with other metapaths, it adds theirs (functional name:
     :obj:`add_metapath_instances`).
 
     Args:
         metapaths: Texts such as ``"movie-actor-movie"``, or lists of edge types.
-        max_per_root: Sample at most so many instances of each root (default: all).
-        seed: Fixes the sample.
+        max_per_root: The most instances to sample of each root (default: all instances).
+        seed: The seed of the sample.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class AddMetaPathInstances(BaseTransform):
         self.seed = seed
 
     def forward(self, data: HeteroData) -> HeteroData:
+        """Add the instances to a graph."""
         instances = dict(data.metapath_instances) if "metapath_instances" in data else {}
         node_types = dict(data.metapath_node_types) if "metapath_node_types" in data else {}
         num_nodes = {t: data[t].num_nodes for t in data.node_types}

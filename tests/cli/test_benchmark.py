@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
-from hanme.datasets.tables_init import init
-from hanme.experiments.configs import PACKAGED, models
+from hanme.datasets.tables.draft import write_draft
+from hanme.experiments.configuration import CONFIGS, models
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -121,7 +121,7 @@ def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     films = shutil.copytree(FILMS, tmp_path / "my films")
-    init(films)
+    write_draft(films)
     (tmp_path / "configs").mkdir()
     text = (
         f'[data]\nname = "{films}"\n[model]\nname = "han"\n'
@@ -147,6 +147,65 @@ def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
     assert han["training"]["lts"] == {"pace": "root", "start": 0.1, "until": 2}
 
 
+OWN = """
+title = "Two widths"
+about = "{count} seed: {seeds}."
+rule = "without_fallback"
+tolerance = 1
+figures = { curves = "widths" }
+[base]
+data = { name = "planted", options = { movies = 100 } }
+model.options.heads = 2
+[[row]]
+name = "HAN, narrow"
+set = { "model.name" = "han", "model.options.hidden_channels" = 8 }
+[[row]]
+name = "HAN, wide"
+set = { "model.name" = "han", "model.options.hidden_channels" = 16, "training.epochs" = 3 }
+"""
+
+
+def test_an_experiment_of_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "widths.toml").write_text(OWN)
+    line = [HANME, "benchmark", "--experiment", tmp_path / "widths.toml", "--seed", 7, "--json"]
+    line += ["--set", "training.epochs=2", "--processes", 1, "--out", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", [*map(str, line)])
+    main_ends_well()
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == [
+        "HAN, narrow",
+        "HAN, wide",
+    ]
+    configs = [
+        json.loads((tmp_path / "out" / "runs" / name / "7" / "config.json").read_text())
+        for name in ("han-narrow", "han-wide")
+    ]
+    assert [config["model"]["options"]["hidden_channels"] for config in configs] == [8, 16]
+    assert [config["training"]["epochs"] for config in configs] == [
+        2,
+        3,
+    ]  # the row's own goes first
+    text = (tmp_path / "out" / "widths.md").read_text()
+    assert "# Two widths\n" in text
+    assert "1 seed: 7." in text
+    assert (tmp_path / "out" / "widths.svg").exists()
+
+
+def test_a_mistake_in_an_experiment_names_file_and_field(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "widths.toml"
+    path.write_text(OWN.replace('rule = "without_fallback"', 'rule = "best"'))
+    line = ["benchmark", "--experiment", path, "--out", tmp_path / "out"]
+    assert f"{path}: rule: Input should be 'with_fallback' or" in refused(*line)
+    path.write_text(OWN.replace("heads = 2", "heads = true"))
+    assert "widths.toml, HAN, narrow: model han: heads" in refused(*line)
+    path.write_text(OWN)
+    assert "--set data.name: it cannot be changed" in refused(*line, "--set", "data.name=IMDB")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Path) -> None:
     assert "han-mine" not in models("planted", tmp_path)
     (tmp_path / "han-mine-planted.toml").write_text("")
@@ -163,9 +222,16 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
         (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
-        (["--model", "han", "--set", "model.name=gat"], "--set model.name: it is fixed here"),
-        (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds say"),
-        (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it is fixed here"),
+        (
+            ["--model", "han", "--set", "model.name=gat"],
+            "--set model.name: it cannot be changed here",
+        ),
+        (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds set it"),
+        (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it cannot be changed here"),
+        (["--seed", "3", "--seed", "3"], "--seed: [3, 3] has a seed twice"),
+        (["--experiment", "papers"], "no experiment 'papers'; there are benchmark and paper"),
+        (["--experiment", "paper"], "--graph: the experiment paper has rows of its own"),
+        (["--experiment", "no/such.toml"], "no/such.toml: it cannot be read"),
         (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),
         (["--config-folder", __file__], "is a file"),
     ],
@@ -181,7 +247,7 @@ def test_a_mistake_is_one_line_and_status_2(
 def test_a_file_that_is_not_what_it_is_called_is_refused(
     source: str, field: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    text = (PACKAGED / f"{source}.toml").read_text()
+    text = (CONFIGS / f"{source}.toml").read_text()
     (tmp_path / "han-planted.toml").write_text(text)
     line = ["benchmark", "--graph", "planted", "--model", "han", "--config-folder", tmp_path]
     assert f"han-planted.toml: {field}" in refused(*line, "--out", tmp_path / "out")

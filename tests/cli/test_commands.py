@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hanme import __version__
 from hanme.cli.show import print_scores
 from hanme.nn import MODELS
 
@@ -90,6 +91,12 @@ def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
     assert rows["movie-actor-movie-actor-movie"]["bytes"]["eager"] > 10**6
     text = hanme("inspect", "planted", "-o", "movies=100").stdout
     assert "movie-actor-movie-director-movie" in text
+
+
+def test_version_and_help_are_quick() -> None:
+    assert hanme("--version").stdout == f"hanme {__version__}\n"
+    code = "import sys, hanme.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_help_teaches() -> None:
@@ -188,7 +195,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "hanme: interrupted; train goes on with --resume" in said
+    assert "hanme: interrupted; continue train with --resume" in said
     assert "Traceback" not in said
 
 

@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
-from hanme.datasets.tables_init import init
+from hanme.common.files import claiming
+from hanme.datasets.tables.draft import write_draft
 from hanme.errors import HanmeError
-from hanme.experiments.configs import find_config, override, read_config
-from hanme.experiments.tune import Problem, best_trial, search_space, tune
-from hanme.files import claiming
-from hanme.training import RunConfig, train
+from hanme.experiments.configuration import find_config, override, read_config
+from hanme.experiments.tune import Search, best_trial, run_trials, search_space
+from hanme.runs import RunConfig, train
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
 TRIALS = 13  # the sampler draws at random up to the tenth, and by the scores so far from then on
 
 
-def problem() -> Problem:
+def search() -> Search:
     values = override(read_config(find_config("han-planted")), {"data.options.movies": 100})
-    return Problem(values, search_space("han", "planted", values), [483], epochs=4)
+    return Search(values, search_space("han", "planted", values), [483], epochs=4)
 
 
 def completed(study: Path) -> int:
@@ -55,7 +55,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     again = subprocess.run([*map(str, line)], capture_output=True, text=True, check=True)
     assert again.stderr == ""  # no word of Optuna's
     found = json.loads(again.stdout)
-    whole = tune(problem(), tmp_path / "whole.db", TRIALS)
+    whole = run_trials(search(), tmp_path / "whole.db", TRIALS)
     assert [(t["changes"], t["score"]) for t in found["trials"]] == [
         (trial.changes, trial.score) for trial in whole
     ]
@@ -63,7 +63,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     best = best_trial(whole)
     assert best.score == max(trial.score for trial in whole)
     written = read_config(out)
-    assert written == override(problem().values, best.changes)
+    assert written == override(search().values, best.changes)
     best_run = RunConfig.make(override(written, {"training.epochs": 4}))
     run = train(best_run, tmp_path / "run")
     val = run.result()["scores"]["without_fallback"]["val"]
@@ -75,13 +75,13 @@ def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
         claiming(tmp_path / ".study.db.lock", ""),
         pytest.raises(HanmeError, match=r"study\.db: another process is working on it"),
     ):
-        tune(problem(), tmp_path / "study.db", 1)
+        run_trials(search(), tmp_path / "study.db", 1)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
     folder = shutil.copytree(FILMS, tmp_path / "films")
-    init(folder)
+    write_draft(folder)
     out = tmp_path / "han-films.toml"
     line = [HANME, "tune", "han", folder, "--out", out, "--trials", 2, "--epochs", 3]
     subprocess.run([*map(str, line)], check=True, capture_output=True)
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_line_and_status_2(
     Path("old.toml").write_text("mine\n" * 300)
     Path("graph.toml").touch()
     if "begun.db" in arguments:
-        tune(problem(), Path("begun.db"), 1)
+        run_trials(search(), Path("begun.db"), 1)
         arguments = [*arguments, "--set", "data.options.movies=100", "--epochs", "3"]
     out = [] if "--out" in arguments else ["--out", "new.toml"]
     assert message in refused("tune", *arguments, "--trials", 1, *out)

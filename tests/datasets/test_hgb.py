@@ -15,8 +15,10 @@ import torch_geometric.transforms as T
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hanme.datasets import hgb
-from hanme.datasets.hgb import HGB
+from hanme.datasets import load, load_hgb
+from hanme.datasets.hgb import dataset
+from hanme.datasets.hgb.files import Files
+from hanme.datasets.hgb.text import parse
 from hanme.errors import HanmeError
 
 FILES = ("info.dat", "node.dat", "link.dat", "label.dat", "label.dat.test")
@@ -101,35 +103,35 @@ def root(tmp_path):
 
 
 def pairs(data, *relation):
-    return data[relation].edge_index.t().tolist()
+    return data.links[relation].t().tolist()
 
 
 # ------------------------------------------------------------------------------------ the graph
 
 
 def test_tiny_graph(root, folder):
-    dataset = HGB(root, "imdb", source=folder, features="given", val_share=0.34)
-    data = dataset[0]
+    data = load_hgb("imdb", root, source=folder, val_share=0.34)
     assert data.target == "movie"
     assert data.multilabel is True
-    assert dataset.num_classes == 2
     assert data.node_types == ["movie", "actor", "keyword"]
-    assert [data[kind].num_nodes for kind in data.node_types] == [5, 2, 1]
-    assert data["movie"].name == ["M_0", "", "M2", "M3", "M4"]
-    assert data["actor"].name == ["Àctor", "A1"]
-    assert data["movie"].x.layout == torch.sparse_csr
-    assert data["movie"].x.to_dense().tolist() == [
+    assert [data.nodes[kind].num_nodes for kind in data.node_types] == [5, 2, 1]
+    assert data.nodes["movie"].names == ["M_0", "", "M2", "M3", "M4"]
+    assert data.nodes["actor"].names == ["Àctor", "A1"]
+    assert data.nodes["movie"].x.layout == torch.sparse_csr
+    assert data.nodes["movie"].x.to_dense().tolist() == [
         [1.5, 0, 0],
         [0, 0, 0],
         [0, 0, -7],
         [0.5, 1, 0],
         [0, 1, 0],
     ]
-    assert data["movie"].x.values().numel() == 5
-    torch.testing.assert_close(data["actor"].x.to_dense(), torch.tensor([[0, 2], [0.1, -3.5]]))
-    assert data["keyword"].x.to_dense().tolist() == pytest.approx(
-        np.array([[1.5, 0, -14]]) / 3
-    )  # parallel links count
+    assert data.nodes["movie"].x.values().numel() == 5
+    torch.testing.assert_close(
+        data.nodes["actor"].x.to_dense(), torch.tensor([[0, 2], [0.1, -3.5]])
+    )
+    assert data.nodes["keyword"].x is None
+    mean = data.with_features("given").nodes["keyword"].x.to_dense()
+    assert mean.tolist() == pytest.approx(np.array([[1.5, 0, -14]]) / 3)  # parallel links count
 
     assert set(data.edge_types) == {
         ("movie", "to", "actor"),
@@ -145,23 +147,22 @@ def test_tiny_graph(root, folder):
     assert pairs(data, "movie", "ref", "movie") == [[1, 0]]
     assert pairs(data, "movie", "to", "keyword") == [[0, 0], [2, 0], [2, 0]]
     assert pairs(data, "keyword", "rev_to", "movie") == [[0, 0], [0, 2], [0, 2]]
-    assert all(data[relation].edge_index.dtype == torch.int64 for relation in data.edge_types)
+    assert all(links.dtype == torch.int64 for links in data.links.values())
 
-    movie = data["movie"]
-    assert movie.label_names == ["Romance", "Drama"]
-    assert movie.y.dtype == torch.float32
-    assert movie.y.tolist() == [[1, 1], [0, 1], [0, 1], [1, 0], [0, 0]]
-    assert movie.test_mask.tolist() == [False, False, True, False, False]
-    assert (movie.train_mask | movie.val_mask).tolist() == [True, True, False, True, False]
-    assert int(movie.val_mask.sum()) == 2
+    assert data.labels == ["Romance", "Drama"]
+    assert data.y.dtype == torch.float32
+    assert data.y.tolist() == [[1, 1], [0, 1], [0, 1], [1, 0], [0, 0]]
+    assert data.split.test.tolist() == [False, False, True, False, False]
+    assert data.split.labelled.tolist() == [True, True, False, True, False]
+    assert int(data.split.val.sum()) == 2
 
 
 def test_single_label(root, folder):
     (folder / "label.dat").write_text("0\tM_0\t0\t0\n2\t\t0\t1\n")
-    data = HGB(root, "IMDB", source=folder)[0]
+    data = load_hgb("IMDB", root, source=folder)
     assert data.multilabel is False
-    assert data["movie"].y.dtype == torch.int64
-    assert data["movie"].y.tolist() == [0, 1, 1, -1, -1]
+    assert data.y.dtype == torch.int64
+    assert data.y.tolist() == [0, 1, 1, -1, -1]
 
 
 def test_seed_decides_the_split_without_parsing(root, folder, monkeypatch):
@@ -169,37 +170,32 @@ def test_seed_decides_the_split_without_parsing(root, folder, monkeypatch):
     labels = "".join(f"{i}\tM\t0\t{i % 2}\n" for i in range(8, 200))
     (folder / "node.dat").write_text(TINY["node.dat"] + lines)
     (folder / "label.dat").write_text(TINY["label.dat"] + labels)
-    first = HGB(root, "IMDB", source=folder)[0]["movie"]
-    monkeypatch.setattr(hgb, "parse", None)
-    same = HGB(root, "IMDB", source=folder)[0]["movie"]
-    other = HGB(root, "IMDB", source=folder, seed=1)[0]["movie"]
-    for movie in (first, other):
-        masks = torch.stack([movie.train_mask, movie.val_mask, movie.test_mask]).int().sum(0)
-        assert masks.max() == 1
-        assert int(movie.val_mask.sum()) == 39  # 20 % of 195, rounded up
-    assert torch.equal(first.val_mask, same.val_mask)
-    assert not torch.equal(first.val_mask, other.val_mask)
-    assert torch.equal(first.test_mask, other.test_mask)
+    first = load_hgb("IMDB", root, source=folder).split
+    monkeypatch.setattr(dataset, "parse", None)
+    same = load_hgb("IMDB", root, source=folder).split
+    other = load_hgb("IMDB", root, source=folder, seed=1).split
+    for split in (first, other):
+        assert torch.stack(split).int().sum(0).max() == 1
+        assert int(split.val.sum()) == 39  # 20 % of 195, rounded up
+    assert torch.equal(first.val, same.val)
+    assert not torch.equal(first.val, other.val)
+    assert torch.equal(first.test, other.test)
 
 
-def test_is_a_pyg_dataset(root, folder):
+def test_pyg_takes_the_graph(root, folder):
+    data = load_hgb("IMDB", str(root), source=folder).with_features("mean").to_hetero()
     back_and_forth = [("movie", "to", "actor"), ("actor", "to", "movie")]
-    transform = T.Compose([T.ToUndirected(), T.AddMetaPaths([back_and_forth])])
-    dataset = HGB(str(root), "IMDB", source=folder, transform=transform)
-    assert len(dataset) == 1
-    assert repr(dataset) == "HGB('IMDB')"
-    assert dataset.num_classes == 2
-    assert ("movie", "metapath_0", "movie") in dataset[0].edge_types
-    assert ("movie", "metapath_0", "movie") not in dataset._data.edge_types
-    assert dataset[0].validate()
-    assert dataset[0].clone()["movie"].x.shape == (5, 3)
-    assert dataset[0].to("cpu").target == "movie"
+    changed = T.Compose([T.ToUndirected(), T.AddMetaPaths([back_and_forth])])(data.clone())
+    assert ("movie", "metapath_0", "movie") in changed.edge_types
+    assert data.validate()
+    assert data["movie"].x.shape == (5, 3)
 
 
 @pytest.mark.parametrize("how", ["mean", "onehot", "given", "given-onehot"])
-def test_feature_options(root, folder, how):
-    data = HGB(root, "IMDB", source=folder, features=how)[0]
-    movies, actors = data["movie"].x.to_dense(), data["actor"].x.to_dense()
+def test_feature_options(root, folder, how, monkeypatch):
+    monkeypatch.setenv("HANME_CACHE", str(root))
+    data = load("IMDB", source=folder, features=how)
+    movies, actors = data.nodes["movie"].x.to_dense(), data.nodes["actor"].x.to_dense()
     expected = {
         "mean": torch.stack([(movies[0] + movies[1]) / 2, movies[1]]),
         "onehot": torch.eye(2),
@@ -213,13 +209,14 @@ def test_feature_options(root, folder, how):
     ("arguments", "message"),
     [
         ({"name": "Yelp"}, "IMDB, ACM, DBLP, Freebase.*'Yelp'"),
-        ({"features": "median"}, "mean, onehot, given.*'median'"),
-        ({"val_share": 1.5}, "val_share"),
+        ({"val_share": 1.5}, "`val`.*1.5"),
     ],
 )
 def test_wrong_arguments(root, folder, arguments, message):
     with pytest.raises(HanmeError, match=message):
-        HGB(root, **{"name": "IMDB", "source": folder} | arguments)
+        load_hgb(root=root, **{"name": "IMDB", "source": folder} | arguments)
+    with pytest.raises(HanmeError, match=r"mean, onehot, given.*'median'"):
+        load("IMDB", source=folder, features="median")
 
 
 # ------------------------------------------------------------------------------- relation names
@@ -248,7 +245,7 @@ def test_freebase(root, tmp_path):
         "label.dat": "0\tm.01\t0\t1\n",
         "label.dat.test": "2\tm.03\t0\t0\n",
     }
-    data = HGB(root, "freebase", source=write_folder(tmp_path / "Freebase", files))[0]
+    data = load_hgb("freebase", root, source=write_folder(tmp_path / "Freebase", files))
     assert set(data.edge_types) == {
         ("BOOK", "to", "BOOK"),
         ("BOOK", "to", "FILM"),
@@ -256,11 +253,11 @@ def test_freebase(root, tmp_path):
         ("FILM", "to", "FILM"),
     }
     assert pairs(data, "FILM", "rev_to", "BOOK") == [[0, 0], [0, 1]]
-    assert data["FILM", "to", "FILM"].edge_index.shape == (2, 0)
-    assert data["BOOK"].label_names == ["scholarly work", "magazine"]
-    assert data["BOOK"].y.tolist() == [1, 0]
-    for kind in data.node_types:
-        torch.testing.assert_close(data[kind].x.to_dense(), torch.eye(data[kind].num_nodes))
+    assert data.links["FILM", "to", "FILM"].shape == (2, 0)
+    assert data.labels == ["scholarly work", "magazine"]
+    assert data.y.tolist() == [1, 0]
+    for nodes in data.with_features("mean").nodes.values():
+        torch.testing.assert_close(nodes.x.to_dense(), torch.eye(nodes.num_nodes))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +279,7 @@ def test_relation_names(root, tmp_path, meanings, names):
         "label.dat": "0\t\t0\t1\n",
         "label.dat.test": "2\t\t0\t1\n",
     }
-    data = HGB(root, "Freebase", source=write_folder(tmp_path / "source", files))[0]
+    data = load_hgb("Freebase", root, source=write_folder(tmp_path / "source", files))
     forward = [("BOOK", name, "FILM") for name in names]
     assert set(data.edge_types) == {
         *forward,
@@ -378,11 +375,11 @@ def test_malformed_text(root, tmp_path, change, message):
     file, text = change
     folder = write_folder(tmp_path / "IMDB", TINY | {file: text})
     with pytest.raises(HanmeError, match=f"^IMDB: .*{message}") as caught:
-        HGB(root, "IMDB", source=folder)
+        load_hgb("IMDB", root, source=folder)
     assert "\n" not in str(caught.value)
     archive = write_archive(tmp_path / "IMDB.zip", TINY | {file: text})
     with pytest.raises(HanmeError, match=f"^IMDB.zip: .*{message}"):
-        HGB(root, "IMDB", source=archive)
+        load_hgb("IMDB", root, source=archive)
     assert not root.exists()
 
 
@@ -390,9 +387,9 @@ def test_malformed_text(root, tmp_path, change, message):
 def test_missing_file(root, tmp_path, file):
     files = {name: text for name, text in TINY.items() if name != file}
     with pytest.raises(HanmeError, match=f"IMDB: {file} missing"):
-        HGB(root, "IMDB", source=write_folder(tmp_path / "IMDB", files))
+        load_hgb("IMDB", root, source=write_folder(tmp_path / "IMDB", files))
     with pytest.raises(HanmeError, match=f"IMDB.zip: {file} missing"):
-        HGB(root, "IMDB", source=write_archive(tmp_path / "IMDB.zip", files))
+        load_hgb("IMDB", root, source=write_archive(tmp_path / "IMDB.zip", files))
 
 
 def test_damaged_archives(root, tmp_path):
@@ -401,12 +398,12 @@ def test_damaged_archives(root, tmp_path):
     for content in (b"", whole[: len(whole) // 2], whole[:-10], b"<html>not found</html>"):
         archive.write_bytes(content)
         with pytest.raises(HanmeError, match=r"IMDB.zip cannot be read"):
-            HGB(root, "IMDB", source=archive)
+            load_hgb("IMDB", root, source=archive)
     with zipfile.ZipFile(write_archive(archive, TINY)) as opened:
         middle = opened.getinfo("IMDB/node.dat").header_offset + 60
     archive.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
     with pytest.raises(HanmeError, match=r"IMDB.zip: node.dat (cannot be read|line)"):
-        HGB(root, "IMDB", source=archive)
+        load_hgb("IMDB", root, source=archive)
 
 
 def test_stored_member_with_a_wrong_checksum(root, tmp_path):
@@ -417,7 +414,7 @@ def test_stored_member_with_a_wrong_checksum(root, tmp_path):
             opened.writestr(name, text)
     archive.write_bytes(archive.read_bytes().replace(b"1.5,0,0.0", b"2.5,0,0.0"))
     with pytest.raises(HanmeError, match=r"node.dat cannot be read.*CRC"):
-        HGB(root, "IMDB", source=archive)
+        load_hgb("IMDB", root, source=archive)
 
 
 # -------------------------------------------------------------------------------------- the trap
@@ -430,7 +427,7 @@ def test_scrambled_labels_are_refused(root, tmp_path):
         write_archive(tmp_path / "IMDB.zip", files),
     ):
         with pytest.raises(HanmeError, match=r"label.dat.test_full: .*scrambled"):
-            HGB(root, "IMDB", source=source)
+            load_hgb("IMDB", root, source=source)
 
 
 def test_scrambled_labels_are_refused_even_if_renamed(root, tmp_path, monkeypatch):
@@ -442,16 +439,16 @@ def test_scrambled_labels_are_refused_even_if_renamed(root, tmp_path, monkeypatc
         "label.dat": "0\tM\t0\t0,1\n",
         "label.dat.test": "1\tM\t0\t0,2\n2\tM\t0\t1\n",
     }
-    true = hgb.parse(hgb.Files(write_folder(tmp_path / "true", files), "IMDB"))
-    monkeypatch.setitem(hgb.TEST_LABELS, "IMDB", (2, hgb._label_digest(true)))
+    true = parse(Files(write_folder(tmp_path / "true", files), "IMDB"))
+    monkeypatch.setitem(dataset.TEST_LABELS, "IMDB", (2, dataset._label_digest(true)))
 
     files["label.dat.test"] = "2\tM\t0\t1\r\n1\tM\t0\t2,0\r\n"  # the same, written otherwise
-    HGB(root, "IMDB", source=write_folder(tmp_path / "same", files))
+    load_hgb("IMDB", root, source=write_folder(tmp_path / "same", files))
     files["label.dat.test"] = "1\tM\t0\t0\n"  # a smaller set is another set
-    HGB(root, "IMDB", source=write_folder(tmp_path / "other", files))
+    load_hgb("IMDB", root, source=write_folder(tmp_path / "other", files))
     files["label.dat.test"] = "1\tM\t0\t0,1\n2\tM\t0\t1\n"
     with pytest.raises(HanmeError, match=r"renamed label.dat.test_full: .*scrambled"):
-        HGB(root, "IMDB", source=write_folder(tmp_path / "scrambled", files))
+        load_hgb("IMDB", root, source=write_folder(tmp_path / "scrambled", files))
 
 
 # --------------------------------------------------------------------------- where files come from
@@ -465,7 +462,7 @@ def test_folders(root, tmp_path, monkeypatch, place, by):
     if by == "environment":
         monkeypatch.setenv("HANME_DATA", str(source))
         source = None
-    assert HGB(root, "IMDB", source=source)[0]["movie"].num_nodes == 5
+    assert load_hgb("IMDB", root, source=source).nodes["movie"].num_nodes == 5
 
 
 @pytest.mark.parametrize("place", ["", "IMDB.zip", "hgb/IMDB.zip"])
@@ -473,42 +470,45 @@ def test_folders(root, tmp_path, monkeypatch, place, by):
 def test_archives(root, tmp_path, place, prefix):
     write_archive(tmp_path / "data" / (place or "mine.zip"), TINY, prefix)
     source = tmp_path / "data" / ("" if place else "mine.zip")
-    assert HGB(root, "IMDB", source=source)[0]["movie"].num_nodes == 5
+    assert load_hgb("IMDB", root, source=source).nodes["movie"].num_nodes == 5
 
 
 def test_archive_of_several_graphs(root, tmp_path):
     both = {f"IMDB/{name}": text for name, text in TINY.items()}
     both |= {f"ACM/{name}": "" for name in FILES}
     archive = write_archive(tmp_path / "all.zip", both, prefix="")
-    assert HGB(root, "IMDB", source=archive)[0]["movie"].num_nodes == 5
+    assert load_hgb("IMDB", root, source=archive).nodes["movie"].num_nodes == 5
     with pytest.raises(HanmeError, match=r"all.zip: info.dat is there 2 times"):
-        HGB(root, "DBLP", source=archive)
+        load_hgb("DBLP", root, source=archive)
 
 
 def test_source_without_the_graph(root, tmp_path):
     write_archive(tmp_path / "IMDB.zip", TINY)
     for source in (tmp_path, tmp_path / "none", tmp_path / "IMDB.zip"):
         with pytest.raises(HanmeError, match=r"nothing found for ACM; looked for .*ACM.zip"):
-            HGB(root, "ACM", source=source)
+            load_hgb("ACM", root, source=source)
 
 
 def test_carriage_returns(root, tmp_path):
     windows = {name: text.replace("\n", "\r\n") for name, text in TINY.items()}
-    data = HGB(root / "a", "IMDB", source=write_folder(tmp_path / "windows", windows))[0]
-    other = HGB(root / "b", "IMDB", source=write_folder(tmp_path / "unix", TINY))[0]
+    data = load_hgb("IMDB", root / "a", source=write_folder(tmp_path / "windows", windows))
+    other = load_hgb("IMDB", root / "b", source=write_folder(tmp_path / "unix", TINY))
     same(data, other)
 
 
 def same(data, other):
     assert data.metadata() == other.metadata()
-    for kind in data.node_types:
-        assert data[kind].name == other[kind].name
-        assert torch.equal(data[kind].x.to_dense(), other[kind].x.to_dense())
-    for relation in data.edge_types:
-        assert torch.equal(data[relation].edge_index, other[relation].edge_index)
-    for key in ("y", "train_mask", "val_mask", "test_mask"):
-        assert torch.equal(data[data.target][key], other[data.target][key])
-    assert data[data.target].label_names == other[data.target].label_names
+    assert data.target == other.target
+    for kind, nodes in data.nodes.items():
+        assert list(nodes.names) == list(other.nodes[kind].names)
+        assert (nodes.x is None) == (other.nodes[kind].x is None)
+    for kind, x in data.x_dict.items():
+        assert torch.equal(x.to_dense(), other.nodes[kind].x.to_dense())
+    for relation, links in data.links.items():
+        assert torch.equal(links, other.links[relation])
+    assert torch.equal(data.y, other.y)
+    assert all(torch.equal(a, b) for a, b in zip(data.split, other.split, strict=True))
+    assert data.labels == other.labels
 
 
 # -------------------------------------------------------------------------------------- download
@@ -549,9 +549,9 @@ def archived(tmp_path):
 
 def test_download(root, archived, monkeypatch):
     with serve(archived, monkeypatch) as asked:
-        first = HGB(root, "Freebase")[0]
+        first = load_hgb("Freebase", root)
         assert asked == ["/Freebase.zip"]
-        again = HGB(root, "Freebase", force_reload=True)[0]
+        again = load_hgb("Freebase", root, force_reload=True)
         assert len(asked) == 1
     same(first, again)
     assert {path.name for path in (root / "hgb").iterdir()} == {
@@ -559,7 +559,7 @@ def test_download(root, archived, monkeypatch):
         "Freebase.safetensors",
     }
     (root / "hgb" / "Freebase.zip").unlink()
-    same(first, HGB(root, "Freebase")[0])  # nobody serves any more: the cache is enough
+    same(first, load_hgb("Freebase", root))  # nobody serves any more: the cache is enough
 
 
 @pytest.mark.parametrize(
@@ -581,7 +581,7 @@ def test_failed_download_leaves_nothing(root, archived, monkeypatch, name, reply
         serve(monkeypatch=monkeypatch, **reply(archived)),
         pytest.raises(HanmeError, match=f"{message}.*get {name}.zip by hand.*--data") as caught,
     ):
-        HGB(root, name)
+        load_hgb(name, root)
     assert "\n" not in str(caught.value)
     assert not [path for path in root.rglob("*") if path.is_file()]
 
@@ -590,7 +590,7 @@ def test_failed_download_leaves_nothing(root, archived, monkeypatch, name, reply
 def test_nobody_answers(root, monkeypatch, url):
     monkeypatch.setenv("HANME_HGB_URL", url)
     with pytest.raises(HanmeError, match=r"ACM could not be downloaded .* get ACM.zip by hand"):
-        HGB(root, "ACM")
+        load_hgb("ACM", root)
 
 
 # ----------------------------------------------------------------------------------------- cache
@@ -599,13 +599,12 @@ def test_nobody_answers(root, monkeypatch, url):
 @pytest.fixture
 def parses(monkeypatch):
     calls = []
-    parse = hgb.parse
 
     def counting(files):
         calls.append(files.title)
         return parse(files)
 
-    monkeypatch.setattr(hgb, "parse", counting)
+    monkeypatch.setattr(dataset, "parse", counting)
     return calls
 
 
@@ -617,36 +616,36 @@ def test_cache_is_used_and_renewed(root, tmp_path, parses, kind):
         return write_archive(tmp_path / "IMDB.zip", files)
 
     source = write(TINY)
-    first = HGB(root, "IMDB", source=source)[0]
-    same(first, HGB(root, "IMDB", source=source)[0])
-    same(first, HGB(root, "IMDB")[0])  # no source at all
+    first = load_hgb("IMDB", root, source=source)
+    same(first, load_hgb("IMDB", root, source=source))
+    same(first, load_hgb("IMDB", root))  # no source at all
     assert len(parses) == 1
 
     write(TINY | {"label.dat.test": "7\tM4\t0\t1\n"})
-    assert HGB(root, "IMDB", source=source)[0]["movie"].test_mask.tolist()[4]
+    assert load_hgb("IMDB", root, source=source).split.test.tolist()[4]
     assert len(parses) == 2
-    HGB(root, "IMDB", source=source, force_reload=True)
+    load_hgb("IMDB", root, source=source, force_reload=True)
     assert len(parses) == 3
 
 
 def test_same_size_in_a_folder_is_noticed_by_time(root, folder, parses):
-    HGB(root, "IMDB", source=folder)
+    load_hgb("IMDB", root, source=folder)
     stat = (folder / "label.dat.test").stat()
     os.utime(folder / "label.dat.test", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
-    HGB(root, "IMDB", source=folder)
+    load_hgb("IMDB", root, source=folder)
     assert len(parses) == 2
 
 
 def test_other_format_version_is_parsed_again(root, folder, parses, monkeypatch):
-    HGB(root, "IMDB", source=folder)
-    monkeypatch.setattr("hanme.datasets.store.VERSION", 0)
-    HGB(root, "IMDB", source=folder)
+    load_hgb("IMDB", root, source=folder)
+    monkeypatch.setattr("hanme.datasets.cache.VERSION", 0)
+    load_hgb("IMDB", root, source=folder)
     assert len(parses) == 2
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign"])
 def test_damaged_cache(root, folder, parses, damage):
-    first = HGB(root, "IMDB", source=folder)[0]
+    first = load_hgb("IMDB", root, source=folder)
     cache = root / "hgb" / "IMDB.safetensors"
     whole = cache.read_bytes()
     damaged = {
@@ -657,9 +656,9 @@ def test_damaged_cache(root, folder, parses, damage):
     }
     cache.write_bytes(damaged[damage])
     with pytest.raises(HanmeError, match=r"damaged.*delete it.*or get IMDB.zip by hand") as caught:
-        HGB(root, "IMDB")
+        load_hgb("IMDB", root)
     assert "\n" not in str(caught.value)
-    same(first, HGB(root, "IMDB", source=folder)[0])
+    same(first, load_hgb("IMDB", root, source=folder))
     assert len(parses) == 2
     assert cache.read_bytes() == whole
 
@@ -668,8 +667,8 @@ def test_unwritable_cache_folder(root, folder):
     root.mkdir()
     (root / "hgb").write_text("in the way")
     with pytest.warns(UserWarning, match=r"IMDB.safetensors cannot be written"):
-        data = HGB(root, "IMDB", source=folder)[0]
-    assert data["movie"].num_nodes == 5
+        data = load_hgb("IMDB", root, source=folder)
+    assert data.nodes["movie"].num_nodes == 5
 
 
 # ------------------------------------------------------------------------------------ properties
@@ -735,7 +734,7 @@ def test_round_trip(graph):
     with tempfile.TemporaryDirectory() as name:
         source = write_folder(Path(name) / "source", as_text(graph))
         for _ in range(2):  # the second one comes from the cache
-            data = HGB(Path(name) / "root", "Freebase", source=source, features="given")[0]
+            data = load_hgb("Freebase", Path(name) / "root", source=source)
             check_round_trip(graph, data)
 
 
@@ -743,11 +742,11 @@ def check_round_trip(graph, data):
     types = [kind for _, kind, _ in graph["nodes"]]
     for kind in range(graph["kinds"]):
         mine = [node for node in graph["nodes"] if node[1] == kind]
-        assert data[f"t{kind}"].num_nodes == len(mine)
-        assert data[f"t{kind}"].name == [name for name, _, _ in mine]
+        assert data.nodes[f"t{kind}"].num_nodes == len(mine)
+        assert data.nodes[f"t{kind}"].names == [name for name, _, _ in mine]
         if mine and graph["widths"][kind]:
             expected = np.array([x for _, _, x in mine], np.float32)
-            np.testing.assert_array_equal(data[f"t{kind}"].x.to_dense(), expected)
+            np.testing.assert_array_equal(data.nodes[f"t{kind}"].x.to_dense(), expected)
     local = [types[:i].count(kind) for i, kind in enumerate(types)]
     for number, (start, end) in enumerate(graph["relations"]):
         expected = [[local[s], local[e]] for s, e, n in graph["links"] if n == number]
@@ -756,10 +755,10 @@ def check_round_trip(graph, data):
             backwards = [[e, s] for s, e in expected]
             assert pairs(data, f"t{end}", "rev_to", f"t{start}") == backwards
     for node, classes in graph["labels"].items():
-        y = data["t0"].y[local[node]]
+        y = data.y[local[node]]
         found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
         assert found == sorted(classes)
-        assert bool(data["t0"].test_mask[local[node]]) == (node in graph["test"])
+        assert bool(data.split.test[local[node]]) == (node in graph["test"])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -770,7 +769,7 @@ def test_cut_off_text(graph, file, share):
     with tempfile.TemporaryDirectory() as name:
         source = write_folder(Path(name) / "source", files)
         try:
-            HGB(Path(name) / "root", "Freebase", source=source)
+            load_hgb("Freebase", Path(name) / "root", source=source)
         except HanmeError:
             return
         last = files[file].splitlines()[-1].split(b"\t")
@@ -808,22 +807,18 @@ COUNTS = {
 @pytest.fixture(scope="session")
 def real(hgb_source, tmp_path_factory):
     root = tmp_path_factory.mktemp("real")
-    return lambda name, **options: HGB(root, name, source=hgb_source, **options)
+    return lambda name: load_hgb(name, root, source=hgb_source)
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts(real, name):
     expected = COUNTS[name]
-    dataset = real(name, features="given")
-    data = dataset[0]
-    target = data[data.target]
-    assert {kind: data[kind].num_nodes for kind in data.node_types} == expected["nodes"]
-    assert {k: data[k].x.values().numel() for k in expected["nnz"]} == expected["nnz"]
-    assert sum(data[relation].num_edges for relation in data.edge_types) == expected["links"]
-    masks = target.train_mask, target.val_mask, target.test_mask
-    assert tuple(int(mask.sum()) for mask in masks) == expected["masks"]
-    assert target.label_names == expected["labels"]
-    assert dataset.num_classes == len(expected["labels"])
+    data = real(name)
+    assert data.sizes == expected["nodes"]
+    assert {k: data.nodes[k].x.values().numel() for k in expected["nnz"]} == expected["nnz"]
+    assert sum(links.size(1) for links in data.links.values()) == expected["links"]
+    assert tuple(int(mask.sum()) for mask in data.split) == expected["masks"]
+    assert data.labels == expected["labels"]
     assert data.multilabel is (name == "IMDB")
     if name == "ACM":
         assert {("paper", "cite", "paper"), ("paper", "ref", "paper")} < set(data.edge_types)
@@ -833,7 +828,7 @@ def test_counts(real, name):
 @pytest.mark.parametrize("name", COUNTS)
 def test_nodes_against_the_text(real, hgb_source, name):
     """A handful of nodes and links, read from the archive by plain Python."""
-    data = real(name, features="given")[0]
+    data = real(name)
     text = {}
     with zipfile.ZipFile(Path(hgb_source) / "hgb" / f"{name}.zip") as archive:
         for file in FILES[1:]:
@@ -844,10 +839,10 @@ def test_nodes_against_the_text(real, hgb_source, name):
     for row in draw.sample(text["node.dat"], 40):
         number, title, kind, *features = row.split("\t")
         kind, local = types[int(kind)], int(number) - first[int(kind)]
-        assert data[kind].name[local] == title
+        assert data.nodes[kind].names[local] == title
         if features:
             x = [float(value) for value in features[0].split(",")]
-            np.testing.assert_array_equal(data[kind].x[int(local)].to_dense(), np.float32(x))
+            np.testing.assert_array_equal(data.nodes[kind].x[int(local)].to_dense(), np.float32(x))
     links = {r: set(map(tuple, pairs(data, *r))) for r in data.edge_types}
     for row in draw.sample(text["link.dat"], 100):
         start, end, _, _ = row.split("\t")
@@ -855,30 +850,30 @@ def test_nodes_against_the_text(real, hgb_source, name):
         pair = int(start) - first[s], int(end) - first[e]
         relations = [r for r in links if (r[0], r[2]) == (types[s], types[e])]
         assert any(pair in links[r] for r in relations)
-    target = data[data.target]
-    for file, mask in (("label.dat", ~target.test_mask), ("label.dat.test", target.test_mask)):
+    test = data.split.test
+    for file, mask in (("label.dat", ~test), ("label.dat.test", test)):
         for row in draw.sample(text[file], 50):
             number, _, _, labels = row.split("\t")
-            y = target.y[int(number)]
+            y = data.y[int(number)]
             found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
             assert found == sorted(map(int, labels.split(",")))
             assert mask[int(number)]
 
 
 def test_directors_are_the_mean_of_their_movies(real):
-    data = real("IMDB")[0]
-    movies = data["movie"].x.to_dense()
-    links = data["movie", "to", "director"].edge_index
+    data = real("IMDB").with_features("mean")
+    movies = data.nodes["movie"].x.to_dense()
+    links = data.links["movie", "to", "director"]
     for director in (0, 7, 2392):
         mine = links[0][links[1] == director]
         expected = movies[mine].mean(0)
-        torch.testing.assert_close(data["director"].x[director].to_dense(), expected)
+        torch.testing.assert_close(data.nodes["director"].x[director].to_dense(), expected)
 
 
 def test_real_download(root, hgb_source, monkeypatch):
     content = (Path(hgb_source) / "hgb" / "ACM.zip").read_bytes()
     with serve(content, monkeypatch):
-        assert HGB(root, "ACM")[0]["paper"].num_nodes == 3025
+        assert load_hgb("ACM", root).nodes["paper"].num_nodes == 3025
 
 
 def test_scrambled_real_labels(root, tmp_path, hgb_source):
@@ -891,4 +886,4 @@ def test_scrambled_real_labels(root, tmp_path, hgb_source):
     shuffled = zip((row for row, _ in rows), labels, strict=True)
     files["label.dat.test"] = b"".join(row + b"\t" + label + b"\n" for row, label in shuffled)
     with pytest.raises(HanmeError, match=r"ACM: label.dat.test .*scrambled"):
-        HGB(root, "ACM", source=write_folder(tmp_path / "ACM", files))
+        load_hgb("ACM", root, source=write_folder(tmp_path / "ACM", files))

@@ -12,17 +12,12 @@ import duckdb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
 from hanme import Graph
-from hanme.cli.init import init as init_command
 from hanme.datasets import FittedGraph, default_metapaths, known_name, load, load_tables
-from hanme.datasets.splits import stratified_split
-from hanme.datasets.strings import Strings
-from hanme.datasets.tables_config import schema
+from hanme.datasets.tables.config import schema
 from hanme.errors import HanmeError
 
 ROOT = Path(__file__).parents[2]
@@ -84,20 +79,20 @@ def write(folder: Path, graph: str, **files: str) -> Path:
 def test_what_is_in_the_files_is_in_the_graph(films: Path) -> None:
     data = load_tables(films)
     given = rows(films / "films.csv")
-    film, person = data["film"], data["person"]
-    assert list(film.id) == [row["film_id"] for row in given]
-    assert list(film.name) == [row["title"] for row in given]
-    assert film.label_names == sorted({row["genre"] for row in given} - {""})
-    names = [film.label_names[y] if y >= 0 else "" for y in film.y.tolist()]
+    film, person = data.nodes["film"], data.nodes["person"]
+    assert list(film.ids) == [row["film_id"] for row in given]
+    assert list(film.names) == [row["title"] for row in given]
+    assert data.labels == sorted({row["genre"] for row in given} - {""})
+    names = [data.labels[y] if y >= 0 else "" for y in data.y.tolist()]
     assert names == [row["genre"] for row in given]
 
     for relation, job in (("directed", "director"), ("played", "actor")):
-        links = data["film", relation, "person"].edge_index.t().tolist()
+        links = data.links["film", relation, "person"].t().tolist()
         expected = [(r["film_id"], r["person_id"]) for r in rows(films / "roles.csv")
                     if r["job"] == job]  # fmt: skip
-        assert [(film.id[i], person.id[j]) for i, j in links] == expected
-    there = data["film", "directed", "person"].edge_index
-    assert torch.equal(data["person", "directed_by", "film"].edge_index, there.flip(0))
+        assert [(film.ids[i], person.ids[j]) for i, j in links] == expected
+    there = data.links["film", "directed", "person"]
+    assert torch.equal(data.links["person", "directed_by", "film"], there.flip(0))
     assert ("person", "rev_played", "film") in data.edge_types
     assert data.target == "film"
     assert data.multilabel is False
@@ -106,9 +101,9 @@ def test_what_is_in_the_files_is_in_the_graph(films: Path) -> None:
 def test_features_against_scikit_learn(films: Path) -> None:
     data = load_tables(films)
     given = rows(films / "films.csv")
-    x = data["film"].x.to_dense().numpy()
-    assert data["film"].x.layout == torch.sparse_csr
-    assert data["film"].x.dtype == torch.float32
+    x = data.nodes["film"].x.to_dense().numpy()
+    assert data.nodes["film"].x.layout == torch.sparse_csr
+    assert data.nodes["film"].x.dtype == torch.float32
 
     years = np.array([float(row["year"] or "nan") for row in given])[:, None]
     expected = np.nan_to_num(StandardScaler().fit_transform(years))
@@ -132,51 +127,27 @@ def test_features_against_scikit_learn(films: Path) -> None:
 
 def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
     data = load_tables(films)
-    assert data["person"].x.shape == (60, data["film"].x.size(1))
+    assert data.nodes["person"].x.shape == (60, data.nodes["film"].x.size(1))
     text = (films / "graph.toml").read_text()
     (films / "graph.toml").write_text(
         text.replace('name = "name"\n', 'name = "name"\nfeatures = {born = "number"}\n')
     )
-    assert load_tables(films)["person"].x.shape == (60, 1)
-    assert load_tables(films, features="mean")["person"].x.shape == (60, data["film"].x.size(1))
+    assert load_tables(films).nodes["person"].x.shape == (60, 1)
+    assert load_tables(films, features="mean").nodes["person"].x.shape == (
+        60,
+        data.nodes["film"].x.size(1),
+    )
 
 
 def test_the_split_is_stratified_and_by_seed(films: Path) -> None:
     data = load_tables(films, seed=1)
-    store = data["film"]
-    masks = torch.stack([store.train_mask, store.val_mask, store.test_mask])
-    assert torch.equal(masks.sum(0), (store.y >= 0).long())
+    masks = torch.stack(data.split)
+    assert torch.equal(masks.sum(0), (data.y >= 0).long())
     for label in range(3):
-        share = masks[:, store.y == label].float().mean(1)
+        share = masks[:, data.y == label].float().mean(1)
         np.testing.assert_allclose(share, [0.6, 0.2, 0.2], atol=0.07)
-    assert torch.equal(load_tables(films, seed=1)["film"].val_mask, store.val_mask)
-    assert not torch.equal(load_tables(films, seed=2)["film"].val_mask, store.val_mask)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.integers(-1, 5), min_size=1, max_size=60),
-    st.floats(0.05, 0.45),
-    st.floats(0, 0.45),
-    st.integers(0, 5),
-)
-def test_stratified_split(strata: list[int], val: float, test: float, seed: int) -> None:
-    stratum = np.array(strata)
-    parts = stratified_split(stratum, val_share=val, test_share=test, seed=seed)
-    masks = torch.stack(parts).numpy()
-    labelled = stratum >= 0
-    assert (masks.sum(0) == labelled).all()
-    for label in set(strata) - {-1}:
-        assert masks[0, stratum == label].any()
-    size, labels = int(labelled.sum()), len(set(strata) - {-1})
-    free = size - labels
-    assert masks[1].sum() == min(free, max(1, round(val * size)))
-    if free >= round(val * size) + round(test * size) + 2:
-        assert masks[2].sum() == (max(1, round(test * size)) if test else 0)
-        for mask, total in ((masks[1], masks[1].sum()), (masks[2], masks[2].sum())):
-            for label in set(strata) - {-1}:
-                rest = (stratum == label).sum() - 1
-                assert abs(mask[stratum == label].sum() - total * rest / free) <= 2
+    assert torch.equal(load_tables(films, seed=1).split.val, data.split.val)
+    assert not torch.equal(load_tables(films, seed=2).split.val, data.split.val)
 
 
 SMALL = """
@@ -206,12 +177,11 @@ def test_several_labels_per_node_and_a_list_of_features(tmp_path: Path) -> None:
     a = "id,y,t\n1,u|v,p; q\n2,v,p;r\n3, u ,\n4,|v|,q;p;p\n5,,z\n"
     data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))
     assert data.multilabel
-    assert data["a"].label_names == ["u", "v"]
-    assert data["a"].y.tolist() == [[1, 1], [0, 1], [1, 0], [0, 1], [0, 0]]
-    assert data["a"].x.to_dense().tolist() == [[1, 1], [1, 0], [0, 0], [1, 1], [0, 0]]
+    assert data.labels == ["u", "v"]
+    assert data.y.tolist() == [[1, 1], [0, 1], [1, 0], [0, 1], [0, 0]]
+    assert data.nodes["a"].x.to_dense().tolist() == [[1, 1], [1, 0], [0, 0], [1, 1], [0, 0]]
     assert data.fitted["features"]["a"]["t"]["values"] == ["p", "q"]
-    masks = [data["a"][f"{part}_mask"] for part in ("train", "val", "test")]
-    assert torch.stack(masks).sum(0).tolist() == [1, 1, 1, 1, 0]
+    assert torch.stack(data.split).sum(0).tolist() == [1, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("kind", ["category", "list", "text"])
@@ -221,31 +191,31 @@ def test_a_column_of_empty_cells_has_no_features(kind: str, tmp_path: Path) -> N
     graph = empty.replace('label = "y"', 'label = "y"\nfeatures = {n = "number", c = "category"}')
     a = "id,y,n,c\n1,u,1,\n2,v,2,\n3,u,3,\n4,v,4,\n5,,5,\n"
     data = load_tables(write(tmp_path / "mean", graph, a_csv=a, b_csv=b, r_csv=R))
-    assert data["a"].x.shape == (5, 1)  # the number alone
-    n = data["a"].x.to_dense()[:, 0]
+    assert data.nodes["a"].x.shape == (5, 1)  # the number alone
+    n = data.nodes["a"].x.to_dense()[:, 0]
     mean = torch.stack([n[[0, 1, 4]].mean(), n[[2, 3]].mean()])  # of the neighbours
-    torch.testing.assert_close(data["b"].x.to_dense()[:, 0], mean)
+    torch.testing.assert_close(data.nodes["b"].x.to_dense()[:, 0], mean)
     data = load_tables(write(tmp_path / "ids", empty, a_csv=A, b_csv=b, r_csv=R))
-    assert data["b"].x.to_dense().tolist() == [[1, 0], [0, 1]]  # no features anywhere
+    assert data.nodes["b"].x.to_dense().tolist() == [[1, 0], [0, 1]]  # no features anywhere
 
 
 def test_a_split_column(tmp_path: Path) -> None:
     a = "id,y,part\n1,u,train\n2,v,train\n3,u,val\n4,v,\n5,u,test\n6,,\n"
     graph = SMALL.replace('label = "y"', 'label = "y"\nsplit = "part"')
-    store = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))["a"]
-    assert store.train_mask.tolist() == [True, True, False, False, False, False]
-    assert store.val_mask.tolist() == [False, False, True, False, False, False]
-    assert store.test_mask.tolist() == [False, False, False, False, True, False]
-    assert store.y.tolist() == [0, 1, 0, 1, 0, -1]
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))
+    assert data.split.train.tolist() == [True, True, False, False, False, False]
+    assert data.split.val.tolist() == [False, False, True, False, False, False]
+    assert data.split.test.tolist() == [False, False, False, False, True, False]
+    assert data.y.tolist() == [0, 1, 0, 1, 0, -1]
 
 
 def test_weights_drop_zeros_and_unknown_links_are_counted(tmp_path: Path) -> None:
     graph = SMALL + 'weight = "w"\nunknown = "drop"\n'
     r = "a,b,w\n1,x,2\n2,x,0\n3,z,1\n9,y,1\n,y,1\n4,y,0.5\n"
     data = load_tables(write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=r))
-    assert data["a", "r", "b"].edge_index.tolist() == [[0, 3], [0, 1]]
-    assert data["a", "r", "b"].edge_weight.tolist() == [2, 0.5]
-    assert data["b", "rev_r", "a"].edge_weight.tolist() == [2, 0.5]
+    assert data.links["a", "r", "b"].tolist() == [[0, 3], [0, 1]]
+    assert data.weights["a", "r", "b"].tolist() == [2, 0.5]
+    assert data.weights["b", "rev_r", "a"].tolist() == [2, 0.5]
     assert data.dropped == {"r": 3}
 
 
@@ -266,8 +236,8 @@ target = {{type = "a", column = "b"}}
     )
     folder = write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=R, c_csv="a,b\n1,2\n1,1\n")
     data = load_tables(folder)
-    assert data["a", "cites", "a"].edge_index.tolist() == [[0, 0], [1, 0]]
-    assert data["a", "rev_cites", "a"].edge_index.tolist() == [[1, 0], [0, 0]]
+    assert data.links["a", "cites", "a"].tolist() == [[0, 0], [1, 0]]
+    assert data.links["a", "rev_cites", "a"].tolist() == [[1, 0], [0, 0]]
     assert default_metapaths(str(folder)) == [
         "a-r:b-rev_r:a", "a-s:b-rev_s:a", "a-cites:a", "a-rev_cites:a"
     ]  # fmt: skip
@@ -317,11 +287,11 @@ def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
         table = '"a3.csv"\nseparator = ";"'
     (folder / "graph.toml").write_text(graph.replace('"a.csv"', table))
     data = load_tables(folder)
-    assert list(data["a"].id) == list(plain["a"].id) == ["1", "2", "3", "4"]
-    assert data["a"].label_names == plain["a"].label_names == ["v", "v, w", "ü"]
-    assert torch.equal(data["a"].y, plain["a"].y)
-    torch.testing.assert_close(data["a"].x.to_dense(), plain["a"].x.to_dense())
-    assert data["a", "r", "b"].edge_index.tolist() == plain["a", "r", "b"].edge_index.tolist()
+    assert list(data.nodes["a"].ids) == list(plain.nodes["a"].ids) == ["1", "2", "3", "4"]
+    assert data.labels == plain.labels == ["v", "v, w", "ü"]
+    assert torch.equal(data.y, plain.y)
+    torch.testing.assert_close(data.nodes["a"].x.to_dense(), plain.nodes["a"].x.to_dense())
+    assert data.links["a", "r", "b"].tolist() == plain.links["a", "r", "b"].tolist()
 
 
 def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
@@ -333,7 +303,7 @@ def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
     a = "id,y\n" + "".join(f"{a},{'uv'[i % 2]}\n" for i, a in enumerate(ids))
     r = "a,b,w\n" + "\n".join(links) + "\n"
     data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=r))
-    assert sorted(data["a", "r", "b"].edge_index[0].tolist()) == list(range(len(ids)))
+    assert sorted(data.links["a", "r", "b"][0].tolist()) == list(range(len(ids)))
 
 
 def test_a_query_reads_as_the_table_would_be(tmp_path: Path) -> None:
@@ -343,7 +313,7 @@ def test_a_query_reads_as_the_table_would_be(tmp_path: Path) -> None:
     )
     folder = write(tmp_path, graph, a_csv=A, b_csv="id\nü\n")
     (folder / "r.csv").write_bytes("a#b\n1#ü\n2#ü\n".encode("latin-1"))
-    assert load_tables(folder)["a", "r", "b"].edge_index.tolist() == [[0, 1], [0, 0]]
+    assert load_tables(folder).links["a", "r", "b"].tolist() == [[0, 1], [0, 0]]
 
 
 def test_a_query_reads_what_it_names_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
@@ -365,7 +335,7 @@ def test_a_query_reads_what_it_names_and_nothing_else(tmp_path: Path, monkeypatc
         "SELECT unnest(string_split('x.y', '.')) AS id",
     ):
         query(text)
-        assert list(load_tables(folder)["b"].id) == ["x", "y"]
+        assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
     for text, message in (
         ("COPY (SELECT 1) TO 'out.csv'", "one SELECT"),
         ("SELECT 1 AS id; SELECT 2 AS id", "one SELECT"),
@@ -389,34 +359,39 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     (kept,) = (cache / "tables").iterdir()
     with monkeypatch.context() as patch:
         for work in ("_build", "fill_features"):
-            patch.setattr(f"hanme.datasets.tables.{work}", lambda *_: pytest.fail("done again"))
+            patch.setattr(
+                f"hanme.datasets.tables.load.{work}", lambda *_: pytest.fail("done again")
+            )
         again = load_tables(films, cache=cache)
     for kind in ("film", "person"):
-        assert torch.equal(first[kind].x.to_dense(), again[kind].x.to_dense())
-        assert first[kind].id == again[kind].id
-        assert first[kind].name == again[kind].name
+        assert torch.equal(first.nodes[kind].x.to_dense(), again.nodes[kind].x.to_dense())
+        assert first.nodes[kind].ids == again.nodes[kind].ids
+        assert first.nodes[kind].names == again.nodes[kind].names
     assert first.fitted == again.fitted
-    assert torch.equal(first["film"].val_mask, again["film"].val_mask)
+    assert torch.equal(first.split.val, again.split.val)
     for relation in first.edge_types:
-        assert torch.equal(first[relation].edge_index, again[relation].edge_index)
+        assert torch.equal(first.links[relation], again.links[relation])
 
-    ids = load_tables(films, features="onehot", cache=cache)["person"].x.to_dense()
+    ids = load_tables(films, features="onehot", cache=cache).nodes["person"].x.to_dense()
     assert torch.equal(ids, torch.eye(len(ids)))
     with monkeypatch.context() as patch:  # each choice has a file of its own
-        patch.setattr("hanme.datasets.tables._build", lambda *_: pytest.fail("read again"))
+        patch.setattr("hanme.datasets.tables.load._build", lambda *_: pytest.fail("read again"))
         for choice in ("given", "onehot"):
             load_tables(films, features=choice, cache=cache)
     kept.write_bytes(kept.read_bytes()[:-9])  # damaged: read again
-    assert load_tables(films, cache=cache)["film"].id == first["film"].id
+    assert load_tables(films, cache=cache).nodes["film"].ids == first.nodes["film"].ids
     stat = (films / "roles.csv").stat()
     text = (films / "roles.csv").read_text()
     (films / "roles.csv").write_text(text.replace("f001,p05", "f002,p05"))  # of the same size
     os.utime(films / "roles.csv", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     changed = load_tables(films, cache=cache)
-    one = changed["film", "directed", "person"].edge_index
-    assert not torch.equal(one, first["film", "directed", "person"].edge_index)
+    one = changed.links["film", "directed", "person"]
+    assert not torch.equal(one, first.links["film", "directed", "person"])
     (films / "graph.toml").write_text(GRAPH.replace("size = 30", "size = 20"))
-    assert load_tables(films, cache=cache)["film"].x.size(1) == first["film"].x.size(1) - 10
+    assert (
+        load_tables(films, cache=cache).nodes["film"].x.size(1)
+        == first.nodes["film"].x.size(1) - 10
+    )
 
 
 def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Path) -> None:
@@ -426,13 +401,13 @@ def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Pat
         file.write("f900,New,2100,Atlantis,story secret wholly unheard words,Drama\n")
         file.write("f901,Newer,,France,,Western\n")
     new = load_tables(films, fitted=fitted)
-    assert new["film"].x.size(1) == old["film"].x.size(1)
-    torch.testing.assert_close(new["film"].x.to_dense()[:120], old["film"].x.to_dense())
-    fresh = new["film"].x.to_dense()[120]
+    assert new.nodes["film"].x.size(1) == old.nodes["film"].x.size(1)
+    torch.testing.assert_close(new.nodes["film"].x.to_dense()[:120], old.nodes["film"].x.to_dense())
+    fresh = new.nodes["film"].x.to_dense()[120]
     year = fitted.features["film"]["year"]
     assert fresh[0] == pytest.approx((2100 - year.mean) / year.std)
     assert not fresh[1:5].any()  # a country that the run does not know
-    assert new["film"].y[-2:].tolist() == [1, -1]  # a label that the run does not know
+    assert new.y[-2:].tolist() == [1, -1]  # a label that the run does not know
     assert new.digest != old.digest
     graph = (films / "graph.toml").read_text()
     for change, message in (
@@ -446,9 +421,44 @@ def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Pat
             load_tables(films, fitted=fitted)
 
 
+def test_the_features_of_a_run_of_version_0_1(tmp_path: Path) -> None:
+    """A features.json as it was written then, and the features that follow from it by hand."""
+    features = 'n = "number"\nc = "category"\nt = {kind = "list", separator = "|"}\n'
+    features += 'w = {kind = "text", size = 2}\nh = {kind = "text", method = "hash", size = 1}\n'
+    graph = SMALL.replace("[nodes.b]", f"[nodes.a.features]\n{features}[nodes.b]")
+    a = "id,y,n,c,t,w,h\n1,u,5,q,r|s,Sun sea SUN,x\n2,v,,p,s|z,sea,\n3,u,1,z,,moon,x y\n"
+    folder = write(tmp_path, graph, a_csv=a, b_csv=B, r_csv="a,b\n1,x\n2,y\n")
+    learnt = {
+        "n": {"kind": "number", "mean": 3.0, "std": 4.0},
+        "c": {"kind": "category", "values": ["p", "q"]},
+        "t": {"kind": "list", "values": ["s", "r"]},
+        "w": {"kind": "tfidf", "words": ["sea", "sun"], "idf": [3.0, 2.0]},
+        "h": {"kind": "hash", "size": 1},
+    }
+    run = {
+        "target": "a",
+        "labels": ["v", "u"],
+        "multilabel": False,
+        "relations": [["a", "r", "b"], ["b", "rev_r", "a"]],
+        "features": {"a": learnt, "b": {}},
+        "trained_on": "0f",
+        "widths": {"a": 8, "b": 8},
+    }
+    data = load_tables(folder, fitted=FittedGraph.make(run, "features.json"))
+    assert data.nodes["a"].x.to_dense().tolist() == [
+        pytest.approx([0.5, 0, 1, 1, 1, 0.6, 0.8, 1]),
+        pytest.approx([0, 1, 0, 1, 0, 1, 0, 0]),
+        pytest.approx([-0.5, 0, 0, 0, 0, 0, 0, 1]),
+    ]
+    assert data.y.tolist() == [1, 0, 1]
+    assert data.fitted == {key: value for key, value in run.items() if key != "widths"}
+    with pytest.raises(HanmeError, match=r"features\.json: not the features of a run"):
+        FittedGraph.make(run | {"labels": 3}, "features.json")
+
+
 def test_hashed_words_need_no_vocabulary(films: Path) -> None:
     (films / "graph.toml").write_text(GRAPH.replace("size = 30", 'method = "hash", size = 7'))
-    x = load_tables(films)["film"].x.to_dense()[:, 5:]
+    x = load_tables(films).nodes["film"].x.to_dense()[:, 5:]
     assert x.shape == (120, 7)
     torch.testing.assert_close(x.norm(dim=1), torch.ones(120))
     given = rows(films / "films.csv")
@@ -461,7 +471,7 @@ def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
     graph = SMALL.replace('"b.csv"', '"b[1] it\'s.csv"')
     folder = write(tmp_path, graph, a_csv=A, r_csv=R)
     (folder / "b[1] it's.csv").write_text(B)
-    assert list(load_tables(folder)["b"].id) == ["x", "y"]
+    assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
 
 
 def test_links_to_files(tmp_path: Path) -> None:
@@ -478,7 +488,7 @@ def test_links_to_files(tmp_path: Path) -> None:
         (store / file).write_bytes(content)
         (folder / link).symlink_to(store / file)
         (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', f'"{link}"'))
-        assert list(load_tables(folder)["b"].id) == ["x", "y"]
+        assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
     (folder / "c").symlink_to(store / "0f3a")
     (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', '"c"'))
     with pytest.raises(HanmeError, match=r"^c: what kind of table is it\? Known are \.csv"):
@@ -488,36 +498,55 @@ def test_links_to_files(tmp_path: Path) -> None:
 def test_names_of_data_sets(films: Path, monkeypatch) -> None:
     monkeypatch.chdir(films)
     assert known_name(".") == known_name("graph.toml") == str(films / "graph.toml")
-    assert load("graph.toml")["film"].num_nodes == 120
+    assert load("graph.toml").nodes["film"].num_nodes == 120
     with pytest.raises(HanmeError, match=r"or name a graph\.toml"):
         known_name("nothing")
 
 
-def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch, capsys) -> None:
+def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch) -> None:
     monkeypatch.chdir(films.parent)
     films.rename("IMDB")
     assert known_name("IMDB") == "IMDB"
     path = str(films.parent / "IMDB" / "graph.toml")
     for name in ("./IMDB", "IMDB/", "IMDB/graph.toml"):
         assert known_name(name) == path
-    assert load("./IMDB")["film"].num_nodes == 120
+    assert load("./IMDB").nodes["film"].num_nodes == 120
     for name in ("IMDB", Path("./IMDB")):  # of tables, whatever else is called so
-        assert Graph.from_tables(name).name == path
-    Path(path).unlink()
-    init_command(Path("IMDB"))
-    assert "  hanme inspect ./IMDB\n" in capsys.readouterr().out
+        assert Graph.from_tables(name).origin["name"] == path
     with pytest.raises(HanmeError, match=r"^ACM: not a graph\.toml"):
         Graph.from_tables("ACM")
 
 
-@given(st.lists(st.text()))
-def test_strings(texts: list[str]) -> None:
-    strings = Strings.of(texts)
-    assert list(strings) == [strings[i] for i in range(len(texts))] == texts
-    assert strings == texts
-    for text in texts:
-        assert strings.find(text) == [i for i, other in enumerate(texts) if other == text]
-    assert strings[1:3] == texts[1:3]
+@pytest.mark.parametrize("how", ["given", "mean", "onehot", "given-onehot"])
+def test_a_type_may_have_any_name(how: str, tmp_path: Path) -> None:
+    """Attributes of graphs in Python and keys of graph.toml are names like others."""
+    kinds = ["target", "multilabel", "fitted", "dropped", "digest", "nodes", "x", "y", "num_nodes"]
+    graph = 'target = "target"\n'
+    for i, kind in enumerate(kinds):
+        label = 'label = "y"\nfeatures = {n = "number"}\n' if kind == "target" else ""
+        graph += f'[nodes.{kind}]\ntable = "{i % 2}.csv"\nid = "id"\n{label}'
+    for kind in kinds:
+        graph += f"""[relations.{kind}]
+table = "links.csv"
+source = {{type = "target", column = "from"}}
+target = {{type = "{kind}", column = "to"}}
+"""
+    folder = write(tmp_path / "in", graph)
+    (folder / "0.csv").write_text("id,y,n\n1,u,1\n2,v,2\n3,u,3\n4,v,4\n")
+    (folder / "1.csv").write_text("id\n1\n2\n3\n")
+    (folder / "links.csv").write_text("from,to\n1,2\n4,3\n2,1\n")
+    for _ in range(2):  # the second one comes from the cache
+        data = load_tables(folder, features=how, cache=tmp_path / "cache")
+        assert data.target == "target"
+        assert data.sizes == {kind: 4 - i % 2 for i, kind in enumerate(kinds)}
+        assert set(data.x_dict) == set(kinds)
+        for kind in kinds:
+            assert list(data.nodes[kind].ids) == ["1", "2", "3", "4"][: data.sizes[kind]]
+            assert data.links["target", kind, kind].tolist() == [[0, 3, 1], [1, 2, 0]]
+        assert data.y.tolist() == [0, 1, 0, 1]
+        assert len(data.metapaths) == len(kinds) + 1
+        again = Graph.from_hetero(data.to_hetero())
+        assert again.sizes == data.sizes
 
 
 def test_the_published_schema_is_up_to_date() -> None:

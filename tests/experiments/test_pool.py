@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from hanme.experiments.configs import find_config, override, read_config
+from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.pool import train_all
-from hanme.training import Run, RunConfig
+from hanme.runs import Run, RunConfig
 
 
 def config(**changes: object) -> RunConfig:

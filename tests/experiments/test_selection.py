@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from hanme.datasets import planted
-from hanme.experiments.benchmark import Entry, report
-from hanme.experiments.configs import find_config, override, read_config
-from hanme.experiments.tune import Problem, best_trial, search_space, tune
-from hanme.training import train
+from hanme.experiments.benchmark import Entry, Experiment
+from hanme.experiments.configuration import find_config, override, read_config
+from hanme.experiments.report import report
+from hanme.experiments.tune import Search, best_trial, run_trials, search_space
+from hanme.runs import train
 from hgb_layout import write_imdb
 
 SMALL = {"model.options.hidden_channels": 16, "model.options.heads": 2}
@@ -37,7 +38,8 @@ def test_benchmark(sources: list[Path]) -> None:
         for entry in entries:
             for config, folder in entry.jobs(place / "runs", [483]):
                 runs.append(train(config, folder))
-        table = report(entries, place / "runs", [483], place, command="", failed={})
+        plan = Experiment.read("benchmark")
+        table = report(plan, entries, place / "runs", [483], place, command="", failed={})
         rows.append(table["rows"])
     half = len(runs) // 2
     for true, scrambled in zip(runs[:half], runs[half:], strict=True):
@@ -64,8 +66,8 @@ def test_benchmark(sources: list[Path]) -> None:
 
 def test_tune(sources: list[Path]) -> None:
     values = override(read_config(find_config("han-IMDB")), SMALL)
-    problem = Problem(values, search_space("han", "planted", values), [483, 1], epochs=4)
-    found = [tune(problem, s.with_suffix(".db"), 13, source=s) for s in sources]
+    search = Search(values, search_space("han", "planted", values), [483, 1], epochs=4)
+    found = [run_trials(search, s.with_suffix(".db"), 13, source=s) for s in sources]
     assert found[0] == found[1]
     assert len({trial.score for trial in found[0]}) > 3
     assert best_trial(found[0]) == best_trial(found[1])

@@ -22,7 +22,7 @@ from hanme.training import (
     with_metapaths,
 )
 from hanme.training.metrics import f1
-from hanme.training.pipeline import build_model
+from hanme.runs.pipeline import build_model
 
 EASY = {"movies": 400, "guests": 0, "noise": 0, "genres": 3}
 TINY = {"movies": 60, "genres": 3}

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
 
 from graphs import KINDS, chains, random_arguments, random_chain
 from hanme.chain import Chain
@@ -14,6 +15,7 @@ from hanme.metapath import Metapath
 from hanme.ops import BACKENDS, Constant, LinkProduct, instance_attention, metapath_attention
 from hanme.ops import chunked as chunked_module
 from hanme.ops.coefficients import Coefficients
+from hanme.ops.cost import memory
 
 
 def walks(chain: Chain, root: int) -> list[tuple[list[int], list[int]]]:
@@ -207,3 +209,34 @@ def test_eager_refuses_what_would_not_fit_with_the_figure() -> None:
     arguments = (values, Constant((1.0,) * 7), torch.zeros(n, 1), torch.zeros(1, 2))
     with pytest.raises(HanmeError, match=r"eager would need about .* PB for 100,000,000,000,000 "):
         metapath_attention(chain, *arguments, backend="eager")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_memory_stated_is_about_what_is_used(backend: str, kind: str) -> None:
+    """Against what PyTorch allocates, which for streaming is not all: Numba has tables too."""
+    n = 120
+    every = torch.arange(n)
+    steps = [("root", "to", "hub"), ("hub", "to", "end")]  # each pair of root and end is met once
+    edges = {
+        steps[0]: torch.stack([every, torch.zeros_like(every)]),
+        steps[1]: torch.stack([torch.zeros_like(every), every]),
+    }
+    metapath = Metapath.of(steps, (["root", "hub", "end"], steps))
+    chain = Chain.build(metapath, edges, {"root": n, "hub": n, "end": n})
+    *arguments, leaves = random_arguments(chain, kind, heads=8, channels=16)
+
+    def run() -> None:
+        z = metapath_attention(chain, *arguments, dropout=0.5, seed=1, backend=backend)
+        torch.autograd.grad(z.square().sum(), leaves, allow_unused=True)
+
+    run()  # what is made once for a chain is there
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    events = profiled.profiler.kineto_results.events()
+    held = peak = 0
+    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    doubles = 2  # stated for float32
+    assert peak / 3 < doubles * memory(backend, chain, 8, 16) < 3 * peak

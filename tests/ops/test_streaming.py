@@ -20,15 +20,8 @@ from graphs import KINDS, chains, random_arguments, random_chain
 from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
-from hanme.ops import (
-    Coefficients,
-    Constant,
-    LinkProduct,
-    PairSigmoid,
-    lanes,
-    metapath_attention,
-    streaming,
-)
+from hanme.ops import Coefficients, Constant, LinkProduct, PairSigmoid, metapath_attention
+from hanme.ops.streaming import simd
 
 
 def run(
@@ -93,7 +86,7 @@ def test_equals_eager_in_values_and_gradients(
     }[some_roots]
     options = {"roots": roots, "dropout": dropout, "seed": seed, "negative_slope": 0.1}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "PART_INSTANCES", parts)
+        patch.setattr("hanme.ops.streaming.operator.PART_INSTANCES", parts)
         got = run("streaming", chain, [values, *rest], leaves, **options)
     expected = run("eager", chain, [values, *rest], leaves, **options)
     for x, y in zip(got, expected, strict=True):
@@ -237,8 +230,8 @@ def test_the_exponential_is_within_a_unit_in_the_last_place(dtype: type) -> None
 
     @njit
     def exponentials(x, y):  # type: ignore[no-untyped-def]
-        for i in range(x.size // lanes.LANES):
-            lanes.store(y, i, lanes.exp(lanes.load(x, i)))
+        for i in range(x.size // simd.LANES):
+            simd.store(y, i, simd.exp(simd.load(x, i)))
 
     x = np.linspace(-86, 80, 1 << 16).astype(dtype)
     y = np.empty_like(x)
@@ -269,7 +262,8 @@ PROGRAM = textwrap.dedent(
     """
     import json, resource, sys
     import torch
-    from hanme.ops import Constant, kernels, metapath_attention
+    from hanme.ops import Constant, metapath_attention
+    from hanme.ops.streaming import kernels
     from test_streaming import hub_chain
 
     peaks, results = [], []
@@ -298,7 +292,8 @@ PROGRAM = textwrap.dedent(
 
 def in_another_process(hubs: list[int], *paths: Path, **environment: str) -> dict:
     here = Path(__file__).parent
-    path = os.pathsep.join(map(str, [*paths, here, here.parent]))
+    source = Path(hanme.__file__).parent.parent
+    path = os.pathsep.join(map(str, [*paths, source, here, here.parent]))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(hubs)],
         env=os.environ | {"PYTHONPATH": path} | environment,
@@ -333,7 +328,7 @@ def test_works_where_nothing_can_be_written(tmp_path: Path) -> None:
     package = tmp_path / "hanme"
     source = Path(hanme.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "ops" / "__pycache__").write_text("in the way")
+    (package / "ops" / "streaming" / "__pycache__").write_text("in the way")
     nowhere = tmp_path / "file"
     nowhere.write_text("")
     places = dict.fromkeys(["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"], str(nowhere / "below"))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from hanme.training.metrics import as_matrix, decide, f1, node_losses, scores
+from hanme.graph.graph import label_matrix
+from hanme.training.metrics import decide, f1, node_losses, scores
 
 
 @settings(max_examples=100, deadline=None)
@@ -53,7 +54,7 @@ def test_single_label_equals_scikit_learn(n: int, labels: int, seed: int) -> Non
 
 
 def test_unlabelled_nodes_have_no_label() -> None:
-    assert as_matrix(torch.tensor([1, -1]), 3).tolist() == [[False, True, False], [False] * 3]
+    assert label_matrix(torch.tensor([1, -1]), 3).tolist() == [[False, True, False], [False] * 3]
 
 
 def test_losses_are_torch_s_per_node() -> None:

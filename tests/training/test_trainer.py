@@ -6,19 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hanme.datasets import METAPATHS, planted
+from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.nn import HAN, HANME
-from hanme.training import LTS, Epoch, Trainer, TrainingConfig
+from hanme.training import LTS, Epoch, Trainer, TrainingConfig, draw_weights
 from hanme.training.metrics import node_losses, scores
 
 SMALL = {"hidden_channels": 16, "heads": 2}
 
 
-def trainer(data=None, model=HANME, **config) -> Trainer:
-    data = planted(movies=120) if data is None else data
-    net = model(data.metadata(), "movie", METAPATHS["planted"], 5, **SMALL)
-    return Trainer(net, data, TrainingConfig(**{"epochs": 12, **config}))
+def trainer(graph=None, model=HANME, **config) -> Trainer:
+    graph = planted(movies=120) if graph is None else graph
+    net = model(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
+    settings = TrainingConfig(**{"epochs": 12, **config})
+    random = draw_weights(net, graph, settings.seed)
+    return Trainer(net, graph, settings, random=random)
 
 
 def test_the_best_epoch_s_weights_are_kept() -> None:
@@ -27,7 +29,7 @@ def test_the_best_epoch_s_weights_are_kept() -> None:
     run.run(seen.append)
     best = max(seen, key=lambda epoch: epoch.val_macro)
     assert run.progress.best_epoch == best.epoch < 40
-    found = scores(run.logits(), run.y, run.masks, fallback=True)
+    found = scores(run.logits(), run.graph.y, run.graph.split.parts(), fallback=True)
     assert found["val"] == (best.val_micro, best.val_macro)
     assert found["train"] == (best.train_micro, best.train_macro)
 
@@ -37,7 +39,7 @@ def test_the_last_epoch_can_be_kept_instead() -> None:
     seen = []
     run.run(seen.append)
     assert run.progress.best_epoch == 7
-    found = scores(run.logits(), run.y, run.masks, fallback=True)
+    found = scores(run.logits(), run.graph.y, run.graph.split.parts(), fallback=True)
     assert found["val"] == (seen[-1].val_micro, seen[-1].val_macro)
 
 
@@ -54,16 +56,16 @@ def test_scores_can_be_taken_every_few_epochs() -> None:
 
 def test_the_validation_loss_can_choose() -> None:
     run = trainer(epochs=40, select="loss")
-    val, losses, seen = run.masks["val"], [], []
+    val, y, losses, seen = run.graph.split.val, run.graph.y, [], []
 
     def look(epoch: Epoch) -> None:
         seen.append(epoch.val_loss)
-        losses.append(float(node_losses(run.logits()[val], run.y[val]).mean()))
+        losses.append(float(node_losses(run.logits()[val], y[val]).mean()))
 
     run.run(look)
     assert seen == losses
     assert run.progress.best_epoch == losses.index(min(losses)) + 1
-    assert float(node_losses(run.logits()[val], run.y[val]).mean()) == min(losses)
+    assert float(node_losses(run.logits()[val], y[val]).mean()) == min(losses)
 
 
 def test_the_loss_chooses_once_lts_has_come_to_all_nodes() -> None:
@@ -92,11 +94,11 @@ def test_a_step_after_the_last_epoch_trains_on() -> None:
 
 @pytest.mark.parametrize("mask", ["train", "val"])
 def test_a_node_without_a_label_is_not_trained_or_validated_on(mask: str) -> None:
-    data = planted(movies=120)
-    data["movie"].y = data["movie"].y.argmax(1)
-    data["movie"].y[data["movie"][f"{mask}_mask"].nonzero()[0]] = -1
-    with pytest.raises(HanmeError, match=f"movie: a node under {mask}_mask has no label"):
-        trainer(data)
+    graph = planted(movies=120)
+    graph.y = graph.y.argmax(1)
+    graph.y[graph.split.parts()[mask].nonzero()[0]] = -1
+    with pytest.raises(HanmeError, match=f"movie: a node in the {mask} part has no label"):
+        trainer(graph)
 
 
 def test_the_score_that_chooses_can_be_smoothed() -> None:
@@ -148,11 +150,9 @@ def test_one_seed_gives_one_result_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("lts", [None, LTS(until=5)])
 def test_training_sees_no_label_outside_the_training_nodes(lts: LTS | None) -> None:
-    data = planted(movies=120)
-    hidden = data.clone()
-    train = data["movie"].train_mask
-    hidden["movie"].y = torch.where(train[:, None], data["movie"].y, 1 - data["movie"].y)
-    runs = [trainer(graph, lts=lts) for graph in (data, hidden)]
+    graph = planted(movies=120)
+    y = torch.where(graph.split.train[:, None], graph.y, 1 - graph.y)
+    runs = [trainer(graph, lts=lts) for graph in (graph, replace(graph, y=y))]
     for _ in range(8):
         losses = [run.step().loss for run in runs]
         assert losses[0] == losses[1]
@@ -173,8 +173,9 @@ def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
     run = trainer(lts=LTS(start=0.25, until=100))
     torch.set_rng_state(run.state()[0]["random"])
     run.model.train()
-    train = run.masks["train"]
-    losses = node_losses(run.model(run.data)[train], run.y[train]).sort().values
+    graph = run.graph
+    logits = run.model(graph.x_dict, graph.edge_index_dict)
+    losses = node_losses(logits[graph.split.train], graph.y[graph.split.train]).sort().values
     expected = losses[: -(-int(0.2575 * 10000) * len(losses) // 10000)].mean()
     assert run.step().loss == pytest.approx(float(expected.detach()))
 
@@ -200,10 +201,10 @@ def test_a_loss_that_is_no_number_is_said_so() -> None:
 
 
 def test_no_validation_node() -> None:
-    data = planted(movies=120)
-    data["movie"].val_mask[:] = False
-    with pytest.raises(HanmeError, match="no node under val_mask"):
-        trainer(data)
+    graph = planted(movies=120)
+    graph.split.val[:] = False
+    with pytest.raises(HanmeError, match="movie: no node is in the val part"):
+        trainer(graph)
 
 
 def test_what_is_drawn_elsewhere_changes_nothing() -> None:
@@ -214,11 +215,45 @@ def test_what_is_drawn_elsewhere_changes_nothing() -> None:
         assert torch.equal(a, b)
 
 
-def test_a_graph_that_lacks_something_is_told_what() -> None:
-    data = planted(movies=120)
-    del data["movie"].test_mask
-    with pytest.raises(HanmeError, match="movie has no test_mask"):
-        trainer(data)
-    del data.target
-    with pytest.raises(HanmeError, match=r"set data.target"):
-        trainer(data)
+def test_the_weights_a_model_comes_with_are_kept() -> None:
+    run = trainer()
+    before = run.logits()
+    again = Trainer(run.model, run.graph, run.config)
+    assert torch.equal(again.logits(), before)
+
+
+def test_weights_and_dropout_are_drawn_by_seed() -> None:
+    losses = [trainer(seed=seed).step().loss for seed in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+@pytest.mark.parametrize("model", [HANME, HAN])
+def test_batches_of_roots_learn_as_well(model: type) -> None:
+    graph = planted(movies=400, guests=0, noise=0, genres=3)
+    net = model(graph.metadata(), "movie", graph.metapaths, 3, **SMALL, dropout=0.1)
+    config = TrainingConfig(epochs=25, lr=0.01)
+    seen: list[torch.Tensor] = []
+
+    def batches(epoch: int) -> list[torch.Tensor]:
+        nodes = graph.split.train.nonzero().flatten()
+        order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(epoch))
+        seen.extend(found := list(nodes[order].split(16)))
+        return found
+
+    random = draw_weights(net, graph, 3)
+    run = Trainer(net, graph, config, batches=batches, random=random)
+    epochs: list[Epoch] = []
+    run.run(epochs.append)
+    assert epochs[-1].loss < 0.7 * epochs[0].loss
+    assert max(epoch.val_macro for epoch in epochs) > 0.75
+    assert torch.cat(seen).unique().equal(graph.split.train.nonzero().flatten())
+
+
+def test_an_optimizer_of_one_s_own() -> None:
+    graph = planted(movies=120)
+    net = HANME(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
+    draw_weights(net, graph, 1)
+    run = Trainer(net, graph, TrainingConfig(), optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+    before = run.logits()
+    run.step()
+    assert torch.equal(run.logits(), before)

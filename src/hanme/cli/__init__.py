@@ -1,15 +1,17 @@
 """The command line: one file per command.
 
-Commands import what they need when they run: torch takes seconds, --help should not.
+Commands import what they need when they run: torch takes seconds to import, and --help should not.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from hanme import __version__
 from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
 from hanme.cli.explain import explain
@@ -27,9 +29,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Classify the nodes of heterogeneous graphs by attending to whole metapath instances. "
-    "Try it without any data: hanme train planted --out runs/first. With tables of your own: "
-    "hanme init FOLDER",
 )
 app.command()(init)
 app.command()(inspect)
@@ -41,16 +40,39 @@ app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)
 
-INTERRUPTED = 130  # what typer returns of a keyboard's interrupt
+INTERRUPTED = 130  # what typer returns after a keyboard interrupt
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"hanme {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hanme(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Classify the nodes of heterogeneous graphs by attending to whole metapath instances.
+
+    Try it without any data: hanme train planted --out runs/first
+
+    With tables of your own: hanme init FOLDER
+    """
 
 
 def main() -> None:
-    """Runs a command; a user's mistake ends with one line and exit status 2."""
+    """Run a command; report a user's mistake in one line, with exit status 2."""
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="hanme", standalone_mode=False)
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
-    except typer.TyperException as error:  # wrong options; without a message, help has been shown
+    except typer.TyperException as error:  # wrong options; no message if help has been shown
         message, context = error.format_message(), getattr(error, "ctx", None)
         where = f"; see {context.command_path} --help" if context else ""
         sys.exit(_fail(f"{message.removesuffix('.')}{where}", 2) if message else 2)
@@ -60,11 +82,11 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
-        sys.exit(_fail("out of memory; smaller sizes or fewer metapaths would do", 2))
+        sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
     except OSError as error:
         sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
     if status == INTERRUPTED:
-        _fail("interrupted; train goes on with --resume, the others with the same command", status)
+        _fail("interrupted; continue train with --resume, others with the same command", status)
     sys.exit(status or 0)
 
 

@@ -1,4 +1,4 @@
-"""hanme explain"""
+"""The command ``hanme explain``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Column, Table
-from rich.text import Text
 
-from hanme.cli.options import Grown, Json, Source
+from hanme.cli.options import Grown, Json, RunFolder, Source
+from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.explain import By, Explanation, Fidelity
 
+WIDTH = 200  # where output is piped
+
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    run: RunFolder,
     node: Annotated[
         str | None, typer.Argument(help="A node of the target type: its id, name or number.")
     ] = None,
@@ -32,21 +32,21 @@ def explain(
     by: Annotated[
         str,
         typer.Option(
-            help="Rank by part (of the logit, adds up to it), by move (the logit with the "
-            "instance minus without it, up or down) or by attention."
+            help="Rank by part (of the logit: the parts add up to it), by move (how far the logit "
+            "moves, up or down, if the instance is removed) or by attention."
         ),
     ] = "part",
     fidelity: Annotated[
         bool,
         typer.Option(
             "--fidelity",
-            help="Instead of one node: remove top and random instances of test nodes and "
+            help="Instead of explaining a node, remove top and random instances of test nodes and "
             "measure how far the logit moves.",
         ),
     ] = False,
     nodes: Annotated[
         int,
-        typer.Option(min=1, help="--fidelity: on so many nodes that have more than 5 instances."),
+        typer.Option(min=1, help="--fidelity: how many nodes, each with more than 5 instances."),
     ] = 200,
     seed: Annotated[int, typer.Option(help="--fidelity: draws nodes and random instances.")] = 1,
     graph: Grown = None,
@@ -54,10 +54,10 @@ def explain(
     json_: Json = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Also draw a picture: a file.svg or file.html, replaced if it is there."),
+        typer.Option(help="Also write a picture, .svg or .html; an existing file is replaced."),
     ] = None,
 ) -> None:
-    """Shows which metapath instances made a prediction, or measures such explanations.
+    """Show which metapath instances led to a prediction, or measure such explanations.
 
     hanme explain runs/direct Avatar --out avatar.svg
 
@@ -65,29 +65,27 @@ def explain(
     """
     if (node is None) == (not fidelity):
         raise HanmeError("explain: name a node to explain, or ask for --fidelity, one of the two")
-    from hanme.explain import Explainer
-    from hanme.explain import fidelity as measure
+    from hanme import explain as explaining
     from hanme.explain.picture import check_suffix, save
-    from hanme.training import Run, open_run
-    from hanme.training.pipeline import refuse_other_tables
+    from hanme.runs import Run, open_run
+    from hanme.runs.use import refuse_changed
 
     if out is not None:
         check_suffix(out)
     opened = Run.open(run)
-    loaded, model = open_run(opened, data, graph)
-    ranking = cast("By", by)
+    loaded, model = open_run(opened, source=data, graph=graph)
+    ranking, fallback = cast("By", by), opened.config.training.fallback
     found: Explanation | Fidelity
     if node is None:
-        refuse_other_tables(loaded, opened.fitted(), graph or run)
-        console = Console(stderr=True)
-        with Progress(console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task("nodes", total=nodes)
-            found = measure(
+        refuse_changed(loaded, opened.fitted(), graph or run)
+        with show_progress("nodes", nodes) as (bar, task):
+            found = explaining.fidelity(
                 model, loaded, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        explainer = Explainer(model, loaded, fallback=opened.config.training.fallback)
-        found = explainer.explain(node, top=top, label=label, by=ranking)
+        found = explaining.explain(
+            model, loaded, node, top=top, label=label, by=ranking, fallback=fallback
+        )
     if out is not None:
         save(found, out)
     if json_:
@@ -103,50 +101,43 @@ def explain(
 def _print_explanation(found: Explanation) -> None:
     from hanme.explain.explanation import hops, shown
 
-    def plain(text: str) -> Text:
-        return Text(shown(text))  # a name is text: no markup, nothing that steers a terminal
-
-    console = Console(width=None if Console().is_terminal else 200, highlight=False)
-    labels = Table("label", "probability", "logit", title=plain(found.node))
-    for name, p in sorted(found.probabilities.items(), key=lambda item: -item[1]):
-        bold = "bold" if name in found.predicted else ""
-        predicted = " (predicted)" if name in found.predicted else ""
-        row = plain(name + predicted), f"{p:.1%}", f"{found.logits[name]:+.3f}"
-        labels.add_row(*row, style=bold)
-    metapaths = Table("metapath", "weight", "instances")
-    for text, beta in found.metapaths.items():
-        metapaths.add_row(plain(text), f"{beta:.1%}", f"{found.counts[text]:,}")
-    label, columns = shown(found.label), _columns(found, console.width)
-    about = "the parts of all instances and the label's bias add up to its logit"
-    instances = Table(
-        "instance",
-        "metapath",
-        Column(Text(f"part of\n{label}")),
-        *(Column(Text(f"move of\n{shown(name)}")) for name in columns),
-        "attention",
-        "hops",
-        title=plain(f"Top {len(found.instances)} by {found.by} for {label}"),
-        caption=f"part: {about}; move: the logit with the instance minus without it",
-    )
-    for instance in found.instances:
-        instances.add_row(
-            plain(str(instance)),
-            plain(instance.metapath),
+    predicted = dict.fromkeys(found.predicted, " (predicted)")
+    labels = [
+        [shown(name + predicted.get(name, "")), f"{p:.1%}", f"{found.logits[name]:+.3f}"]
+        for name, p in sorted(found.probabilities.items(), key=lambda item: -item[1])
+    ]
+    metapaths = [
+        [shown(text), f"{beta:.1%}", f"{found.counts[text]:,}"]
+        for text, beta in found.metapaths.items()
+    ]
+    columns = _columns(found, Console().width if Console().is_terminal else WIDTH)
+    instances = [
+        [
+            shown(str(instance)),
+            shown(instance.metapath),
             f"{instance.parts[found.label]:+.4f}",
             *(f"{instance.moves[name]:+.4f}" for name in columns),
             f"{instance.attention:.2%}",
             hops(instance),
-        )
-    for table in (labels, metapaths, instances):
-        table.title_justify = "left"
-        for column in table.columns[1 if table is not instances else 2 :]:
-            column.justify = "right"
-            column.no_wrap = True
-        console.print(table)
+        ]
+        for instance in found.instances
+    ]
+    label, moves = shown(found.label), [f"move of\n{shown(name)}" for name in columns]
+    print_table(["label", "probability", "logit"], labels, title=shown(found.node), width=WIDTH)
+    print_table(["metapath", "weight", "instances"], metapaths, width=WIDTH)
+    print_table(
+        ["instance", "metapath", f"part of\n{label}", *moves, "attention", "hops"],
+        instances,
+        title=f"Top {len(instances)} by {found.by} for {label}",
+        caption="part: the parts of all instances and the label's bias add up to its logit; "
+        "move: the logit with the instance minus without it",
+        width=WIDTH,
+        left=2,
+    )
 
 
 def _columns(found: Explanation, width: int) -> list[str]:
-    """The labels whose moves are shown: the ranking's first, then all that a line has room for."""
+    """Return the labels whose moves are shown: the ranking's first, then as many as fit."""
     named = dict.fromkeys([found.label, *found.predicted, *found.logits])
     return list(named)[: max(1, (width - 100) // 15)]
 
@@ -154,22 +145,10 @@ def _columns(found: Explanation, width: int) -> list[str]:
 def _print_fidelity(found: Fidelity) -> None:
     from hanme.explain.explanation import ENOUGH
 
-    table = Table(
-        "removed",
-        "nodes with more",
-        f"top by {found.by}",
-        "random",
-        "times as far",
-        "every node",
-        "random, same metapaths",
-        title="How far the most likely label's logit moves, mean",
-        caption=f"{found.nodes} test nodes with more than {ENOUGH} instances were drawn, and "
-        f"{found.fewer} without came up on the way; {found.draws} random draws each. Nodes with "
-        "no more than are removed lose all instances either way: they count in every node alone",
-        title_justify="left",
-    )
-    for step in found.steps:
-        table.add_row(
+    top = f"top by {found.by}"
+    heads = ["removed", "nodes with more", top, "random", "times as far", "every node"]
+    rows = [
+        [
             str(step.k),
             str(step.nodes),
             f"{step.top:.4f}",
@@ -177,7 +156,16 @@ def _print_fidelity(found: Fidelity) -> None:
             f"{step.ratio:.2f}",
             f"{step.ratio_of_every:.2f}",
             f"{step.alike:.4f}",
-        )
-    for column in table.columns:
-        column.justify = "right"
-    Console(width=None if Console().is_terminal else 120).print(table)
+        ]
+        for step in found.steps
+    ]
+    print_table(
+        [*heads, "random, same metapaths"],
+        rows,
+        title="How far the most likely label's logit moves, mean",
+        caption=f"{found.nodes} test nodes with more than {ENOUGH} instances; {found.fewer} others "
+        f"came up while drawing. {found.draws} random draws each. A node with no more instances "
+        "than are removed loses all of them either way: it counts in 'every node' only.",
+        width=120,
+        left=0,
+    )

@@ -1,4 +1,4 @@
-"""hanme init"""
+"""The command ``hanme init``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hanme.cli.show import printable
 
 
 def init(folder: Annotated[Path, typer.Argument(help="A folder of tables.")]) -> None:
-    """Looks at a folder of tables and writes a first graph.toml, with its guesses explained."""
+    """Guess a graph from a folder of tables and write a graph.toml that explains the guesses."""
     from hanme.datasets import METAPATHS
-    from hanme.datasets.tables_config import read_config
-    from hanme.datasets.tables_init import init as write
+    from hanme.datasets.tables.config import read_config
+    from hanme.datasets.tables.draft import write_draft
 
-    path = write(folder)
+    path = write_draft(folder)
     config = read_config(path)
     label = config.nodes[config.target].label
     wanted = f"its labels are in the column {label}" if label else "say which column is its label"
-    taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set is called like it
+    taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set has this name
     name = shlex.quote(f"./{folder}" if taken else str(folder))
     print(printable(f"{path} is written. To classify: {config.target}; {wanted}."))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from hanme.errors import HanmeError
 
+RunFolder = Annotated[Path, typer.Argument(help="A finished run folder.")]
 DataSet = Annotated[
     str, typer.Argument(help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.")
 ]
@@ -19,34 +20,35 @@ Source = Annotated[
     typer.Option(
         "--data",
         help="Folder or archive with the benchmark's files "
-        "(default: the folder in HANME_DATA, else they are downloaded).",
+        "(default: the folder in HANME_DATA; without one they are downloaded).",
     ),
 ]
 Grown = Annotated[
     Path | None,
     typer.Option("--graph", help="Another graph.toml of the same schema, e.g. one that has grown."),
 ]
-Features = Annotated[
+FeaturesOption = Annotated[
     str | None,
     typer.Option(
-        help="Features of node types other than the target: mean of their neighbours' (default), "
-        "onehot ids, or the given ones (default of a graph.toml and of planted); given-onehot: ids "
-        "for the types to which none are given."
+        help="Features of node types other than the target. mean: the mean of their neighbours' "
+        "(default); onehot: their ids; given: those in the data (default of a graph.toml and of "
+        "planted); given-onehot: those in the data, ids for types without any."
     ),
 ]
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", "-o", metavar="KEY=VALUE", help="A knob of planted, e.g. -o movies=2000."
+        "--option", "-o", metavar="KEY=VALUE", help="An option of planted, e.g. -o movies=2000."
     ),
 ]
-Processes = Annotated[int, typer.Option(min=1, help="Runs side by side (default: one per core).")]
+Runs = Annotated[Path | None, typer.Option(help="Where the run folders go (default: OUT/runs).")]
+Processes = Annotated[int, typer.Option(min=1, help="Runs to train at a time: one per core.")]
 ConfigFolder = Annotated[
     Path | None,
     typer.Option(
         exists=True,
         file_okay=False,
-        help="Folder with MODEL-GRAPH.toml files that take the place of the packaged.",
+        help="Folder with MODEL-GRAPH.toml files that replace the package's.",
     ),
 ]
 Changes = Annotated[
@@ -54,17 +56,18 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other option of the model (layers=3), or any field of the configuration "
-        "(training.lr=0.01); may be given several times.",
+        help="Any other option of the model (layers=3) or field of the configuration "
+        "(training.lr=0.01). Repeat it for several.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 
 
 class NamesModels(TyperCommand):
     """A command whose help on ``model`` ends with the models' names, looked up when it is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
         from hanme.nn import MODELS
 
         for parameter in self.params:
@@ -74,7 +77,7 @@ class NamesModels(TyperCommand):
 
 
 def pairs(options: list[str] | None) -> dict[str, Any]:
-    """``["movies=2000", ...]`` as a dictionary; a value is a number or true/false if it can be."""
+    """Turn ``["movies=2000", ...]`` into a dictionary; a value is JSON if possible, else text."""
     values: dict[str, Any] = {}
     for text in options or []:
         key, equals, value = text.partition("=")
@@ -88,7 +91,7 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
 
 
 def fields(changes: list[str] | None) -> dict[str, Any]:
-    """What ``--set`` says, by field of a configuration."""
+    """Return what ``--set`` changes, by field of the configuration."""
     return {
         key if "." in key else f"model.options.{key}": value
         for key, value in pairs(changes).items()

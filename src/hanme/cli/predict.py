@@ -1,4 +1,4 @@
-"""hanme predict"""
+"""The command ``hanme predict``."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from hanme.cli.options import Grown, Json, Source
-from hanme.cli.show import printable
+from hanme.cli.options import Grown, Json, RunFolder, Source
+from hanme.cli.show import print_table, printable
 
 SHOWN = 20
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    run: RunFolder,
     node: Annotated[
         list[str] | None,
         typer.Option(
             "--node",
             "-n",
-            help="A node of the target type by id or name; may be given several times "
-            "(default: all).",
+            help="Id or name of a node to classify. Repeat it for several (default: all).",
         ),
     ] = None,
     graph: Grown = None,
@@ -32,34 +29,34 @@ def predict(
     data: Source = None,
     json_: Json = False,
 ) -> None:
-    """Predicts labels, with a probability for each, under the ids and names of your tables.
+    """Predict labels with their probabilities, under the ids and names of your tables.
 
     hanme predict runs/films --out predictions.csv
     """
-    from hanme import training
+    from hanme import runs
 
-    found = training.predict(run, nodes=node, graph=graph, source=data)
+    found = runs.predict(run, nodes=node, graph=graph, source=data)
     if out is not None:
         found.write(out)
     if json_:
         print(json.dumps(found.rows()))
     elif out is None:
-        _show(found.rows(SHOWN), len(found), found.data[found.data.target].label_names)
+        _show(found.rows(SHOWN), len(found), found.graph.labels)
     else:
         print(f"{len(found):,} predictions are in {out}.")
 
 
 def _show(rows: list[dict[str, Any]], size: int, labels: list[str]) -> None:
-    from hanme.training.predictions import probability_columns
+    from hanme.runs.predictions import probability_columns
 
     keys = [key for key in ("id", "node", "name", "predicted") if rows and key in rows[0]]
     if "id" in keys:
         keys.remove("node")
-    table = Table(*keys, *map(printable, labels))
-    probabilities = probability_columns(labels)
+    columns = probability_columns(labels)
+    cells = []
     for row in rows:
-        cells = [", ".join(row[k]) if k == "predicted" else str(row[k]) for k in keys]
-        table.add_row(*map(printable, cells), *(f"{row[column]:.0%}" for column in probabilities))
-    Console(width=None if Console().is_terminal else 120, markup=False, emoji=False).print(table)
+        texts = [", ".join(row[key]) if key == "predicted" else str(row[key]) for key in keys]
+        cells.append([*map(printable, texts), *(f"{row[column]:.0%}" for column in columns)])
+    print_table([*keys, *map(printable, labels)], cells, width=120, left=len(keys))
     if size > len(rows):
-        print(f"{len(rows)} of {size:,} nodes; --out FILE writes all, --node chooses.")
+        print(f"{len(rows)} of {size:,} nodes. Write all with --out FILE, or choose with --node.")

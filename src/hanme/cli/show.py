@@ -1,90 +1,90 @@
-"""What several commands show: a bar while training, scores at the end."""
+"""What several commands show: progress while training, scores at the end."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Table
 
-from hanme.errors import HanmeError
-
 if TYPE_CHECKING:
-    from hanme.experiments.pool import Job
     from hanme.training import Epoch
 
 
 @contextmanager
-def progress(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
-    """A bar with loss and validation scores on a terminal; nothing where output is piped."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[scores]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=epochs, scores="")
+def show_epochs(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """Show loss and validation scores while a model is trained; yield what to call per epoch."""
+    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[scores]}"))
+    with show_progress(title, epochs, *columns, scores="") as (bar, task):
 
         def on_epoch(epoch: Epoch) -> None:
-            shown = (
-                f"loss {epoch.loss:.3f}  val micro {100 * epoch.val_micro:.1f} "
-                f"macro {100 * epoch.val_macro:.1f}"
-            )
-            bar.update(task, completed=epoch.epoch, scores=shown)
+            micro, macro = 100 * epoch.val_micro, 100 * epoch.val_macro
+            scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
+            bar.update(task, completed=epoch.epoch, scores=scores)
 
         yield on_epoch
 
 
-def train_with_bar(jobs: Sequence[Job], processes: int) -> dict[Path, str]:
-    """Trains many runs under a bar of runs; gives what went wrong, by folder."""
-    from hanme.experiments.pool import train_all
-
+@contextmanager
+def show_progress(
+    title: str, total: int, *columns: Any, **fields: Any
+) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a progress bar on a terminal, nothing where output is piped."""
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("runs", total=len(jobs))
-        return train_all(jobs, processes, lambda _: bar.advance(task))
-
-
-def refuse_failed(failed: dict[Path, str], total: int) -> None:
-    """Ends a command of many runs with status 2 if one of them failed."""
-    if failed:
-        run, why = next(iter(failed.items()))
-        raise HanmeError(f"{len(failed)} of {total} runs failed, first {run}: {why}")
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        yield bar, bar.add_task(title, total=total, **fields)
 
 
 def print_costs(costs: list[str]) -> None:
-    """Says on a terminal or in a log, not in the output, what is about to be paid."""
+    """Print what a run is about to cost, to stderr: it is not part of the output."""
     for line in costs:
         print(line, file=sys.stderr)
 
 
 def print_scores(scores: dict[str, Any]) -> None:
-    """Micro and macro F1 by split and, where it makes a difference, by decision rule."""
-    table = Table(title="F1 (%)", title_justify="left")
-    table.add_column("decision rule")
+    """Print micro and macro F1 by split and, where the decision rules differ, by rule."""
     if all(by_split == scores["with_fallback"] for by_split in scores.values()):
         scores = {"either": scores["with_fallback"]}
-    for split in ("train", "val", "test"):
-        table.add_column(f"{split} micro", justify="right")
-        table.add_column(f"{split} macro", justify="right")
-    for rule, by_split in scores.items():
-        cells = [
-            f"{by_split[split][average]:.2f}" if split in by_split else "–"
-            for split in ("train", "val", "test")
-            for average in ("micro", "macro")
+    parts = list(product(("train", "val", "test"), ("micro", "macro")))
+    rows = [
+        [
+            rule.replace("_", " "),
+            *(f"{found[split][f1]:.2f}" if split in found else "–" for split, f1 in parts),
         ]
-        table.add_row(rule.replace("_", " "), *cells)
-    Console(width=None if Console().is_terminal else 100).print(table)
+        for rule, found in scores.items()
+    ]
+    heads = ["decision rule", *(" ".join(part) for part in parts)]
+    print_table(heads, rows, title="F1 (%)", width=100)
+
+
+def print_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    width: int = 160,
+    left: int = 1,
+) -> None:
+    """Print a table of plain text, without markup or colours.
+
+    It is as wide as the terminal, or ``width`` where output is piped. The first ``left`` columns
+    are aligned to the left, the others to the right.
+    """
+    table = Table(*heads, title=title, caption=caption, title_justify="left")
+    for column in table.columns[left:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    own = None if Console().is_terminal else width
+    Console(width=own, markup=False, emoji=False, highlight=False).print(table)
 
 
 def printable(text: str) -> str:
-    """A text out of a table, harmless to a terminal."""
+    """Return text of a user's table without characters that control a terminal."""
     return "".join(c if c.isprintable() else "�" for c in text)

@@ -1,30 +1,33 @@
-"""Where graphs come from.
+"""Load graphs.
 
-Each is a ``HeteroData`` with, beside ``x`` and ``edge_index``: ``target``, the node type to
-classify; ``multilabel``; names of nodes in ``data[type].name``; and on the target ``y``,
-``label_names``, ``train_mask``, ``val_mask`` and ``test_mask``. A data set is called by its name,
-or by the path of a ``graph.toml`` that describes a user's own tables; a folder that is called like
-a data set is ``./IMDB``.
+A data set is called by its name, or by the path of a ``graph.toml`` that describes a user's own
+tables. ``IMDB`` is the data set; ``./IMDB`` is a folder of that name.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch_geometric.data import HeteroData
+import platformdirs
 
-from hanme.datasets.features import fill_features
-from hanme.datasets.hgb import HGB
+from hanme.common.options import check_options
+from hanme.datasets.hgb import load_hgb
 from hanme.datasets.planted import planted
-from hanme.datasets.tables import FittedGraph, load_tables
-from hanme.datasets.tables_config import config_path, is_tables, read_config
+from hanme.datasets.tables import (
+    FittedGraph,
+    config_path,
+    is_tables,
+    load_tables,
+    read_config,
+)
 from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.features import Features
 
 __all__ = [
-    "HGB",
     "METAPATHS",
     "FittedGraph",
     "cache_folder",
@@ -33,6 +36,7 @@ __all__ = [
     "is_tables",
     "known_name",
     "load",
+    "load_hgb",
     "load_tables",
     "planted",
     "tables_name",
@@ -45,29 +49,29 @@ METAPATHS: dict[str, list[str]] = {
     "DBLP": ["author-paper-author", "author-paper-venue-paper-author"],
     "Freebase": ["BOOK-BOOK"],
 }
-"""The metapaths a model is given by default. IMDB's are the paper's."""
+"""The data sets by name, each with its default metapaths. IMDB's are the paper's."""
 
 
 def load(
     name: str,
     *,
     source: str | Path | None = None,
-    features: str | None = None,
+    features: Features | None = None,
     seed: int = 483,
     options: dict[str, Any] | None = None,
     fitted: FittedGraph | None = None,
-) -> HeteroData:
-    """A graph by name: ``planted``, one of the Heterogeneous Graph Benchmark, or a ``graph.toml``.
+) -> Graph:
+    """Load a graph by name: ``planted``, one of the benchmark's, or a ``graph.toml``.
 
     Args:
-        name: See ``METAPATHS`` for the names; or a ``graph.toml``, or a folder with one.
-        source: Where the benchmark's files are: a folder or an archive; or another
-            ``graph.toml`` to take in place of the one named.
-        features: What node types other than the target get, see :class:`HGB` (default: see
-            :func:`default_features`).
+        name: A name of ``METAPATHS``; or a ``graph.toml``, or a folder with one.
+        source: Where the benchmark's files are: a folder or an archive; or another ``graph.toml``
+            to read instead of the one named.
+        features: What node types other than the target get, see
+            :func:`~hanme.graph.features.fill_features` (default: :func:`default_features`).
         seed: Draws the validation nodes, and the whole planted graph.
         options: Further keyword arguments of :func:`planted`.
-        fitted: What a run has learnt of the columns of its ``graph.toml``.
+        fitted: What a run has learnt from the columns of its ``graph.toml``.
     """
     name = known_name(name)
     features = features or default_features(name)
@@ -75,19 +79,27 @@ def load(
     if name == "planted":
         if source is not None:
             raise HanmeError(f"planted is made on the spot: it takes no files, but got {source}")
-        return fill_features(planted(seed=seed, **_knobs(options)), "movie", features)
-    if options:
+        check_options("planted", planted, options, own=("seed",))
+        graph = planted(seed=seed, **options).with_features(features)
+    elif options:
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
-    if is_tables(name):
-        return load_tables(
+    elif is_tables(name):
+        graph = load_tables(
             source or name, features=features, seed=seed, fitted=fitted, cache=cache_folder()
         )
-    return HGB(cache_folder(), name, source=source, features=features, seed=seed)[0]
+    else:
+        graph = load_hgb(name, cache_folder(), source=source, seed=seed)
+        graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
+    origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
+    return replace(graph, origin=origin | {"features": features, "options": options})
 
 
 def known_name(name: str) -> str:
-    """A data set's name as it is written in ``METAPATHS``, however it was typed; of a
-    ``graph.toml`` the whole path, so that a run finds it from anywhere."""
+    """Return the name that loads a data set from any folder.
+
+    That is its spelling in ``METAPATHS``, in whatever case it was typed, or the whole path of a
+    ``graph.toml``.
+    """
     for known in METAPATHS:
         if known.lower() == name.lower():
             return known
@@ -99,40 +111,33 @@ def known_name(name: str) -> str:
 
 
 def tables_name(path: str | Path) -> str:
-    """The whole path of a ``graph.toml``, or of a folder's; never a data set of the same name."""
+    """Return the whole path of a ``graph.toml``, or of the one in a folder."""
     if not is_tables(path):
         raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
     return str(config_path(path))
 
 
 def default_metapaths(name: str) -> list[str]:
-    """The metapaths a model is given by default."""
+    """Return the metapaths that a model is given by default."""
     name = known_name(name)
-    return read_config(Path(name)).default_metapaths() if is_tables(name) else METAPATHS[name]
+    if not is_tables(name):
+        return METAPATHS[name]
+    config = read_config(Path(name))
+    found = config.default_metapaths()
+    if not found:
+        raise HanmeError(f"{name}: no relation starts or ends at the target {config.target}")
+    return found
 
 
-def default_features(name: str) -> str:
-    """What types other than the target get: of tables the columns given, of ``planted`` its own
-    words, else the mean of their neighbours', as in the paper."""
+def default_features(name: str) -> Features:
+    """Return what node types other than the target get by default.
+
+    Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
+    target's features, as in the paper.
+    """
     return "given" if name.lower() == "planted" or is_tables(name) else "mean"
 
 
-def _knobs(options: dict[str, Any]) -> dict[str, Any]:
-    """Checks options of :func:`planted` against its signature."""
-    knobs = {k: p for k, p in inspect.signature(planted).parameters.items() if k != "seed"}
-    for option, value in options.items():
-        if option not in knobs:
-            raise HanmeError(f"planted has no option {option!r}; it has {', '.join(knobs)}")
-        whole = isinstance(knobs[option].default, int)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-            kind = "a whole number" if whole else "a number"
-            raise HanmeError(f"planted: {option} must be {kind}, but got {value!r}")
-    return options
-
-
 def cache_folder() -> Path:
-    """Where downloads and parsed graphs are kept: ``HANME_CACHE``, or the user's cache folder."""
-    if "HANME_CACHE" in os.environ:
-        return Path(os.environ["HANME_CACHE"])
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "hanme"
+    """Return the folder of downloads and parsed graphs: ``HANME_CACHE``, or the user's cache."""
+    return Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))

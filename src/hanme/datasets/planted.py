@@ -1,4 +1,4 @@
-"""A graph made on the spot, whose labels show only to those who look at the nodes in between.
+"""Make a graph whose labels show only to those who look at the nodes in between.
 
 The people of a movie are of two kinds: *specialists* work in movies of their one genre, *guests*
 in any movie. A path movie-actor-movie through a specialist leads to a movie of the same genre, one
@@ -15,9 +15,9 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Graph, Nodes, Split
 
 Ints = NDArray[np.int64]
 
@@ -52,8 +52,8 @@ def planted(
     guests: int = 2,
     credits: int = 10,
     seed: int = 483,
-) -> HeteroData:
-    """Makes a graph of movies, actors, directors and keywords, a part of whose paths carry genres.
+) -> Graph:
+    """Make a graph of movies, actors, directors and keywords, a part of whose paths carry genres.
 
     Movies stand on levels 0 to ``hops``. Those on level 0, the sources, show their genres in their
     words and have no label. Those on level ``hops``, half of all, are labelled, and their words are
@@ -76,11 +76,9 @@ def planted(
         seed: The same seed makes the same graph.
 
     Returns:
-        A graph with word counts :obj:`x` (sparse CSR), :obj:`num_nodes` and :obj:`name` on each
-        type; on movies also :obj:`y` (zero where unlabelled), :obj:`label_names` and
-        :obj:`train_mask`, :obj:`val_mask`, :obj:`test_mask` (40, 20 and 40 % of the labelled). The
-        ground truth is there to check against, not as input: :obj:`level` of movies and
-        :obj:`specialist` of actors and directors.
+        A graph with word counts as features and 40, 20 and 40 % of the labelled movies to train,
+        validate and test on. The ground truth is there to check against, not as input: ``level`` of
+        movies and ``specialist`` of actors and directors, in their ``extra``.
 
     Raises:
         HanmeError: If an argument is out of its range.
@@ -98,55 +96,58 @@ def planted(
     single = rng.random(movies) >= SECOND_GENRE
     genre[single, 1] = genre[single, 0]
 
-    data = HeteroData()
-    data.target, data.multilabel = "movie", True
-    _add_movies(data, rng, genre, level, genres, noise)
-    _add_labels(data, genre, labelled, genres)
+    movie = _movies(rng, genre, level, genres, noise)
+    links: dict[EdgeType, Tensor] = {}
     film, team = _cast(rng, genre, level, genres, noise, guests)
-    _add_people(data, rng, "actor", film, team, credits, intermediate)
+    actor = _people(links, rng, "actor", film, team, credits, intermediate)
     film, team = _cast(rng, genre, level, genres, noise, guests)
     film, one = np.unique(film, return_index=True)
-    _add_people(data, rng, "director", film, team[one], credits, intermediate)
-    _add_keywords(data, rng, rng.permutation(np.repeat(np.arange(movies), KEYWORDS)), credits)
-    return data
+    director = _people(links, rng, "director", film, team[one], credits, intermediate)
+    film = rng.permutation(np.repeat(np.arange(movies), KEYWORDS))
+    keyword = _keywords(links, rng, film, credits)
+    y = torch.zeros(movies, genres)
+    y[labelled[:, None], genre[labelled]] = 1
+    return Graph(
+        nodes={nodes.kind: nodes for nodes in (movie, actor, director, keyword)},
+        links=links,
+        target="movie",
+        y=y,
+        labels=_numbered(GENRES.split(), genres),
+        split=_split(labelled, movies),
+        metapaths=["movie-director-movie", "movie-actor-movie"],
+    )
 
 
-def _add_movies(
-    data: HeteroData, rng: Generator, genre: Ints, level: Ints, genres: int, noise: float
-) -> None:
-    """Adds movies: each word of a source is of one of its genres or, as elsewhere, neutral."""
+def _movies(rng: Generator, genre: Ints, level: Ints, genres: int, noise: float) -> Nodes:
+    """Make movies: each word of a source is of one of its genres or, as elsewhere, neutral."""
     count = len(level)
     about = np.repeat(np.arange(count), np.where(level == 0, LONG, SHORT))
     topic = genre[about, rng.integers(2, size=len(about))]
     topic[(level[about] > 0) | (rng.random(len(about)) < noise)] = genres
     names = _names(rng, count, "The {} {}", ADJECTIVES.title(), NOUNS.title())
-    _add_nodes(data, "movie", names, _words(rng, about, topic, (count, genres + 1)))
-    data["movie"].level = torch.from_numpy(level)
+    x = _words(rng, about, topic, (count, genres + 1))
+    return Nodes("movie", count, x, names, extra={"level": torch.from_numpy(level)})
 
 
-def _add_labels(data: HeteroData, genre: Ints, labelled: Ints, genres: int) -> None:
-    """Adds labels and the three masks; the labelled movies come in random order."""
-    movie = data["movie"]
-    movie.label_names = _numbered(GENRES.split(), genres)
-    movie.y = torch.zeros(len(genre), genres)
-    movie.y[labelled[:, None], genre[labelled]] = 1
+def _split(labelled: Ints, movies: int) -> Split:
+    """Cut the labelled movies, which come in random order, into three parts."""
+    masks = torch.zeros(3, movies, dtype=torch.bool)
     bounds = [round(0.4 * len(labelled)), round(0.6 * len(labelled))]
-    for part, drawn in zip(("train", "val", "test"), np.split(labelled, bounds), strict=True):
-        mask = torch.zeros(len(genre), dtype=torch.bool)
+    for mask, drawn in zip(masks, np.split(labelled, bounds), strict=True):
         mask[drawn] = True
-        movie[f"{part}_mask"] = mask
+    return Split(*masks)
 
 
-def _add_people(
-    data: HeteroData,
+def _people(
+    links: dict[EdgeType, Tensor],
     rng: Generator,
     role: str,
     film: Ints,
     team: Ints,
     credits: int,
     intermediate: float,
-) -> None:
-    """Adds people of one role, who show in their words their own kind or, some, another's."""
+) -> Nodes:
+    """Make people of one role, who show in their words their own kind or, some, another's."""
     person, team_of = _deal(rng, team, credits)
     specialist = team_of > 0
     honest = rng.random(len(specialist)) < intermediate
@@ -155,23 +156,24 @@ def _add_people(
     # could then be learned by heart.
     x = torch.eye(2)[shown].repeat_interleave(TOPIC_WORDS, 1).to_sparse_csr()
     names = _names(rng, len(shown), "{} {}", FIRST_NAMES, LAST_NAMES)
-    _add_nodes(data, role, names, x)
-    data[role].specialist = torch.from_numpy(specialist)
-    _connect(data, role, film, person)
+    _connect(links, role, film, person)
+    return Nodes(role, len(shown), x, names, extra={"specialist": torch.from_numpy(specialist)})
 
 
-def _add_keywords(data: HeteroData, rng: Generator, film: Ints, credits: int) -> None:
+def _keywords(links: dict[EdgeType, Tensor], rng: Generator, film: Ints, credits: int) -> Nodes:
+    """Make keywords, whose words and links are random."""
     keyword, team_of = _deal(rng, np.zeros_like(film), credits)
     about = np.repeat(np.arange(len(team_of)), WORDS)
     names = _names(rng, len(team_of), "{}-{}", ADJECTIVES, NOUNS)
-    _add_nodes(data, "keyword", names, _words(rng, about, 0 * about, (len(team_of), 1)))
-    _connect(data, "keyword", film, keyword)
+    _connect(links, "keyword", film, keyword)
+    x = _words(rng, about, 0 * about, (len(team_of), 1))
+    return Nodes("keyword", len(team_of), x, names)
 
 
 def _cast(
     rng: Generator, genre: Ints, level: Ints, genres: int, noise: float, guests: int
 ) -> tuple[Ints, Ints]:
-    """Gives each credit, in random order, a movie and a team to take the person from.
+    """Give each credit, in random order, a movie and a team to take the person from.
 
     Team 0 are the guests; each genre has a team of specialists per two neighbouring levels.
     """
@@ -193,7 +195,7 @@ def _cast(
 
 
 def _deal(rng: Generator, team: Ints, credits: int) -> tuple[Ints, Ints]:
-    """Deals the credits of a team in turn to as many people as have ``credits`` each.
+    """Deal the credits of a team in turn to as many people as have ``credits`` each.
 
     Returns:
         The person of each credit, and the team of each person.
@@ -212,7 +214,7 @@ def _deal(rng: Generator, team: Ints, credits: int) -> tuple[Ints, Ints]:
 
 
 def _words(rng: Generator, about: Ints, topic: Ints, shape: tuple[int, int]) -> Tensor:
-    """Counts random words of the given topics, by the node they are about; shape: nodes, topics."""
+    """Count random words of the given topics, by the node they are about; shape: nodes, topics."""
     word = topic * TOPIC_WORDS + rng.integers(TOPIC_WORDS, size=len(topic))
     index = torch.from_numpy(np.stack([about, word]))
     size = (shape[0], shape[1] * TOPIC_WORDS)
@@ -220,25 +222,21 @@ def _words(rng: Generator, about: Ints, topic: Ints, shape: tuple[int, int]) -> 
 
 
 def _names(rng: Generator, count: int, pattern: str, *words: str) -> list[str]:
-    """Fills the pattern with one word of each list, in random order."""
+    """Fill the pattern with one word of each list, in random order."""
     choices = [pattern.format(*choice) for choice in product(*map(str.split, words))]
     return _numbered(rng.permutation(choices).tolist(), count)
 
 
 def _numbered(choices: list[str], count: int) -> list[str]:
-    """Takes the choices in turn, with a number from the second turn on."""
+    """Take the choices in turn, with a number from the second turn on."""
     turns = (divmod(i, len(choices)) for i in range(count))
     return [f"{choices[i]} {turn + 1}" if turn else choices[i] for turn, i in turns]
 
 
-def _add_nodes(data: HeteroData, kind: str, names: list[str], x: Tensor) -> None:
-    data[kind].x, data[kind].name, data[kind].num_nodes = x, names, len(names)
-
-
-def _connect(data: HeteroData, kind: str, film: Ints, other: Ints) -> None:
+def _connect(links: dict[EdgeType, Tensor], kind: str, film: Ints, other: Ints) -> None:
     edge_index = torch.from_numpy(np.unique(np.stack([film, other]), axis=1))
-    data["movie", "to", kind].edge_index = edge_index
-    data[kind, "to", "movie"].edge_index = edge_index.flip(0)
+    links["movie", "to", kind] = edge_index
+    links[kind, "to", "movie"] = edge_index.flip(0)
 
 
 def _check_counts(least: int, **counts: int) -> None:

@@ -1,44 +1,59 @@
-"""Any models on any graphs over several seeds: what to run, and the tables of what came out."""
+"""What a benchmark trains: models with their configuration files, or the rows of an experiment.
+
+An experiment is a TOML file beside this one: ``benchmark.toml``, ``paper.toml``.
+"""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.configs import PACKAGED, changed_config, graph_name, look_up, override
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hanme.common.toml import read_toml
+from hanme.datasets import is_tables
+from hanme.errors import HanmeError
+from hanme.experiments.configuration import (
+    changed_config,
+    completed,
+    graph_name,
+    look_up,
+    override,
+    refuse_fixed,
+)
 from hanme.experiments.pool import Job
-from hanme.experiments.summary import AVERAGES, RULES, cell, columns, slug, summarise
-from hanme.files import replacing, write_json
-from hanme.toml import read_toml
-from hanme.training import Run, RunConfig
-from hanme.training.curves import draw_curves
+from hanme.experiments.summary import slug
+from hanme.runs import RunConfig
 
-HGB_RULE = "without_fallback"
-SHORT = 1.0
-"""A figure that ours is more than so many points below counts as not reached."""
-
-SHOWN = (("without_fallback", "test"), ("with_fallback", "test"), ("without_fallback", "val"))
+HERE = Path(__file__).parent
+PACKAGED = ("benchmark", "paper")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the table: a model on a graph, with or without LTS.
+    """A row of the report, to be trained over several seeds.
 
     Args:
-        model: The first part of a configuration file's name.
-        graph: The second.
+        name: What the report calls it.
+        model: The model as configuration files call it, such as ``hanme-direct``.
+        graph: The graph as they call it.
         lts: LTS's pace, or ``"none"``.
         values: The configuration.
+        folder: The name of the folder that has a run folder per seed.
+        published: The figures to compare with.
+        curves: Whether to draw its F1 by epoch.
     """
 
+    name: str
     model: str
     graph: str
     lts: str
     values: Mapping[str, Any]
+    folder: str
+    published: Sequence[dict[str, Any]] = ()
+    curves: bool = True
 
     @classmethod
     def make(
@@ -46,208 +61,133 @@ class Entry:
         model: str,
         graph: str,
         lts: str | None,
-        folder: Path | None,
+        configs: Path | None,
         changes: Mapping[str, Any],
     ) -> Entry:
-        """A row from its configuration file, with ``changes`` by field; ``lts`` None is LTS as the
-        configuration has it."""
-        values = changed_config(model, graph, folder, changes)
+        """Make a row from a configuration, see :func:`changed_config`.
+
+        ``lts`` is LTS's pace or ``"none"``; None leaves it as the configuration has it.
+        """
+        values = changed_config(model, graph, configs, changes)
         if lts == "none":
             values = override(values, {"training.lts": None})
         elif lts is not None:
             schedule = look_up(values, "training.lts") or {}
             values = override(values, {"training.lts": {**schedule, "pace": lts}})
-        schedule = RunConfig.make(values).training.lts
-        return cls(model, graph_name(graph), schedule.pace if schedule else "none", values)
+        pace, on = _pace(RunConfig.make(values)), graph_name(graph)
+        name = model if pace == "none" else f"{model} + LTS {pace}"
+        figures = published(on, model) if pace == "none" else []
+        return cls(name, model, on, pace, values, slug(f"{on} {name}"), figures)
 
-    @property
-    def name(self) -> str:
-        return self.model if self.lts == "none" else f"{self.model} + LTS {self.lts}"
-
-    def folder(self, runs: Path) -> Path:
-        """Where its runs are, a folder per seed."""
-        return runs / slug(f"{self.graph} {self.name}")
+    def run_folder(self, runs: Path, seed: int) -> Path:
+        """Return where the run of a seed goes."""
+        return runs / self.folder / str(seed)
 
     def jobs(self, runs: Path, seeds: Sequence[int]) -> list[Job]:
-        """A run per seed and where it goes."""
+        """Return a run per seed and where it goes."""
         return [
             (
                 RunConfig.make(override(self.values, {"training.seed": seed})),
-                self.folder(runs) / str(seed),
+                self.run_folder(runs, seed),
             )
             for seed in seeds
         ]
 
 
-def report(
-    entries: Sequence[Entry],
-    runs: Path,
-    seeds: Sequence[int],
-    out: Path,
-    *,
-    command: str,
-    failed: Mapping[Path, str],
-) -> dict[str, Any]:
-    """Writes ``benchmark.md``, ``.csv``, ``.json`` and, per graph, boxes and curves.
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    An entry of which a run failed has no row: a mean is over all seeds or not at all.
+
+class Row(_Part):
+    """A row of an experiment: fields to ``set``, and whose figures were ``published``."""
+
+    name: str
+    set: dict[str, Any] = Field(default_factory=dict)
+    published: str | None = None
+    curves: bool = True
+
+
+class Experiment(_Part):
+    """What to compare and how the report reads.
 
     Args:
-        entries: What was run.
-        runs: Where.
-        seeds: Over which seeds.
-        out: The folder to write to.
-        command: The command that makes it, for the reader.
-        failed: What went wrong, by run folder.
+        name: That of the file, and of the report.
+        title: The report's title.
+        about: What it shows; ``{count}`` and ``{seeds}`` stand for the seeds.
+        rule: The decision rule whose scores come first.
+        sources: Whose published figures to compare with (default: all).
+        tolerance: Points that a row may be below a published figure without being named.
+        costs: Whether its tables show parameters, time and memory.
+        figures: The names of the figures; ``{graph}`` stands for the graph.
+        base: The configuration that rows start from.
+        row: The rows; without any, they come from configuration files.
     """
-    lost = {folder.parent for folder in failed}
-    kept = [entry for entry in entries if entry.folder(runs) not in lost]
-    table: dict[str, Any] = {
-        "command": command,
-        "seeds": list(seeds),
-        "rows": [_summary(entry, runs, seeds) for entry in kept],
-        "failed": {str(folder.relative_to(runs)): why for folder, why in failed.items()},
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "benchmark.json", table)
-    _write_csv(table["rows"], out / "benchmark.csv")
-    for graph, rows in _by_graph(table["rows"]).items():
-        draw_boxes(rows, graph, out / f"benchmark-{graph}")
-        first = {e.name: e.folder(runs) / str(seeds[0]) for e in kept if e.graph == graph}
-        metrics = {name: Run.open(folder).metrics() for name, folder in first.items()}
-        draw_curves(metrics, out / f"benchmark-{graph}-curves")
-    with replacing(out / "benchmark.md") as path:
-        path.write_text(_markdown(table))
-    return table
+
+    name: str
+    title: str
+    about: str
+    rule: Literal["with_fallback", "without_fallback"]
+    sources: list[str] | None = None
+    tolerance: float = Field(ge=0)
+    costs: bool = True
+    figures: dict[Literal["boxes", "curves"], str]
+    base: dict[str, Any] = Field(default_factory=dict)
+    row: list[Row] = Field(default_factory=list)
+
+    @classmethod
+    def read(cls, name: str) -> Experiment:
+        """Read ``benchmark``, ``paper``, or a TOML file of one's own."""
+        path = HERE / f"{name}.toml" if name in PACKAGED else Path(name)
+        if path.suffix != ".toml":
+            there = " and ".join(PACKAGED)
+            raise HanmeError(f"no experiment {name!r}; there are {there}, or name a TOML file")
+        try:
+            return cls.model_validate({"name": path.stem, **read_toml(path)})
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise HanmeError(f"{path}: {field}: {first['msg']}") from None
+
+    def stems(self, graph: str) -> dict[str, str]:
+        """Return the names of a graph's figures by kind, without suffix."""
+        return {kind: name.replace("{graph}", graph) for kind, name in self.figures.items()}
+
+    def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
+        """Make the rows.
+
+        Args:
+            changes: New values by field; a row keeps those that it sets itself.
+            source: Where the benchmark's files are.
+        """
+        refuse_fixed(changes, f"{self.name}.toml and the seeds set it")
+        return [self._entry(row, changes, source) for row in self.row]
+
+    def _entry(self, row: Row, changes: Mapping[str, Any], source: Path | None) -> Entry:
+        values = completed(override(self.base, {**changes, **row.set}))
+        values = override(values, from_source(values["data"]["name"], source))
+        config = RunConfig.make(values, f"{self.name}.toml, {row.name}")
+        graph, model = graph_name(config.data.name), row.published or config.model.name
+        figures = published(graph, row.published, self.sources) if row.published else []
+        pace, folder = _pace(config), slug(row.name)
+        return Entry(row.name, model, graph, pace, values, folder, figures, row.curves)
 
 
-def published(graph: str, model: str) -> list[dict[str, Any]]:
-    """What others report for a model on a graph."""
-    figures = read_toml(PACKAGED / "published.toml")["figure"]
-    return [f for f in figures if (f["graph"], f["model"]) == (graph, model)]
-
-
-def _summary(entry: Entry, runs: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    found = summarise([Run.open(entry.folder(runs) / str(seed)) for seed in seeds])
-    figures = published(entry.graph, entry.model) if entry.lts == "none" else []
-    for figure in figures:
-        for average in AVERAGES:
-            ours = found[f"{figure['rule']}.test.{average}"]["mean"]
-            figure[f"difference_{average}"] = round(ours - figure[average], 4)
-    return {
-        "name": entry.name,
-        "model": entry.model,
-        "graph": entry.graph,
-        "lts": entry.lts,
-        "published": figures,
-        **found,
-    }
-
-
-def _by_graph(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    graphs: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        graphs.setdefault(row["graph"], []).append(row)
-    return graphs
-
-
-def _write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A line per row: names, means and deviations, costs, and the first published figure."""
-    own = ("model", "graph", "lts", "parameters", "seconds_per_epoch", "peak_memory_mb")
-    keys = columns(SHOWN)
-    theirs = ("micro", "macro", "rule", "source", "difference_micro", "difference_macro")
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        scores = [f"{key}.{part}" for key in keys for part in ("mean", "std")]
-        writer.writerow([*own, *scores, *(f"published.{key}" for key in theirs)])
-        for row in rows:
-            figure = row["published"][0] if row["published"] else {}
-            values = [row[key][part] for key in keys for part in ("mean", "std")]
-            writer.writerow(
-                [*(row[key] for key in own), *values, *(figure.get(key, "") for key in theirs)]
-            )
-
-
-def _markdown(table: dict[str, Any]) -> str:
-    seeds = table["seeds"]
-    lines = [
-        "# The models side by side",
-        "",
-        f"Made by `{table['command']}`; do not edit.",
-        "",
-        "Test F1 in percent, mean ± standard deviation over all "
-        f"{len(seeds)} seeds ({', '.join(map(str, seeds))}), none left out.",
-        "A seed draws the validation nodes (a fifth of the labelled nodes outside the test set;",
-        "tables of one's own say which), the weights and the dropout. The best epoch is chosen on",
-        "validation nodes; where settings come from is said in their files. *HGB's rule*:",
-        "every label over 0.5, be it none; *with fallback*, a node without one gets its most",
-        "likely label. With one label per node the two are the same. Time and memory are medians",
-        "over the seeds, of a process with one thread.",
+def published(graph: str, model: str, sources: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return what others report for a model on a graph, perhaps only some of these sources."""
+    figures = read_toml(HERE / "published.toml")["figure"]
+    return [
+        figure
+        for figure in figures
+        if (figure["graph"], figure["model"]) == (graph, model)
+        and (sources is None or figure["source"] in sources)
     ]
-    for graph, rows in _by_graph(table["rows"]).items():
-        lines += ["", f"## {graph}", "", *_ours(rows)]
-        lines += ["", f"![Test F1 on {graph}](benchmark-{graph}.svg)"]
-        lines += ["", f"![F1 on {graph} by epoch, seed {seeds[0]}](benchmark-{graph}-curves.svg)"]
-    lines += ["", "## Against published figures", "", *_against(table["rows"])]
-    if table["failed"]:
-        lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
-        lines += ["", *(f"- {folder}: {why}" for folder, why in table["failed"].items())]
-    return "\n".join(lines) + "\n"
 
 
-def _ours(rows: Sequence[dict[str, Any]]) -> list[str]:
-    heads = [f"{average}, {RULES[HGB_RULE]}" for average in AVERAGES] + ["published"]
-    heads += [f"{average}, {RULES['with_fallback']}" for average in AVERAGES]
-    heads += [f"validation {average}" for average in AVERAGES]
-    heads += ["parameters", "s / epoch", "peak MB"]
-    lines = ["| model | " + " | ".join(heads) + " |", "| --- " + "| ---: " * len(heads) + "|"]
-    for row in rows:
-        scores = [cell(row[key]) for key in columns(SHOWN)]
-        figures = [f for f in row["published"] if f["rule"] == HGB_RULE]
-        scores.insert(2, _pair(figures[0]["micro"], figures[0]["macro"]) if figures else "–")
-        costs = [
-            f"{row['parameters']:,}",
-            f"{row['seconds_per_epoch']:.2f}",
-            f"{row['peak_memory_mb']:.0f}",
-        ]
-        lines.append("| " + " | ".join([row["name"], *scores, *costs]) + " |")
-    return lines
+def from_source(graph: str, source: Path | None) -> dict[str, str]:
+    """Return the change that reads a graph from ``source``, if it is read from files at all."""
+    own = graph.lower() == "planted" or is_tables(graph)
+    return {} if source is None or own else {"data.source": str(source)}
 
 
-def _against(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Every published figure beside ours under the same rule; which are missed, and by whom."""
-    pairs = [(row, figure) for row in rows for figure in row["published"]]
-    if not pairs:
-        return ["There is none for these models and graphs."]
-    lines = [
-        "Micro / macro F1, ours under the rule of the figure.",
-        "",
-        "| graph | model | published | rule | ours | difference | source |",
-        "| --- | --- | ---: | --- | ---: | ---: | --- |",
-    ]
-    below = []
-    for row, figure in pairs:
-        ours = [row[f"{figure['rule']}.test.{average}"]["mean"] for average in AVERAGES]
-        difference = f"{figure['difference_micro']:+.2f} / {figure['difference_macro']:+.2f}"
-        cells = [
-            row["graph"],
-            row["name"],
-            _pair(figure["micro"], figure["macro"]),
-            RULES[figure["rule"]],
-            f"{ours[0]:.2f} / {ours[1]:.2f}",
-            difference,
-            figure["source"],
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-        if min(figure["difference_micro"], figure["difference_macro"]) < -SHORT:
-            below.append(f"- {row['graph']}, {row['name']}: {difference} ({figure['source']}).")
-    sources = read_toml(PACKAGED / "published.toml")["sources"]
-    used = dict.fromkeys(figure["source"] for _, figure in pairs)
-    lines += ["", *(f"- {name}: {sources[name]}." for name in used), ""]
-    if not below:
-        return [*lines, f"None of ours is more than {SHORT:.0f} point below."]
-    return [*lines, f"More than {SHORT:.0f} point below, in micro or macro F1:", "", *below]
-
-
-def _pair(micro: float, macro: float) -> str:
-    return f"{micro:.1f} / {macro:.1f}"
+def _pace(config: RunConfig) -> str:
+    return config.training.lts.pace if config.training.lts else "none"

@@ -1,4 +1,4 @@
-"""Many runs, a few processes."""
+"""Train many runs, a few at a time, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from pathlib import Path
 
 import torch
 
+from hanme import runs
 from hanme.errors import HanmeError
-from hanme.training import Run, RunConfig, train
+from hanme.runs import Run, RunConfig
 
 Job = tuple[RunConfig, Path]
+"""What to train and where to write it."""
 
 
 def unfinished(jobs: Sequence[Job]) -> list[Job]:
-    """The runs that are still to be trained, or to be trained to their end."""
+    """Return the runs that are still to be trained, or to be trained to the end."""
     found = [(job, Run.find(job[1], job[0], resume=True)) for job in jobs]
     return [job for job, run in found if run is None or not run.finished]
 
@@ -27,20 +29,20 @@ def unfinished(jobs: Sequence[Job]) -> list[Job]:
 def train_all(
     jobs: Sequence[Job], processes: int, on_done: Callable[[Path], None] = lambda folder: None
 ) -> dict[Path, str]:
-    """Trains every configuration into its folder; finished ones are not trained again.
+    """Train every configuration into its folder; skip finished runs.
 
-    Each run has a process and one thread to itself, so that neither its result nor its peak of
-    memory depends on what runs beside it or ran before it.
+    Each run has its own process with one thread, so its result and its peak memory do not depend on
+    other runs.
 
     Returns:
-        What went wrong, by folder: a run that fails does not keep the others from being trained.
+        Error messages by folder. A run that fails does not stop the others.
     """
     waiting = unfinished(jobs)
     for folder in {folder for _, folder in jobs} - {folder for _, folder in waiting}:
         on_done(folder)
     failed = {}
     with ThreadPoolExecutor(processes) as pool:
-        futures = {pool.submit(_in_a_process, *job): job[1] for job in waiting}
+        futures = {pool.submit(_in_own_process, *job): job[1] for job in waiting}
         try:
             for future in as_completed(futures):
                 folder = futures[future]
@@ -48,7 +50,7 @@ def train_all(
                     future.result()
                 except HanmeError as error:
                     failed[folder] = str(error)
-                except Exception as error:  # whatever it is, the other runs go on
+                except Exception as error:  # whatever it is, the other runs continue
                     failed[folder] = f"{type(error).__name__}: {error}"
                 on_done(folder)
         except BaseException:
@@ -57,27 +59,27 @@ def train_all(
     return failed
 
 
-def _in_a_process(config: RunConfig, folder: Path) -> None:
-    # The server imports torch once; a process forked from it is fresh and starts at once.
+def _in_own_process(config: RunConfig, folder: Path) -> None:
+    # The fork server imports torch once; each process forked from it is fresh and starts at once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     try:
         with ProcessPoolExecutor(1, context) as process:
-            process.submit(_train, config, folder).result()
+            process.submit(_work, config, folder).result()
     except BrokenProcessPool:
-        raise HanmeError("its process was killed, perhaps for want of memory") from None
+        raise HanmeError("its process was killed, perhaps because memory ran out") from None
 
 
-def _train(config: RunConfig, folder: Path) -> None:
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+def _work(config: RunConfig, folder: Path) -> None:
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    train(config, folder, resume=True)
+    runs.train(config, folder, resume=True)
 
 
-def _leave_with_parent() -> None:
-    """Ends this process when the one that started it is gone, however it went.
+def _exit_with_parent() -> None:
+    """End this process when its parent ends, even if the parent is killed.
 
-    Otherwise two would write to a folder once the whole is started again.
+    Otherwise two processes would write to one folder once the command is started again.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -1,4 +1,4 @@
-"""What experiments over several seeds have in common."""
+"""Scores over several seeds."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from hanme.training import Run
+from hanme.runs import Run
 
-SEEDS = (483, 1, 2, 3, 4)
-"""The paper's seed and four more."""
+PAPER_SEED = 483
 
 RULES = {"with_fallback": "with fallback", "without_fallback": "HGB's rule"}
 AVERAGES = ("micro", "macro")
 
 
-def seeds(count: int) -> list[int]:
-    """The first so many: the paper's, then 1, 2, 3, ..."""
-    others = (seed for seed in range(1, count + 1) if seed != SEEDS[0])
-    return [SEEDS[0], *others][:count]
+def first_seeds(count: int) -> list[int]:
+    """Return this many seeds: the paper's, then 1, 2, 3, ..."""
+    others = (seed for seed in range(1, count + 1) if seed != PAPER_SEED)
+    return [PAPER_SEED, *others][:count]
 
 
 def slug(name: str) -> str:
-    """A name as that of a folder."""
+    """Turn a name into that of a folder."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Mean and standard deviation over all runs, by decision rule, split and average."""
+    """Return mean and standard deviation over all runs, by decision rule, split and average."""
     results = [run.result() for run in runs]
     summary: dict[str, Any] = {}
     for rule, split, average in product(RULES, ("val", "test"), AVERAGES):
@@ -44,13 +43,3 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     for cost in ("seconds_per_epoch", "peak_memory_mb"):
         summary[cost] = statistics.median(result[cost] for result in results)
     return summary
-
-
-def cell(entry: dict[str, Any]) -> str:
-    """Mean ± standard deviation, as it stands in a table."""
-    return f"{entry['mean']:.2f} ± {entry['std']:.2f}"
-
-
-def columns(rules_and_splits: Sequence[tuple[str, str]]) -> list[str]:
-    """The keys of a summary for these rules and splits, micro before macro."""
-    return [f"{rule}.{split}.{average}" for rule, split in rules_and_splits for average in AVERAGES]

@@ -1,31 +1,39 @@
-"""Search for the settings of a model on a graph, by its score on validation nodes only."""
+"""Search for the settings of a model on a graph, by scores on validation nodes only."""
 
 from __future__ import annotations
 
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hanme.common.files import claiming, replacing
+from hanme.common.toml import read_toml, to_toml
 from hanme.errors import HanmeError
-from hanme.experiments.configs import PACKAGED, look_up, override
-from hanme.files import claiming, replacing
-from hanme.toml import read_toml, to_toml
-from hanme.training import Epoch, RunConfig, Trainer
+from hanme.experiments.configuration import look_up, override
+from hanme.runs import RunConfig, build_model, load_graph
+from hanme.training import Epoch, Trainer, draw_weights
 from hanme.training.metrics import scores
-from hanme.training.pipeline import build_model, load_data
+
+SPACES = Path(__file__).parent / "spaces.toml"
 
 REPORTED = 10
-"""A trial that may be pruned says how it does every so many epochs."""
+"""A trial that may be pruned reports its score at this interval of epochs."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration that was tried: what it has otherwise than the one started from, and its
-    score in percent, None where it was given up, with the reason."""
+    """A configuration that was tried.
+
+    Args:
+        number: Counts the trials.
+        changes: Where it differs from the configuration that the search started from.
+        score: In percent, None if the trial was given up.
+        why: Why it was given up.
+    """
 
     number: int
     changes: dict[str, Any]
@@ -34,16 +42,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is searched for.
+class Search:
+    """What to search for.
 
     Args:
         values: The configuration to start from.
-        space: What may change, by field, as :func:`search_space` gives.
+        space: What may change, by field, see :func:`search_space`.
         seeds: A trial's score is the mean over these.
-        epochs: At most so many a run, None for as many as the configuration says.
+        epochs: Maximum number of epochs (default: as in the configuration).
         seed: Draws what is tried.
-        prune: Give a trial up early if it does worse than the median of those before it.
+        prune: Give up a trial that does worse than the median of those before it.
     """
 
     values: Mapping[str, Any]
@@ -54,7 +62,7 @@ class Problem:
     prune: bool = False
 
     def configs(self, changes: Mapping[str, Any], source: Path | None) -> list[RunConfig]:
-        """The runs of a trial, one per seed."""
+        """Return the runs of a trial, one per seed."""
         extra: dict[str, Any] = {"data.source": str(source)} if source else {}
         if self.epochs is not None:
             extra["training.epochs"] = self.epochs
@@ -67,9 +75,11 @@ class Problem:
 def search_space(
     model: str, graph: str | None, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """What may change, from ``spaces.toml``: fields that the configuration sets, in ranges and
-    choices that include what it sets."""
-    tables = read_toml(PACKAGED / "spaces.toml")
+    """Read from ``spaces.toml`` what may change: fields that the configuration ``values`` sets.
+
+    Ranges and choices include the value it has. ``graph`` is None for a user's own tables.
+    """
+    tables = read_toml(SPACES)
     names = ("every", str(look_up(values, "model.name")), model, graph or "")
     merged = {field: entry for name in names for field, entry in tables.get(name, {}).items()}
     found = {field: look_up(values, field) for field in merged}
@@ -80,53 +90,53 @@ def search_space(
     }
 
 
-def tune(
-    problem: Problem,
+def run_trials(
+    search: Search,
     study: Path,
     trials: int,
     *,
     source: Path | None = None,
     on_trial: Callable[[int], None] = lambda done: None,
 ) -> list[Trial]:
-    """Tries configurations until ``trials`` of them are done, those of an earlier call included.
+    """Try configurations until ``trials`` are done, those of an earlier call included.
 
-    The first is the one started from. What is tried next depends on ``problem`` and on the scores
-    so far alone: a search that was cut off and started again tries the same as one that was not.
+    The first is the one the search starts from. What is tried next depends only on ``search`` and
+    on the scores so far: a search that was killed and started again tries the same configurations.
 
     Args:
-        problem: What is searched for.
-        study: The SQLite file that keeps the trials; one process at a time works on it.
+        search: What to search for.
+        study: The SQLite file that keeps the trials; one process at a time may use it.
         trials: How many.
         source: Where the benchmark's files are.
-        on_trial: Called with how many are done, at the start and after each new trial.
+        on_trial: Called with the number of trials done, at the start and after each new one.
 
     Returns:
-        All trials that are done, in order. A trial that was cut off is not one of them.
+        The trials that are done, in order, without those that were interrupted.
     """
     import optuna
 
-    for config in problem.configs({}, source):  # a mistake shows before anything is kept
-        build_model(config.model, load_data(config.data, config.training.seed))
+    for config in search.configs({}, source):  # report mistakes before anything is written
+        build_model(config.model, load_graph(config))
     with claiming(study.with_name(f".{study.name}.lock"), str(study)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        kept = _open(study, problem)
-        for cut_off in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-            kept.tell(cut_off.number, state=optuna.trial.TrialState.FAIL)
+        kept = _open(study, search)
+        for interrupted in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
+            kept.tell(interrupted.number, state=optuna.trial.TrialState.FAIL)
         while True:
-            done = _done(kept, problem)
+            done = _done(kept, search)
             on_trial(len(done))
             if len(done) >= trials:
                 return done
             if not done and not kept.get_trials(states=[optuna.trial.TrialState.WAITING]):
-                kept.enqueue_trial({f: _label(look_up(problem.values, f)) for f in problem.space})
-            kept.sampler = optuna.samplers.TPESampler(seed=problem.seed + len(done))
+                kept.enqueue_trial({f: _label(look_up(search.values, f)) for f in search.space})
+            kept.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
             errors = (HanmeError,) if done else ()
-            kept.optimize(partial(_try, problem, source, errors), 1, catch=errors)
+            kept.optimize(partial(_try, search, source, errors), 1, catch=errors)
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
-    """The trial with the best score, the first of equals."""
+    """Return the trial with the best score, the first of equals."""
     scored = [trial for trial in trials if trial.score is not None]
     if not scored:
         raise HanmeError(f"none of {len(trials)} trials has a score; the last: {trials[-1].why}")
@@ -134,24 +144,23 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
 
 
 def write_config(values: Mapping[str, Any], comment: Sequence[str], path: Path) -> None:
-    """A configuration as a file that ``hanme train --config`` takes."""
+    """Write a configuration file, which ``hanme train --config`` reads."""
     with replacing(path) as temporary:
         text = "".join(f"# {line}\n" for line in comment) + "\n" + to_toml(values)
         temporary.write_text(text, encoding="utf-8")
 
 
-def _try(problem: Problem, source: Path | None, errors: tuple[type, ...], trial: Any) -> float:
-    """The score of a trial; a configuration that cannot be trained says why."""
+def _try(
+    search: Search, source: Path | None, errors: tuple[type[HanmeError], ...], trial: Any
+) -> float:
+    """Return the score of a trial; record why if its configuration cannot be trained."""
     try:
-        configs = problem.configs(_suggest(trial, problem.space), source)
         found = []
+        configs = search.configs(_suggest(trial, search.space), source)
         for number, config in enumerate(configs):
             before = number * config.training.epochs
-            found.append(
-                _score(
-                    config, _watch(trial, before, config.training.every) if problem.prune else None
-                )
-            )
+            watch = [_watch(trial, before, config.training.every)] if search.prune else []
+            found.append(_score(config, watch))
         return statistics.mean(found)
     except HanmeError as error:
         if errors:
@@ -159,18 +168,20 @@ def _try(problem: Problem, source: Path | None, errors: tuple[type, ...], trial:
         raise
 
 
-def _score(config: RunConfig, on_epoch: Callable[[Epoch], None] | None) -> float:
-    """Trains and gives the mean of micro and macro F1 on validation nodes, in percent."""
-    data = load_data(config.data, config.training.seed)
-    trainer = Trainer(build_model(config.model, data), data, config.training)
-    trainer.run(on_epoch)
-    val = {"val": trainer.masks["val"]}
-    f1 = scores(trainer.logits(), trainer.y, val, fallback=config.training.fallback)["val"]
+def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
+    """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
+    graph = load_graph(config)
+    model = build_model(config.model, graph)
+    random = draw_weights(model, graph, config.training.seed)
+    trainer = Trainer(model, graph, config.training, random=random)
+    trainer.run(*callbacks)
+    val = {"val": graph.split.val}
+    f1 = scores(trainer.logits(), graph.y, val, fallback=config.training.fallback)["val"]
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 
 def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
-    """Tells the pruner how a trial does, ``before`` epochs of other seeds being behind it."""
+    """Report a trial's scores to the pruner, after ``before`` epochs with other seeds."""
     import optuna
 
     def on_epoch(epoch: Epoch) -> None:
@@ -182,8 +193,8 @@ def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
     return on_epoch
 
 
-def _open(path: Path, problem: Problem) -> Any:
-    """The study in a file, new or begun; it must be of this problem."""
+def _open(path: Path, search: Search) -> Any:
+    """Open or create the study in a file; refuse one of another search."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -194,20 +205,13 @@ def _open(path: Path, problem: Problem) -> Any:
             study_name="hanme",
             direction="maximize",
             load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner() if problem.prune else optuna.pruners.NopPruner(),
+            pruner=optuna.pruners.MedianPruner() if search.prune else optuna.pruners.NopPruner(),
         )
     except (SQLAlchemyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise HanmeError(f"{path}: not a study, or it cannot be written ({reason})") from None
-    asked = {
-        "configuration": problem.values,
-        "space": problem.space,
-        "seeds": list(problem.seeds),
-        "epochs": problem.epochs,
-        "seed": problem.seed,
-        "prune": problem.prune,
-    }
-    begun = study.user_attrs
+    asked, begun = asdict(search), study.user_attrs
+    asked["configuration"] = asked.pop("values")
     for name, value in asked.items():
         if name not in begun:
             study.set_user_attr(name, value)
@@ -218,8 +222,8 @@ def _open(path: Path, problem: Problem) -> Any:
     return study
 
 
-def _done(study: Any, problem: Problem) -> list[Trial]:
-    """The trials that ended by themselves."""
+def _done(study: Any, search: Search) -> list[Trial]:
+    """Return the trials that ended by themselves."""
     from optuna.trial import TrialState
 
     done = []
@@ -230,7 +234,7 @@ def _done(study: Any, problem: Problem) -> list[Trial]:
         if trial.state is TrialState.COMPLETE or why:
             changes = {
                 field: _value(dimension, trial.params[field])
-                for field, dimension in problem.space.items()
+                for field, dimension in search.space.items()
                 if field in trial.params
             }
             score = trial.value if trial.state is TrialState.COMPLETE else None
@@ -239,18 +243,18 @@ def _done(study: Any, problem: Problem) -> list[Trial]:
 
 
 def _including(value: Any, dimension: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """A range or choices, made larger where they lack a value."""
+    """Return a range or choices, extended to include a value."""
     if "choices" in dimension:
         choices = dimension["choices"]
         return {"choices": choices if value in choices else [value, *choices]}
     if dimension.get("log") and value <= 0:
-        raise HanmeError(f"{field}: {value} cannot be in a range that is searched by its logarithm")
+        raise HanmeError(f"{field}: {value} cannot be in a range searched on a logarithmic scale")
     low, high = min(dimension["low"], value), max(dimension["high"], value)
     return {**dimension, "low": low, "high": high}
 
 
 def _suggest(trial: Any, space: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What a trial changes, by field."""
+    """Draw what a trial changes, by field."""
     changes = {}
     for field, dimension in space.items():
         if "choices" in dimension:
@@ -265,12 +269,12 @@ def _suggest(trial: Any, space: Mapping[str, Mapping[str, Any]]) -> dict[str, An
 
 
 def _label(choice: Any) -> Any:
-    """A choice as Optuna keeps it: lists, such as sets of metapaths, as one string."""
+    """Return a choice as Optuna stores it: a list, such as metapaths, becomes one string."""
     return ", ".join(map(str, choice)) if isinstance(choice, list) else choice
 
 
 def _value(dimension: Mapping[str, Any], drawn: Any) -> Any:
-    """What a configuration gets for what was drawn; numbers as a person would write them."""
+    """Return the value of a field for what was drawn, rounded to 4 digits."""
     for choice in dimension.get("choices", []):
         if _label(choice) == drawn:
             return choice

@@ -19,8 +19,8 @@ class Instance:
         ids: Their ids in the user's tables; their numbers where the graph has no ids.
         attention: Its share of the node's attention over all metapaths: β times α, mean over heads.
         hops: The share of each position in its encoding: c_l, mean over heads; sums to 1.
-        parts: By label, its part of the logit; the parts of all instances and the label's bias add
-            up to the logit.
+        parts: By label, its part of the logit; the parts of all instances and the explanation's
+            ``others`` add up to the logit.
         moves: By label, the logit with it minus the logit without it.
     """
 
@@ -53,6 +53,8 @@ class Explanation:
         metapaths: The weight β of each metapath.
         counts: How many instances the node has along each metapath.
         instances: The top ones.
+        others: What else is added to the logit of each label: the bias and, by name, each channel
+            that does not come from instances.
     """
 
     node: str
@@ -66,6 +68,7 @@ class Explanation:
     metapaths: dict[str, float]
     counts: dict[str, int]
     instances: tuple[Instance, ...]
+    others: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
@@ -76,6 +79,9 @@ class Explanation:
         for metapath, beta in self.metapaths.items():
             lines.append(f"  {beta:6.1%}  {metapath}, {self.counts[metapath]:,} instances")
         lines.append(f"  of logit {self.logits[self.label]:+.3f} of {shown(self.label)}:")
+        for name, parts in self.others.items():
+            if name != "bias":
+                lines.append(f"  part {parts[self.label]:+.4f}  {name}")
         for instance in self.instances:
             part, move = instance.parts[self.label], instance.moves[self.label]
             lines.append(
@@ -85,7 +91,7 @@ class Explanation:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all of it, for JSON."""
         return asdict(self)
 
     def _repr_html_(self) -> str:
@@ -169,7 +175,7 @@ class Fidelity:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all of it, for JSON."""
         steps = [
             asdict(step)
             | {
@@ -187,7 +193,7 @@ class Fidelity:
 
 
 def hops(instance: Instance) -> str:
-    """The shares of an instance's positions, as text."""
+    """Write the shares of an instance's positions as text."""
     return " ".join(f"{share:.0%}" for share in instance.hops)
 
 
@@ -195,13 +201,12 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def shown(text: str) -> str:
-    """A name that can be shown anywhere: what would steer a terminal, break XML or turn the
-    direction of writing is replaced."""
+    """Replace what would steer a terminal, break XML or turn the direction of writing."""
     return "".join(
         " " if c in "\t\n\r" else "\ufffd" if c in _DIRECTIONS or _unfit(c) else c for c in text
     )
 
 
 def _unfit(c: str) -> bool:
-    """Control characters, surrogates, line separators and what is no character at all."""
+    """Return whether it is a control character, surrogate, separator or no character at all."""
     return unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or ord(c) & 0xFFFE == 0xFFFE

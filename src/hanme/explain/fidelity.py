@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
 from hanme.explain.explainer import By, Explainer, top_instances
 from hanme.explain.explanation import ENOUGH, Fidelity, Step
 from hanme.explain.removal import Root
+from hanme.graph import Graph
+from hanme.nn import Model
 
 SIZES = (1, 2, 5, 10, 20)
 """How many instances are removed."""
@@ -23,8 +23,8 @@ SIZES = (1, 2, 5, 10, 20)
 
 @torch.no_grad()
 def fidelity(
-    model: Any,
-    data: HeteroData,
+    model: Model,
+    graph: Graph,
     *,
     nodes: int = 200,
     by: By = "part",
@@ -33,7 +33,7 @@ def fidelity(
     split: str = "test",
     on_node: Callable[[], None] = lambda: None,
 ) -> Fidelity:
-    """Removes top instances and, against it, random ones, and measures how far logits move.
+    """Remove top instances and, against it, random ones, and measure how far logits move.
 
     For each of some nodes the top k instances for its most likely label are removed together;
     against it, as many random instances of the same node; and, harder to beat, random ones that are
@@ -42,7 +42,7 @@ def fidelity(
 
     Args:
         model: See :func:`explain`.
-        data: The graph.
+        graph: The graph.
         nodes: How many nodes with more than ``ENOUGH`` instances to draw from the split; all of it
             if there are fewer.
         by: What instances are ranked by.
@@ -53,10 +53,10 @@ def fidelity(
     """
     if nodes < 1 or draws < 1:
         raise HanmeError(f"Expected at least 1 node and 1 draw, but got {nodes} and {draws}")
-    explainer = Explainer(model, data)
-    counts = [problem.chain.count().cpu() for problem in explainer.open.problems.values()]
+    explainer = Explainer(model, graph)
+    counts = [way.problem.chain.count().cpu() for way in explainer.open.paths.values()]
     enough = torch.stack(counts).sum(0) > ENOUGH
-    drawn = _draw(data, explainer.open.target, split, nodes, enough, Random(seed))
+    drawn = _draw(graph, split, nodes, enough, Random(seed))
     generator, other = Random(seed + 1), Random(seed + 2)
     found: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SIZES}
     fewer: dict[int, list[float]] = {k: [] for k in SIZES}
@@ -91,22 +91,22 @@ def _step(k: int, moved: list[tuple[float, float, float]], fewer: list[float]) -
     return Step(k, len(moved), top, random, alike, len(fewer), fmean(fewer) if fewer else 0.0)
 
 
-def _draw(
-    data: HeteroData, target: str, split: str, count: int, enough: Tensor, generator: Random
-) -> list[int]:
-    """Nodes of a split in random order, as far as it takes to have ``count`` of the ``enough``; not
-    more than ten times as many, where these are rare."""
-    mask = data[target].get(f"{split}_mask")
-    if mask is None or not mask.any():
-        raise HanmeError(f"node type {target}: no node under {split}_mask to measure on")
-    nodes: list[int] = mask.nonzero().flatten().tolist()
+def _draw(graph: Graph, split: str, count: int, enough: Tensor, generator: Random) -> list[int]:
+    """Draw nodes of a split in random order until ``count`` of them have ``enough``.
+
+    Where these are rare, not more than ten times as many are drawn.
+    """
+    parts = graph.split.parts()
+    if split not in parts or not parts[split].any():
+        raise HanmeError(f"Expected `split` to name a part with nodes, but got {split!r}")
+    nodes: list[int] = parts[split].nonzero().flatten().tolist()
     order = generator.sample(nodes, min(len(nodes), 10 * count))
     found = enough[order].cumsum(0).tolist()
     return order[: found.index(count) + 1] if count in found else order
 
 
 def _random(root: Root, count: int, generator: Random) -> list[tuple[int, int]]:
-    """Some distinct instances of a root, each as likely, in the order drawn."""
+    """Draw some distinct instances of a root, each as likely."""
     places: list[tuple[int, int]] = []
     for number in generator.sample(range(len(root)), min(count, len(root))):
         path = 0
@@ -120,7 +120,7 @@ def _random(root: Root, count: int, generator: Random) -> list[tuple[int, int]]:
 def _alike(
     root: Root, places: Sequence[tuple[int, int]], generator: Random
 ) -> list[tuple[int, int]]:
-    """Random instances of a root, as many along each metapath as there are in ``places``."""
+    """Draw instances of a root, as many along each metapath as there are in ``places``."""
     wanted = Counter(path for path, _ in places)
     return [
         (path, number)
@@ -130,7 +130,7 @@ def _alike(
 
 
 def _moved(root: Root, label: int, places: Sequence[tuple[int, int]]) -> float:
-    """How far a label's logit moves without some instances."""
+    """Return how far a label's logit moves without some instances."""
     numbers = [
         torch.tensor([n for path, n in places if path == i], dtype=torch.long)
         for i in range(len(root.paths))

@@ -10,9 +10,9 @@ import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from hanme.common.files import replacing
 from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Fidelity, Instance, hops, shown
-from hanme.files import replacing
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
 BOX, GAP, ROW, SIDE, NUMBERS = 150, 46, 56, 24, 190

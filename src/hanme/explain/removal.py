@@ -1,8 +1,10 @@
 """A model opened where metapath instances enter it, so that some can be taken out of one node.
 
-To take instances out of a root is to leave them out of its softmax: the weights of the others are
-divided by what remains, and activation, sum over metapaths and linear layer follow. β is held
-fixed. With α the weights of a head, z = Σ_p α(p) e(p) and R the instances taken out,
+A model can be opened that is made of channels, a fusion that weighs their vectors by known β, and a
+linear head: its logits are then a sum over channels, and those of metapath channels a sum over
+instances. To take instances out of a root is to leave them out of its softmax: the weights of the
+others are divided by what remains, and activation, sum over channels and linear layer follow. β is
+held fixed. With α the weights of a head, z = Σ_p α(p) e(p) and R the instances taken out,
 
     z without R = (z - Σ_{p in R} α(p) e(p)) / (1 - Σ_{p in R} α(p)) ,
 
@@ -14,15 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 
 from hanme.chain import Instances
 from hanme.errors import HanmeError
-from hanme.nn.conv import ACTIVATIONS, HANMEConv
+from hanme.graph import Graph
+from hanme.nn import ChannelModel, Model
+from hanme.nn.channels import Channels, Followed, Inputs
 from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import encode
 
@@ -36,59 +38,82 @@ them again."""
 NEARLY_ALL = 0.999
 """The share of a head's weight above which the rest is summed instead of subtracted from all."""
 
-_MORE = "the model does more than one HANMEConv and one linear layer: it cannot be explained"
-
 
 class OpenModel:
     """A trained model on a graph: what is the same for all of its nodes, computed once.
 
+    ``paths`` are the channels that come from instances, by name, and ``beta`` their weights;
+    ``others`` is what else is added to the logits, ``[N, C]`` by name: the bias, wide channels, and
+    vectors that do not come from instances.
+
     Args:
-        model: A model that is a :class:`HANMEConv` ``conv`` and a linear layer ``lin`` for its node
-            type ``target``.
-        data: The graph.
+        model: A model of channels, a fusion with known weights and a linear head.
+        graph: The graph.
     """
 
-    def __init__(self, model: Any, data: HeteroData) -> None:
-        conv = getattr(model, "conv", None)
-        lin = getattr(model, "lin", None)
-        if not isinstance(conv, HANMEConv) or not isinstance(lin, nn.Linear):
-            raise HanmeError(
-                f"model {type(model).__name__}: it attends to no metapath instances, so that there "
-                "is nothing to explain it by; a HANMEConv and a linear layer, as in HANME and HAN, "
-                "can be explained"
-            )
-        self.target: str = model.target
-        self.logits, self.beta, self.problems = _run(model, conv, data)
-        self.activation = ACTIVATIONS[conv.activation]
-        self.weight = lin.weight.detach().double().unflatten(1, (conv.heads, -1))  # [C, K, D]
-        self.bias: Tensor | float = 0.0 if lin.bias is None else lin.bias.detach()
+    @torch.no_grad()
+    def __init__(self, model: Model, graph: Graph) -> None:
+        if not isinstance(model, ChannelModel):
+            raise _cannot(model, "it attends to no metapath instances")
+        if not isinstance(model.head, nn.Linear):
+            raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
+        inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        training = model.training
+        try:
+            self.logits, given = _run(model.train(False), inputs)
+            followed = [part.follow(inputs) for part, _ in given]
+        finally:
+            model.train(training)
+        beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
+        if beta is None:
+            fusion = type(model.fusion).__name__
+            raise _cannot(model, f"its fusion, {fusion}, is no weighted sum with known weights")
+        left = iter(beta.tolist())
+        self.weight = model.head.weight.detach().double()  # [C, K D]
+        self.paths: dict[str, Followed] = {}
+        self.beta: list[float] = []
+        self.others: dict[str, Tensor] = {}
+        if model.head.bias is not None:
+            self.others["bias"] = model.head.bias.detach().expand_as(self.logits)
+        for (part, xs), ways in zip(given, followed, strict=True):
+            for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
+                if ways is not None:
+                    self.paths[name] = ways[i]
+                    self.beta.append(next(left))
+                else:
+                    self.others[name] = x if part.wide else next(left) * (x @ model.head.weight.t())
+        if not self.paths:
+            raise _cannot(model, "none of its channels attends to metapath instances")
 
     @torch.no_grad()
     def root(self, node: int) -> Root:
-        """One node with its instances."""
+        """Return one node with its instances."""
         root = Root(self, node)
         if not torch.allclose(root.logits, self.logits[node].double(), rtol=1e-3, atol=1e-3):
-            raise HanmeError(_MORE)
+            raise HanmeError("the model does more than its parts: it cannot be explained")
         return root
 
 
-def _run(
-    model: Any, conv: HANMEConv, data: HeteroData
-) -> tuple[Tensor, list[float], dict[str, Problem]]:
-    """The logits of all nodes, the metapaths' weights β and what the operator was asked."""
-    betas: list[Tensor] = []
-    watch = conv.semantic.register_forward_hook(lambda _, __, out: betas.append(out[1]))
-    training = model.training
+def _cannot(model: object, why: str) -> HanmeError:
+    return HanmeError(
+        f"model {type(model).__name__} cannot be explained: {why}; metapath channels, a weighted "
+        "sum such as semantic attention and a linear head, as in HANME, HAN and MAGNN, can be"
+    )
+
+
+def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
+    """Return the logits of all nodes, and what each channel gave for them."""
+    given: list[tuple[Channels, list[Tensor]]] = []
+    watches = [
+        part.register_forward_hook(lambda part, _, out: given.append((part, out)))
+        for part in model.parts
+    ]
     try:
-        with torch.no_grad():
-            logits = model.train(False)(data)
-            problems = conv.problems(data.x_dict, data.edge_index_dict)
+        logits: Tensor = model(inputs.x_dict, inputs.edge_index_dict, labels=inputs.labels)
     finally:
-        model.train(training)
-        watch.remove()
-    if len(betas) != 1 or betas[0].numel() != len(conv.metapaths):
-        raise HanmeError(_MORE)
-    return logits, betas[0].tolist(), problems
+        for watch in watches:
+            watch.remove()
+    return logits, given
 
 
 class Root:
@@ -97,44 +122,48 @@ class Root:
     def __init__(self, model: OpenModel, node: int) -> None:
         self.model = model
         self.node = node
-        self.paths = [Path(problem, node) for problem in model.problems.values()]
-        self.active = [model.activation(path.z) for path in self.paths]
+        self.ways = list(model.paths.values())
+        self.paths = [Path(way.problem, node) for way in self.ways]
+        pairs = zip(self.ways, self.paths, strict=True)
+        self.active = [way.activation(path.z) for way, path in pairs]
+        self.others = {name: logits[node].double() for name, logits in model.others.items()}
         self.logits = self._logits(self.active)
 
     def __len__(self) -> int:
-        """The number of its instances over all metapaths."""
+        """Return the number of its instances over all metapaths."""
         return sum(len(path) for path in self.paths)
 
     def moves(self, path: int, some: Encoded) -> Tensor:
-        """How far each instance alone moved the logits: with it minus without it, ``[P, C]``."""
-        without = self.model.activation(self.paths[path].without_each(some))
+        """Return how far each instance alone moved the logits, with minus without, ``[P, C]``."""
+        without = self.ways[path].activation(self.paths[path].without_each(some))
         change = (self.active[path] - without) * self.model.beta[path]
-        return torch.einsum("pkd,ckd->pc", change, self.model.weight)
+        return change.flatten(1) @ self.model.weight.t()
 
     def parts(self, path: int, some: Encoded) -> Tensor:
-        """Each instance's part of the logits, ``[P, C]``; all parts and the bias make the logits.
+        """Return each instance's part of the logits, ``[P, C]``; all parts and ``others`` add up.
 
         The activation's output is its input times a factor of each channel (1 or 0 for ReLU), and
         its input is a sum over instances.
         """
         z = self.paths[path].z
         factor = torch.where(z == 0, 0.0, self.active[path] / z) * self.model.beta[path]
-        gate = (self.model.weight * factor).flatten(1)
+        gate = self.model.weight * factor.flatten()
         return (some.weight[..., None] * some.vector).flatten(1) @ gate.t()
 
     def logits_without(self, numbers: Sequence[Tensor]) -> Tensor:
-        """The logits without some instances, given by number for each metapath, ``[C]``."""
+        """Return the logits without some instances, given by number for each metapath, ``[C]``."""
+        given = zip(self.ways, self.paths, self.active, numbers, strict=True)
         return self._logits(
             [
-                self.model.activation(path.without(taken)) if taken.numel() else active
-                for path, active, taken in zip(self.paths, self.active, numbers, strict=True)
+                way.activation(path.without(taken)) if taken.numel() else active
+                for way, path, active, taken in given
             ]
         )
 
     def _logits(self, active: Sequence[Tensor]) -> Tensor:
         pairs = zip(self.model.beta, active, strict=True)
-        mixed = torch.stack([beta * z for beta, z in pairs]).sum(0)
-        return torch.einsum("kd,ckd->c", mixed, self.model.weight) + self.model.bias
+        mixed = torch.stack([beta * z.flatten() for beta, z in pairs]).sum(0)
+        return sum(self.others.values(), start=self.model.weight @ mixed)
 
 
 @dataclass(frozen=True)
@@ -162,12 +191,12 @@ class Path:
         return int(self.problem.chain.count()[self.root])
 
     def blocks(self) -> Iterator[Encoded]:
-        """All instances, in the order of their numbers."""
+        """Yield all instances, in the order of their numbers."""
         for instances, vector, score in self._walk():
             yield self._encoded(instances, vector, score)
 
     def at(self, number: Tensor) -> Encoded:
-        """The instances with these numbers."""
+        """Return the instances with these numbers."""
         if self._kept is not None and len(self._kept) == 1:  # a number is a place in the block
             all_, vector, score = self._kept[0]
             some = Instances(all_.nodes[number], all_.links[number], number)
@@ -177,7 +206,7 @@ class Path:
         return self._encoded(instances, *encode(self._encoding, instances))
 
     def without_each(self, some: Encoded) -> Tensor:
-        """z without each instance by itself, ``[P, K, D]``."""
+        """Return z without each instance by itself, ``[P, K, D]``."""
         odds = (some.weight / (1 - some.weight))[..., None]
         z = self.z + odds * (self.z - some.vector)
         for p in (some.weight > NEARLY_ALL).any(1).nonzero().flatten():  # at most one per head
@@ -185,7 +214,7 @@ class Path:
         return z
 
     def without(self, number: Tensor) -> Tensor:
-        """z without the instances with these numbers together, ``[K, D]``."""
+        """Return z without the instances with these numbers together, ``[K, D]``."""
         taken = self.at(number)
         share = taken.weight.sum(0)
         if (share > NEARLY_ALL).any():
@@ -194,7 +223,7 @@ class Path:
         return (self.z - lost) / (1 - share)[:, None]
 
     def _walk(self) -> Iterator[tuple[Instances, Tensor, Tensor]]:
-        """All instances with e(p) and their scores."""
+        """Yield all instances with e(p) and their scores."""
         if self._kept is not None:
             yield from self._kept
         else:
@@ -206,7 +235,7 @@ class Path:
         return Encoded(instances, vector.double(), weight)
 
     def _attend(self, skipped: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The softmax's maximum and sum by head, and z; zeros where no instance is left."""
+        """Return the softmax's maximum and sum by head, and z; zeros where no instance is left."""
         attention = self.problem.attention.double()
         top = torch.full_like(attention[:, 0], -torch.inf)
         total, z = torch.zeros_like(top), torch.zeros_like(attention)
@@ -225,7 +254,7 @@ class Path:
 
 
 def _for_root(problem: Problem, root: int) -> Problem:
-    """The same encodings for one root; where it pays, with the pairs' coefficients in the values.
+    """Encode alike for one root; where it pays, with the pairs' coefficients in the values.
 
     For one root a pair's coefficient depends on the node alone: with more instances than nodes it
     is cheaper made once per node.

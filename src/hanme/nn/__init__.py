@@ -1,29 +1,41 @@
 """Layers and models. A new model is one file here and one line in ``MODELS``."""
 
-from torch import nn
+from collections.abc import Callable
 
+from hanme.nn.channels import CHANNELS, Channels, Task
 from hanme.nn.conv import HANMEConv
+from hanme.nn.encoders import ENCODERS, Encoder
+from hanme.nn.fusions import FUSIONS, Fusion, SemanticAttention
 from hanme.nn.gat import GAT
 from hanme.nn.han import HAN
 from hanme.nn.hanme import HANME
 from hanme.nn.magna import MAGNA
 from hanme.nn.magnn import MAGNN
+from hanme.nn.model import ChannelModel, Model
 from hanme.nn.sehgnn import SeHGNN
-from hanme.nn.semantic import SemanticAttention
 
 __all__ = [
+    "CHANNELS",
+    "ENCODERS",
+    "FUSIONS",
     "GAT",
     "HAN",
     "HANME",
     "MAGNA",
     "MAGNN",
     "MODELS",
+    "ChannelModel",
+    "Channels",
+    "Encoder",
+    "Fusion",
     "HANMEConv",
+    "Model",
     "SeHGNN",
     "SemanticAttention",
+    "Task",
 ]
 
-MODELS: dict[str, type[nn.Module]] = {
+MODELS: dict[str, Callable[..., Model]] = {
     "hanme": HANME,
     "han": HAN,
     "gat": GAT,

@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 
 class GraphCache(Generic[T]):
-    """Holds what was made from the last graph seen."""
+    """Hold what was made from the last graph seen."""
 
     def __init__(self) -> None:
         self._last: tuple[list[Tensor], list[int], T] | None = None
 
     def __getstate__(self) -> dict[str, None]:
-        """A copy of a model begins without: sparse tensors have no copy."""
+        """Leave out what is held: sparse tensors cannot be copied."""
         return {"_last": None}
 
     def get(self, tensors: Sequence[Tensor], make: Callable[[], T], sizes: Sequence[int] = ()) -> T:
-        """What ``make`` gives; anew if a tensor is another or was changed, or a size differs."""
+        """Return what ``make`` gives: anew if a tensor is another or was changed, or a size is."""
         state = [_version(x) for x in tensors] + list(sizes)
-        if self._last is not None:
+        if self._last is not None and len(tensors) == len(self._last[0]):
             same = all(a is b for a, b in zip(tensors, self._last[0], strict=True))
             if same and state == self._last[1]:
                 return self._last[2]

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 from torch_geometric.nn import GATConv
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.chain import Chain
-from hanme.metapath import Metadata, Metapath
+from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
-from hanme.nn.checks import check_counts, check_dropouts, check_heads
-from hanme.nn.one_graph import OneGraph
+from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
+from hanme.nn.homogeneous import Homogeneous
 from hanme.ops import Constant, head_dots, metapath_attention
 
 
 class GAT(nn.Module):
-    """`"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ as a baseline of the
-    `Heterogeneous Graph Benchmark <https://dl.acm.org/doi/10.1145/3447548.3467350>`_: features are
-    projected by type, then all nodes and links are in one graph, with a loop at each node.
+    """GAT as a baseline of the Heterogeneous Graph Benchmark.
+
+    Of `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ and `"Are we really making
+    much progress?" <https://dl.acm.org/doi/10.1145/3447548.3467350>`_: features are projected by
+    type, then all nodes and links are in one graph, with a loop at each node.
 
     Args:
-        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         target: The node type to classify.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
@@ -37,6 +39,8 @@ class GAT(nn.Module):
         negative_slope: LeakyReLU's slope below 0.
         residual: Add what goes into a layer to what comes out, from the second layer on.
     """
+
+    steps_on: Literal["graph", "roots"] = "graph"
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class GAT(nn.Module):
         check_dropouts(dropout=dropout, attention_dropout=attention_dropout)
         self.dropout = dropout
         channels = hidden_channels // heads
-        self.graph = OneGraph(metadata, target, in_channels, channels)
+        self.graph = Homogeneous(metadata, target, in_channels, channels)
         sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
         self.convs = nn.ModuleList(
             Conv(
@@ -72,30 +76,40 @@ class GAT(nn.Module):
             )
             for i, (before, after, k) in enumerate([*sizes, (hidden_channels, out_channels, 1)])
         )
-        self._graph: GraphCache[Chain] = GraphCache()
+        self._chain: GraphCache[Chain] = GraphCache()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         for part in self.children():
             reset(part)
 
-    def forward(self, data: HeteroData) -> Tensor:
-        """A logit per node of the target type and label, ``[N, out_channels]``."""
-        h, links = self.graph(data)
-        used = [data[e].edge_index for e in self.graph.edge_types]
-        sizes = [data[t].x.size(0) for t in self.graph.proj]
-        chain = self._graph.get(used, lambda: _chain(links.edge_index, len(h)), sizes)
+    def forward(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``; all nodes are computed for any roots."""
+        h, links = self.graph(x_dict, edge_index_dict)
+        chain = self._chain.get(
+            [links.edge_index], lambda: _chain(links.edge_index, len(h)), [len(h)]
+        )
         for i, conv in enumerate(self.convs):
             h = F.elu(h) if i > 0 else h
             h = conv(F.dropout(h, self.dropout, self.training), chain)
-        return h[links.target]
+        return some(h[links.target], roots)
 
 
-class Conv(GATConv):
-    """PyG's :class:`GATConv`, its weights and its result, through the one operator: a node's links
-    are instances of a metapath with one hop."""
+class Conv(GATConv):  # type: ignore[misc]
+    """PyG's :class:`GATConv`, its weights and its result, through the one operator.
+
+    A node's links are the instances of a metapath with one hop.
+    """
 
     def forward(self, x: Tensor, chain: Chain) -> Tensor:
-        h = self.lin(x).unflatten(1, (self.heads, -1))
+        """Return ``[N, heads * out_channels]``."""
+        h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
         z = metapath_attention(
             chain,
             (None, h),
@@ -105,12 +119,12 @@ class Conv(GATConv):
             negative_slope=self.negative_slope,
             dropout=self.dropout if self.training else 0.0,
         )
-        out = z.flatten(1) + self.bias
+        out: Tensor = z.flatten(1) + self.bias
         return out if self.res is None else out + self.res(x)
 
 
 def _chain(edge_index: Tensor, nodes: int) -> Chain:
-    """Every node's links, seen from the node they lead to, and a loop."""
+    """Make the chain from each node along its links, seen from where they lead to, and a loop."""
     links = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=nodes)[0]
     step = ("node", "to", "node")
     return Chain.build(Metapath((step,), "node-node"), {step: links.flip(0)}, {"node": nodes})

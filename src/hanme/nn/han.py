@@ -9,7 +9,7 @@ from hanme.nn.hanme import HANME
 
 
 class HAN(HANME):
-    """`"Heterogeneous Graph Attention Network" <https://arxiv.org/abs/1903.07293>`_.
+    """HAN, of `"Heterogeneous Graph Attention Network" <https://arxiv.org/abs/1903.07293>`_.
 
     Equal to PyG's :class:`HANConv` with a linear layer. The arguments are those of
     :class:`HANME`, without an encoder.

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from torch import Tensor, nn
-from torch_geometric.data import HeteroData
+from torch import nn
 
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.conv import HANMEConv
+from hanme.nn.channels import Channels, MetapathChannels, Task, make_channels
 from hanme.nn.encoders import Encoder
+from hanme.nn.fusions import Fusion, make_fusion
+from hanme.nn.model import ChannelModel
 
 
-class HANME(nn.Module):
-    r"""Heterogeneous Attention Network with Metapath Encoding: one :class:`HANMEConv`, then a
-    linear layer that gives a logit per label.
+class HANME(ChannelModel):
+    r"""Heterogeneous Attention Network with Metapath Encoding.
+
+    Metapath channels, semantic attention, and a linear layer that gives a logit per label. Asked
+    for some roots, β is the mean over these.
 
     Args:
-        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         target: The node type to classify.
         metapaths: Metapaths that start at ``target``.
         out_channels: The number of labels.
@@ -28,6 +30,8 @@ class HANME(nn.Module):
         heads: The number of attention heads.
         encoder: ``"multihop"``, ``"direct"``, ``"mean"``, ``"linear"``, ``"rotate"``, a class or an
             instance.
+        fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a class or an instance.
+        channels: Channels beside the metapaths': names in ``CHANNELS``, classes or instances.
         dropout: Dropout on the attention weights of the instances.
         feature_dropout: Dropout on the projected features.
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
@@ -35,6 +39,8 @@ class HANME(nn.Module):
         backend: The backend of :func:`metapath_attention`.
         **options: Options of the encoder.
     """
+
+    renamed = (("conv.semantic.", "fusion."), ("conv.", "channels.0."), ("lin.", "head."))
 
     def __init__(
         self,
@@ -47,19 +53,19 @@ class HANME(nn.Module):
         hidden_channels: int = 128,
         heads: int = 8,
         encoder: str | type[Encoder] | Encoder = "multihop",
+        fusion: str | type[Fusion] | Fusion = "semantic",
+        channels: list[str | type[Channels] | Channels] | None = None,
         dropout: float = 0.6,
         feature_dropout: float = 0.0,
         activation: str = "relu",
         negative_slope: float = 0.2,
         backend: str = "auto",
-        **options: Any,
+        **options: object,
     ) -> None:
-        super().__init__()
-        self.target = target
-        self.conv = HANMEConv(
-            in_channels,
+        task = Task(metadata, target, out_channels, in_channels)
+        along = MetapathChannels(
+            task,
             hidden_channels,
-            metadata,
             metapaths,
             encoder=encoder,
             heads=heads,
@@ -70,18 +76,13 @@ class HANME(nn.Module):
             backend=backend,
             **options,
         )
-        for metapath in self.conv.metapaths:
+        for metapath in along.metapaths:
             if metapath.root != target:
                 raise HanmeError(
                     f"metapath {metapath}: it starts at {metapath.root}, not at {target}, "
                     "the node type to classify"
                 )
-        self.lin = nn.Linear(hidden_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        self.conv.reset_parameters()
-        self.lin.reset_parameters()
-
-    def forward(self, data: HeteroData) -> Tensor:
-        """A logit per node of the target type and label, ``[N, out_channels]``."""
-        return self.lin(self.conv(data.x_dict, data.edge_index_dict)[self.target])
+        every = [along, *(make_channels(kind, task, hidden_channels) for kind in channels or ())]
+        vectors = sum(len(part.names) for part in every if not part.wide)
+        fused = make_fusion(fusion, vectors, hidden_channels)
+        super().__init__(target, every, fused, nn.Linear(fused.out_channels, out_channels))

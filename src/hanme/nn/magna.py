@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import glorot, reset
 from torch_geometric.utils import softmax
 
 from hanme.errors import HanmeError
-from hanme.metapath import Metadata
-from hanme.nn.checks import check_counts, check_dropouts, check_heads
-from hanme.nn.one_graph import OneGraph
+from hanme.metapath import EdgeType, Metadata
+from hanme.nn.cache import GraphCache
+from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
+from hanme.nn.homogeneous import Homogeneous, Links
 
 
 class MAGNA(nn.Module):
-    r"""`"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
+    r"""MAGNA, of `"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
 
     A block diffuses one-hop attention A over ``hops`` hops, :math:`Z \gets (1-\alpha) A Z + \alpha
     Z_0`, joins its heads by a matrix W_o, and is followed by a feed-forward block; each is preceded
@@ -30,7 +30,7 @@ class MAGNA(nn.Module):
     r for each relation.
 
     Args:
-        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         target: The node type to classify.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
@@ -44,6 +44,8 @@ class MAGNA(nn.Module):
         attention_dropout: Dropout on the attention weights.
         negative_slope: LeakyReLU's slope below 0.
     """
+
+    steps_on: Literal["graph", "roots"] = "graph"
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class MAGNA(nn.Module):
         if not 0 < alpha <= 1:
             raise HanmeError(f"Expected `alpha` to be in (0, 1], but got {alpha}")
         self.dropout = dropout
-        self.graph = OneGraph(metadata, target, in_channels, hidden_channels)
+        self.graph = Homogeneous(metadata, target, in_channels, hidden_channels)
         kinds = len(metadata[1]) + 1 if relations else 0  # one more for the loops
         self.attention = nn.ModuleList(
             Diffusion(hidden_channels, heads, kinds, hops, alpha, attention_dropout, negative_slope)
@@ -85,30 +87,43 @@ class MAGNA(nn.Module):
             for _ in range(layers)
         )
         self.lin = nn.Linear(hidden_channels, out_channels)
+        self._edges: GraphCache[Edges] = GraphCache()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         for part in self.children():
             reset(part)
 
-    def forward(self, data: HeteroData) -> Tensor:
-        """A logit per node of the target type and label, ``[N, out_channels]``."""
-        h, links = self.graph(data)
-        loops = torch.arange(h.size(0), device=h.device)
-        kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
-        edges = Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, h.size(0))
+    def forward(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``; all nodes are computed for any roots."""
+        h, links = self.graph(x_dict, edge_index_dict)
+        edges = self._edges.get([links.edge_index], lambda: self._sorted(links, len(h)), [len(h)])
         for i, attention in enumerate(self.attention):
             h = h + self._drop(attention(h, edges))
             if i == len(self.attention) - 1:
-                h = h[links.target]  # from here on each node by itself
+                h = some(h[links.target], roots)  # from here on each node by itself
             h = h + self._drop(self.feed_forward[i](h))
-        return self.lin(h)
+        logits: Tensor = self.lin(h)
+        return logits
+
+    def _sorted(self, links: Links, nodes: int) -> Edges:
+        """Sort all links and a loop per node."""
+        loops = torch.arange(nodes, device=links.edge_index.device)
+        kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
+        return Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, nodes)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
 
 
 class Diffusion(nn.Module):
-    """A MAGNA block's attention, ``[N, C]`` to ``[N, C]``; the arguments are those of the model."""
+    """A block's attention, ``[N, C]`` to ``[N, C]``; the arguments are those of the model."""
 
     def __init__(
         self,
@@ -134,6 +149,7 @@ class Diffusion(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         self.norm.reset_parameters()
         for part in (self.lin, self.W_h, self.W_t, self.W_o):
             nn.init.xavier_normal_(part.weight, gain=math.sqrt(2))
@@ -141,23 +157,26 @@ class Diffusion(nn.Module):
         nn.init.normal_(self.r, std=1 / math.sqrt(self.r.size(-1)))
 
     def forward(self, h: Tensor, edges: Edges) -> Tensor:
+        """Return ``[N, C]``."""
         h = self.norm(h)
         weight = F.dropout(self.weight(h, edges), self.dropout, self.training)
         z = diffuse(weight, self._by_head(self.lin(h)), edges, self.hops, self.alpha)
-        return self.W_o(z.flatten(1))
+        out: Tensor = self.W_o(z.flatten(1))
+        return out
 
     def weight(self, h: Tensor, edges: Edges) -> Tensor:
-        """A's entries: the attention of each link, which sums to 1 over the links into a node."""
+        """Return A's entries: each link's attention, which sums to 1 over the links into a node."""
         # tanh acts on each part of the concatenation by itself: numbers per node, not per link.
         s = (self._by_head(self.W_h(h)).tanh() * self.v[0]).sum(-1)
         t = (self._by_head(self.W_t(h)).tanh() * self.v[1]).sum(-1)
         score = s.index_select(0, edges.end) + t.index_select(0, edges.start)
         if len(self.r):
             score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
-        return softmax(F.leaky_relu(score, self.negative_slope), ptr=edges.indptr)
+        weight: Tensor = softmax(F.leaky_relu(score, self.negative_slope), ptr=edges.indptr)
+        return weight
 
     def _by_head(self, x: Tensor) -> Tensor:
-        return x.unflatten(1, (self.heads, -1))
+        return torch.unflatten(x, 1, (self.heads, -1))
 
 
 @dataclass(frozen=True)
@@ -173,6 +192,7 @@ class Edges:
 
     @classmethod
     def of(cls, edge_index: Tensor, kind: Tensor, nodes: int) -> Edges:
+        """Sort links ``[2, E]`` and their kinds ``[E]``."""
         order = torch.argsort(edge_index[1], stable=True)
         start, end = edge_index[:, order]
         back = torch.argsort(start, stable=True)
@@ -184,11 +204,12 @@ def _indptr(ids: Tensor, nodes: int) -> Tensor:
 
 
 def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:
-    """``hops`` times Z <- (1-α) A Z + α Z_0, from Z_0 on; A's entries are ``[E, K]``."""
+    """Repeat Z <- (1-α) A Z + α Z_0 from Z_0 on, ``hops`` times; A's entries are ``[E, K]``."""
     a, first = weight.t().contiguous(), z0.transpose(0, 1).contiguous()
     z = first
     for _ in range(hops):
-        z = (1 - alpha) * _Product.apply(a, z, edges) + alpha * first
+        moved: Tensor = _Product.apply(a, z, edges)  # type: ignore[no-untyped-call]
+        z = (1 - alpha) * moved + alpha * first
     return z.transpose(0, 1)
 
 

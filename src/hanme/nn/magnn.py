@@ -12,13 +12,14 @@ ENCODERS = ("mean", "linear", "rotate")
 
 
 class MAGNN(HANME):
-    """`"MAGNN: Metapath Aggregated Graph Neural Network for Heterogeneous Graph Embedding"
-    <https://arxiv.org/abs/2002.01680>`_, one layer of it.
+    """One layer of MAGNN, with its encoders.
 
-    Each head has a projection of its own, where MAGNN's heads share one.
+    Of `"MAGNN: Metapath Aggregated Graph Neural Network for Heterogeneous Graph Embedding"
+    <https://arxiv.org/abs/2002.01680>`_. Each head has a projection of its own, where MAGNN's heads
+    share one.
 
     Args:
-        metadata: Node types and edge types, as :meth:`HeteroData.metadata` gives.
+        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         target: The node type to classify.
         metapaths: Metapaths that start at ``target``.
         out_channels: The number of labels.

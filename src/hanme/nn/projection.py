@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import Linear
 from torch_geometric.nn.module_dict import ModuleDict
 
+from hanme.chain import stretches
 from hanme.errors import HanmeError
 
-_transposed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_transposed = WeakTensorKeyDictionary()
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -22,49 +24,68 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.x = x
-        return torch.sparse.mm(x, weight.t().contiguous())
+        return torch.mm(x, weight.t().contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, torch.sparse.mm(_transpose(ctx.x), grads[0].contiguous()).t().contiguous()
+        return None, torch.mm(_transpose(ctx.x), grads[0].contiguous()).t().contiguous()
 
 
 def _transpose(x: Tensor) -> Tensor:
-    """Made once per graph, not once per epoch; again if the values were changed in place."""
-    version, transposed = _transposed.get(x, (None, None))
-    if transposed is None or version != x.values()._version:
-        transposed = x.to_sparse_coo().t().coalesce().to_sparse_csr()
-        _transposed[x] = (x.values()._version, transposed)
+    """Transpose once per graph, not once per epoch; again if the values were changed in place."""
+    version = x.values()._version
+    if x not in _transposed or _transposed[x][0] != version:
+        _transposed[x] = (version, x.t().to_sparse_csr())
+    transposed: Tensor = _transposed[x][1]
     return transposed
 
 
 def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
-    """X W for sparse CSR X, with a gradient for W."""
-    return _SparseProduct.apply(x, weight.t())
+    """Multiply X W for sparse CSR X, with a gradient for W."""
+    product: Tensor = _SparseProduct.apply(x, weight.t())  # type: ignore[no-untyped-call]
+    return product
 
 
-class Projection(Linear):
+def take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of a matrix, dense or sparse CSR, at the cost of what is in them."""
+    if x.layout == torch.strided:
+        return x.index_select(0, rows)
+    indptr = x.crow_indices()
+    begin = indptr[rows]
+    degree = indptr[rows + 1] - begin
+    places, _ = stretches(begin, degree)
+    return torch.sparse_csr_tensor(
+        F.pad(degree.cumsum(0), (1, 0)),
+        x.col_indices()[places],
+        x.values()[places],
+        (rows.numel(), x.size(1)),
+    )
+
+
+class Projection(Linear):  # type: ignore[misc]
     """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
 
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
-        """``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
-        if x.dtype != self.weight.dtype:
+        """Return ``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
+        if x.dtype != weight.dtype:
             raise HanmeError(
-                f"Expected features of the weights' type, {self.weight.dtype}, but got {x.dtype}"
+                f"Expected features of the weights' type, {weight.dtype}, but got {x.dtype}"
             )
         if x.layout == torch.strided:
-            out = super().forward(x)
-            return out if heads is None else out.unflatten(1, (heads, -1))
+            out: Tensor = super().forward(x)
+            return out if heads is None else torch.unflatten(out, 1, (heads, -1))
         if heads is None:
-            out = _SparseProduct.apply(x, self.weight)
-            return out if self.bias is None else out + self.bias
+            out = sparse_product(x, weight.t())
+            return out if bias is None else out + bias
         # The heads of a channel side by side in memory, as compiled code reads them.
-        weight = self.weight.unflatten(0, (heads, -1)).transpose(0, 1).flatten(0, 1)
-        out = _SparseProduct.apply(x, weight).unflatten(1, (-1, heads)).transpose(1, 2)
-        return out if self.bias is None else out + self.bias.unflatten(0, (heads, -1))
+        weight = torch.unflatten(weight, 0, (heads, -1)).transpose(0, 1).flatten(0, 1)
+        out = torch.unflatten(sparse_product(x, weight.t()), 1, (-1, heads)).transpose(1, 2)
+        return out if bias is None else out + torch.unflatten(bias, 0, (heads, -1))
 
 
-class Projections(ModuleDict):
+class Projections(ModuleDict):  # type: ignore[misc]
     """A projection per node type, whatever the types are called.
 
     Args:
@@ -73,7 +94,7 @@ class Projections(ModuleDict):
         out_channels: The size of a node's vector.
     """
 
-    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, "training")  # names that a module has a use for
+    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, "training", "reset_parameters")  # names in use
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
@@ -83,3 +104,8 @@ class Projections(ModuleDict):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
+
+    def reset_parameters(self) -> None:
+        """Draw the weights of all types anew."""
+        for projection in self.values():
+            projection.reset_parameters()

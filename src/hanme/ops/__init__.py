@@ -13,7 +13,7 @@ from hanme.errors import HanmeError
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check
-from hanme.ops.scores import head_dots, tanh_scores
+from hanme.ops.streaming.scores import head_dots, tanh_scores
 
 __all__ = [
     "BACKENDS",
@@ -50,7 +50,7 @@ def metapath_attention(
     seed: int | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    r"""Attends to the metapath instances of each root.
+    r"""Attend to the metapath instances of each root.
 
     .. math::
         z_i = \sum_{p: v_0 = i} \mathrm{softmax}_p\big(\mathrm{LeakyReLU}(r_i + a \cdot e(p))\big)
@@ -64,7 +64,8 @@ def metapath_attention(
         coefficients: What gives c_l(p).
         root_score: r, ``[N_0, K]``.
         attention: a, ``[K, D]``.
-        roots: The ids of the roots to compute (default: all of them, in order).
+        roots: The ids of the roots to compute (default: all of them, in order). The cost is then
+            that of what they touch, but for the gradients, which are of the shape of ``values``.
         negative_slope: LeakyReLU's slope below 0.
         dropout: The probability with which an instance's weight is set to 0.
         seed: Fixes the dropout's draw (default: drawn from torch's generator).
@@ -74,46 +75,31 @@ def metapath_attention(
     Returns:
         z, ``[R, K, D]``.
     """
-    check(chain, values, coefficients, root_score, attention, dropout)
-    backend = choose_backend(backend, attention.device)
-    roots = _checked_roots(chain, roots)
-    if seed is None:
-        seed = int(torch.randint(2**62, ())) if dropout > 0 else 0
+    drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
     problem = Problem(
         chain,
         tuple(values),
         coefficients,
         root_score,
         attention,
-        roots,
+        _every(chain) if roots is None else roots,
         negative_slope,
         dropout,
-        seed,
+        drawn,
     )
-    return BACKENDS[backend](problem)
+    check(problem)
+    backend = choose_backend(backend, attention.device)
+    if roots is not None:
+        problem = problem.within(chain.restrict(roots))
+    return BACKENDS[backend](problem.widened())
 
 
-def _checked_roots(chain: Chain, roots: Tensor | None) -> Tensor:
-    """Ids of nodes at position 0, all of them by default."""
-    size = chain.sizes[0]
-    if roots is None:
-        return torch.arange(size, device=chain.device)
-    whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
-    if not whole or roots.dim() != 1:
-        raise HanmeError(
-            f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
-            f"{roots.dtype}"
-        )
-    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < size:
-        raise HanmeError(
-            f"Expected `roots` to be from 0 to {size - 1}, but got {int(roots.min())} to "
-            f"{int(roots.max())}"
-        )
-    return roots
+def _every(chain: Chain) -> Tensor:
+    return torch.arange(chain.sizes[0], device=chain.device)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
-    """The backend that a name stands for on a device."""
+    """Return the backend that a name stands for on a device."""
     if backend == "auto":
         return "streaming" if device.type == "cpu" else "chunked"
     if backend not in BACKENDS:
@@ -147,17 +133,29 @@ def instance_attention(
     roots: Tensor | None = None,
     negative_slope: float = 0.2,
 ) -> Attention:
-    """The weights of :func:`metapath_attention`, for the roots given, without dropout.
+    """Return the weights of :func:`metapath_attention` for the roots given, without dropout.
 
     The instances of these roots are listed: ask for few roots where there are many instances.
     """
-    check(chain, values, coefficients, root_score, attention, 0.0)
-    roots = _checked_roots(chain, roots)
     problem = Problem(
-        chain, tuple(values), coefficients, root_score, attention, roots, negative_slope, 0.0, 0
+        chain,
+        tuple(values),
+        coefficients,
+        root_score,
+        attention,
+        _every(chain) if roots is None else roots,
+        negative_slope,
+        0.0,
+        0,
     )
-    block = chunked.make_block(chain, roots)
+    check(problem)
+    piece = None if roots is None else chain.restrict(roots)
+    if piece is not None:
+        problem = problem.within(piece)
+    problem = problem.widened()
+    block = chunked.make_block(problem.chain, problem.roots)
     weight, c = chunked.scalars(problem, block)
     blank = torch.zeros_like(weight)
     by_position = [x if i in problem.positions else blank for i, x in enumerate(c)]
-    return Attention(block.instances, weight, torch.stack(by_position, 1))
+    instances = block.instances if piece is None else piece.lift(block.instances)
+    return Attention(instances, weight, torch.stack(by_position, 1))

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from torch_geometric.utils import scatter, softmax
 
 from hanme.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.dropout import keep
 from hanme.ops.problem import Problem
-from hanme.ops.segment import segment_softmax, segment_sum
 
 BLOCK = 1 << 18
 """About how many instances are in the works at one time."""
@@ -46,7 +46,7 @@ class Block:
 
 
 def forward(problem: Problem) -> Tensor:
-    """z for the problem's roots, ``[R, K, D]``."""
+    """Return z of the problem's roots, ``[R, K, D]``."""
     parts = list(_split(problem.chain, problem.roots))
     if len(parts) == 1:
         return _attend(problem, _whole(problem.chain, problem.roots))
@@ -59,7 +59,7 @@ def forward(problem: Problem) -> Tensor:
 
 
 def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
-    """The attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
+    """Return the attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
     coefficients = _coefficients(problem, block)
     nodes = block.instances.nodes
     score = problem.root_score.index_select(0, nodes[:, 0])
@@ -67,11 +67,11 @@ def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
         tau = (problem.value(position) * problem.attention).sum(-1)
         score = score + coefficients[position] * tau.index_select(0, nodes[:, position])
     score = F.leaky_relu(score, problem.negative_slope)
-    return segment_softmax(score, block.row, block.roots.numel()), coefficients
+    return softmax(score, block.row, num_nodes=block.roots.numel()), coefficients
 
 
 def make_block(chain: Chain, roots: Tensor) -> Block:
-    """All instances of some roots."""
+    """List all instances of some roots."""
     instances = chain.instances(roots)
     rows = torch.arange(roots.numel(), device=roots.device)
     row = torch.repeat_interleave(rows, chain.count()[roots])
@@ -91,20 +91,21 @@ def _attend_to(problem: Problem, roots: Tensor) -> Tensor:
 def _attend(problem: Problem, block: Block) -> Tensor:
     weight, coefficients = scalars(problem, block)
     if problem.dropout > 0:
-        nodes, number = block.instances.nodes, block.instances.number
-        kept = keep(problem.seed, nodes[:, 0], number, problem.heads, problem.dropout)
+        roots = problem.chain.original(block.instances.nodes[:, 0])
+        number = block.instances.number
+        kept = keep(problem.seed, roots, number, problem.heads, problem.dropout)
         weight = weight * kept / (1 - problem.dropout)
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in problem.positions:
         pairs = block.pairs[position]
-        c = segment_sum(weight * coefficients[position], pairs.of_instance, pairs.row.numel())
+        c = scatter(weight * coefficients[position], pairs.of_instance, 0, pairs.row.numel())
         value = problem.value(position).index_select(0, pairs.node)
         z = z.index_add(0, pairs.row, c[..., None] * value)
     return z
 
 
 def _coefficients(problem: Problem, block: Block) -> list[Tensor]:
-    """c_l(p) by position, each ``[P, K]``."""
+    """Return c_l(p) by position, each ``[P, K]``."""
     nodes, links = block.instances.nodes, block.instances.links
     match problem.coefficients:
         case Constant(c):
@@ -126,17 +127,17 @@ def _coefficients(problem: Problem, block: Block) -> list[Tensor]:
 
 
 def _split(chain: Chain, roots: Tensor) -> Iterator[Tensor]:
-    """Consecutive roots with about BLOCK instances together; a root is never split."""
+    """Cut roots into runs with about BLOCK instances each; a root is never split."""
     part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // BLOCK
     sizes: list[int] = torch.unique_consecutive(part, return_counts=True)[1].tolist()
-    yield from roots.split(sizes) if sizes else [roots]
+    yield from torch.split(roots, sizes) if sizes else [roots]
 
 
 _blocks: WeakKeyDictionary[Chain, Block] = WeakKeyDictionary()
 
 
 def _whole(chain: Chain, roots: Tensor) -> Block:
-    """The block of a small graph is made once and kept as long as its chain."""
+    """Return the block of a small graph, made once and kept as long as its chain."""
     block = _blocks.get(chain)
     if block is None or not torch.equal(block.roots, roots):
         block = _blocks[chain] = make_block(chain, roots)

@@ -46,7 +46,7 @@ class PairSigmoid:
     keys: tuple[Tensor, ...]
 
     def of(self, position: int, roots: Tensor, nodes: Tensor) -> Tensor:
-        """The coefficients of some (root, node) pairs, ``[Q, K]``."""
+        """Return the coefficients of some (root, node) pairs, ``[Q, K]``."""
         dot = (self.query.index_select(0, roots) * self.keys[position].index_select(0, nodes)).sum(
             -1
         )

@@ -9,7 +9,7 @@ from hanme.ops import chunked
 
 
 def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
-    """About how many bytes a backend needs for forward and backward in float32.
+    """Estimate how many bytes a backend needs for forward and backward in float32.
 
     Counted is what a backend makes beside its arguments and their gradients. Rough: the factors
     of eager and chunked were matched by eye to the peaks in ``docs/results/speed.md``, less what
@@ -30,7 +30,7 @@ def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
 
 
 def available() -> int:
-    """How many bytes of memory are free for a new array, as the system sees it."""
+    """Return how many bytes of memory are free for a new array, as the system sees it."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:
@@ -42,7 +42,7 @@ def available() -> int:
 
 
 def readable(count: float) -> str:
-    """12 kB, 3.4 GB."""
+    """Write a number of bytes as 12 kB or 3.4 GB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if count >= 10 or unit == "B" else f"{count:.1f} {unit}"

@@ -12,8 +12,8 @@ GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio, odd: spreads consecutive
 _LOW32 = 0xFFFFFFFF
 
 
-def keep(seed: int, roots: Tensor, number: Tensor, heads: int, dropout: float) -> Tensor:
-    """Which weights survive, ``[P, heads]`` of bool; each is kept with probability 1 - dropout.
+def keep(seed: int | Tensor, roots: Tensor, number: Tensor, heads: int, dropout: float) -> Tensor:
+    """Return which weights survive, ``[P, heads]`` of bool; each with probability 1 - dropout.
 
     A 64-bit mix (splitmix64) of seed, root and number makes an instance's key, a 32-bit mix
     (lowbias32) of key and head the draw.
@@ -36,7 +36,7 @@ def _mix32(x: Tensor) -> Tensor:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shifts right filling with zeros: torch has no unsigned 64-bit arithmetic."""
+    """Shift right, filling with zeros: torch has no unsigned 64-bit arithmetic."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -7,6 +7,7 @@ other backends are measured against.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.utils import scatter, softmax
 
 from hanme.chain import Instances
 from hanme.errors import HanmeError
@@ -14,11 +15,10 @@ from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.cost import available, memory, readable
 from hanme.ops.dropout import keep
 from hanme.ops.problem import Problem
-from hanme.ops.segment import segment_softmax, segment_sum
 
 
 def forward(problem: Problem) -> Tensor:
-    """z for the problem's roots, ``[R, K, D]``."""
+    """Return z of the problem's roots, ``[R, K, D]``."""
     _refuse_too_large(problem)
     instances = problem.chain.instances(problem.roots)
     nodes = instances.nodes
@@ -27,15 +27,17 @@ def forward(problem: Problem) -> Tensor:
         problem.chain.count()[problem.roots],
     )
     encoded, score = encode(problem, instances)
-    weight = segment_softmax(score, group, problem.roots.numel())
+    weight = softmax(score, group, num_nodes=problem.roots.numel())
     if problem.dropout > 0:
-        kept = keep(problem.seed, nodes[:, 0], instances.number, problem.heads, problem.dropout)
+        roots = problem.chain.original(nodes[:, 0])
+        kept = keep(problem.seed, roots, instances.number, problem.heads, problem.dropout)
         weight = weight * kept / (1 - problem.dropout)
-    return segment_sum(weight[..., None] * encoded, group, problem.roots.numel())
+    z: Tensor = scatter(weight[..., None] * encoded, group, 0, problem.roots.numel())
+    return z
 
 
 def encode(problem: Problem, instances: Instances) -> tuple[Tensor, Tensor]:
-    """e(p) of some instances, ``[P, K, D]``, and their scores before the softmax, ``[P, K]``."""
+    """Return e(p) of some instances, ``[P, K, D]``, and what softmax is of, ``[P, K]``."""
     nodes = instances.nodes
     encoded = torch.zeros(
         len(instances), *problem.attention.shape, dtype=problem.attention.dtype, device=nodes.device
@@ -48,7 +50,7 @@ def encode(problem: Problem, instances: Instances) -> tuple[Tensor, Tensor]:
 
 
 def _refuse_too_large(problem: Problem) -> None:
-    """Says what it would take instead of being killed for taking it."""
+    """Say what it would take instead of being killed for taking it."""
     needed = memory("eager", problem.chain, problem.heads, problem.channels)
     if problem.attention.device.type == "cpu" and needed > (free := available()):
         raise HanmeError(
@@ -59,7 +61,7 @@ def _refuse_too_large(problem: Problem) -> None:
 
 
 def coefficient(problem: Problem, instances: Instances, position: int) -> Tensor:
-    """c_l(p) of some instances, ``[P, K]``."""
+    """Return c_l(p) of some instances, ``[P, K]``."""
     nodes, links = instances.nodes, instances.links
     match problem.coefficients:
         case Constant(c):

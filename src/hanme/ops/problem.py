@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain
+from hanme.chain import Chain, Piece
 from hanme.errors import HanmeError
+from hanme.ops.autocast import widen
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 
 
@@ -25,7 +26,7 @@ class Problem:
     roots: Tensor
     negative_slope: float
     dropout: float
-    seed: int
+    seed: int | Tensor
 
     @property
     def heads(self) -> int:
@@ -45,29 +46,66 @@ class Problem:
         assert value is not None
         return value
 
+    def widened(self) -> Problem:
+        """Return the same problem without the narrow types that autocast makes."""
+        if not torch.is_autocast_enabled(self.attention.device.type):
+            return self
+        wide = self._gathered(lambda x, _: widen(x), lambda x, _: widen(x))
+        return replace(wide, attention=widen(self.attention))
 
-def check(
-    chain: Chain,
-    values: Sequence[Tensor | None],
-    coefficients: Coefficients,
-    root_score: Tensor,
-    attention: Tensor,
-    dropout: float,
-) -> None:
-    """Refuses arguments whose shapes do not fit the chain, naming the one at fault."""
+    def within(self, piece: Piece) -> Problem:
+        """Return the same problem on a piece of its chain, for the piece's roots."""
+        found = self._gathered(
+            lambda x, node_type: x.index_select(0, piece.nodes[node_type]),
+            lambda x, hop: x.index_select(0, piece.links[0][hop]),
+        )
+        return replace(found, chain=piece.chains[0], roots=piece.roots)
+
+    def _gathered(
+        self, of_nodes: Callable[[Tensor, str], Tensor], of_links: Callable[[Tensor, int], Tensor]
+    ) -> Problem:
+        """Apply functions to what there is by node of a type, and by link of a hop.
+
+        A tensor that serves several positions of a type still does so afterwards.
+        """
+        types = self.chain.metapath.node_types
+        known: list[tuple[Tensor, str, Tensor]] = []
+
+        def once(x: Tensor, node_type: str) -> Tensor:
+            for before, of_type, found in known:
+                if before is x and of_type == node_type:
+                    return found
+            known.append((x, node_type, of_nodes(x, node_type)))
+            return known[-1][2]
+
+        values = [v if v is None else once(v, t) for v, t in zip(self.values, types, strict=True)]
+        c = self.coefficients
+        if isinstance(c, LinkProduct):
+            links = [of_links(weight, hop) for hop, weight in enumerate(c.links)]
+            c = LinkProduct(once(c.root, types[0]), tuple(links))
+        elif isinstance(c, PairSigmoid):
+            keys = [once(key, t) for key, t in zip(c.keys, types, strict=True)]
+            c = PairSigmoid(once(c.query, types[0]), tuple(keys))
+        score = once(self.root_score, types[0])
+        return replace(self, values=tuple(values), coefficients=c, root_score=score)
+
+
+def check(problem: Problem) -> None:
+    """Refuse arguments whose shapes do not fit the chain, naming the one at fault."""
+    chain, values, attention = problem.chain, problem.values, problem.attention
     if attention.dim() != 2:
         raise HanmeError(f"Expected `attention` to be [K, D], but got {list(attention.shape)}")
     heads, channels = attention.shape
     hops = len(chain)
-    if not 0 <= dropout < 1:
-        raise HanmeError(f"Expected `dropout` to be in [0, 1), but got {dropout}")
+    if not 0 <= problem.dropout < 1:
+        raise HanmeError(f"Expected `dropout` to be in [0, 1), but got {problem.dropout}")
     if len(values) != hops + 1:
         raise HanmeError(f"Expected `values` to have {hops + 1} positions, but got {len(values)}")
     for position, value in enumerate(values):
         if value is not None:
             _shape(f"values[{position}]", value, (chain.sizes[position], heads, channels))
-    _shape("root_score", root_score, (chain.sizes[0], heads))
-    match coefficients:
+    _shape("root_score", problem.root_score, (chain.sizes[0], heads))
+    match problem.coefficients:
         case Constant(c):
             if len(c) != hops + 1:
                 raise HanmeError(f"Expected {hops + 1} constants, but got {len(c)}")

@@ -1,28 +1,18 @@
-"""Training: full graph, early stopping, LTS, and what a run leaves on disk."""
+"""Train a model on a graph: epochs, early stopping, the loss-aware schedule, scores."""
 
-from hanme.training.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, f1
-from hanme.training.pipeline import evaluate, open_run, train, with_metapaths
-from hanme.training.predict import Prediction, predict
-from hanme.training.run import Run
 from hanme.training.schedule import LTS
-from hanme.training.trainer import Epoch, Trainer
+from hanme.training.trainer import Batches, Epoch, Trainer, draw_weights, size_weights
 
 __all__ = [
     "F1",
     "LTS",
-    "DataConfig",
+    "Batches",
     "Epoch",
-    "ModelConfig",
-    "Prediction",
-    "Run",
-    "RunConfig",
     "Trainer",
     "TrainingConfig",
-    "evaluate",
+    "draw_weights",
     "f1",
-    "open_run",
-    "predict",
-    "train",
-    "with_metapaths",
+    "size_weights",
 ]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
+from hanme.graph.graph import label_matrix
+
 
 class F1(NamedTuple):
     """F1 over all decisions together, and the mean of the labels' own F1, both in [0, 1]."""
@@ -16,7 +18,7 @@ class F1(NamedTuple):
 
 
 def decide(logits: Tensor, *, multilabel: bool, fallback: bool) -> Tensor:
-    """The predicted labels as a bool matrix ``[N, C]``.
+    """Choose the labels of each node, as a bool matrix ``[N, C]``.
 
     Args:
         logits: ``[N, C]``.
@@ -33,7 +35,7 @@ def decide(logits: Tensor, *, multilabel: bool, fallback: bool) -> Tensor:
 
 
 def f1(predicted: Tensor, true: Tensor) -> F1:
-    """Scores a bool matrix of predicted labels; a label neither given nor predicted counts 0."""
+    """Score a bool matrix of predicted labels; a label neither given nor predicted counts 0."""
     hits = (predicted & true).sum(0).double()
     total = (predicted.sum(0) + true.sum(0)).double()
     micro = 2 * hits.sum() / total.sum().clamp(min=1)
@@ -41,22 +43,15 @@ def f1(predicted: Tensor, true: Tensor) -> F1:
     return F1(float(micro), float(macro))
 
 
-def as_matrix(y: Tensor, labels: int) -> Tensor:
-    """True labels as a bool matrix ``[N, C]``; a row of an unlabelled node is empty."""
-    if y.dim() == 2:
-        return y > 0
-    return F.one_hot(y.clamp(min=0), labels).bool() & (y >= 0)[:, None]
-
-
 def node_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """The loss of each node: binary cross-entropy for several labels, cross-entropy for one."""
+    """Return each node's loss: cross-entropy, binary where nodes have several labels."""
     if y.dim() == 2:
         return F.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
     return F.cross_entropy(logits, y, reduction="none")
 
 
 def scores(logits: Tensor, y: Tensor, masks: dict[str, Tensor], *, fallback: bool) -> dict[str, F1]:
-    """The F1 of each masked set of nodes."""
+    """Return the F1 of each masked set of nodes."""
     predicted = decide(logits, multilabel=y.dim() == 2, fallback=fallback)
-    true = as_matrix(y, logits.size(1))
+    true = label_matrix(y, logits.size(1))
     return {name: f1(predicted[mask], true[mask]) for name, mask in masks.items()}

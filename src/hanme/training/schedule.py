@@ -32,7 +32,7 @@ class LTS(BaseModel):
     until: int = Field(default=100, ge=1)
 
     def share(self, epoch: int) -> float:
-        """λ_t of an epoch, the first being 1."""
+        """Return λ_t of an epoch, the first being 1."""
         if epoch >= self.until:
             return 1.0
         t, lam = epoch / self.until, self.start
@@ -42,9 +42,9 @@ class LTS(BaseModel):
             case "root":
                 return math.sqrt(lam**2 + (1 - lam**2) * t)
             case "geometric":
-                return lam ** (1 - t)
+                return float(lam ** (1 - t))
 
     def easiest(self, losses: Tensor, epoch: int) -> Tensor:
-        """The places of the nodes to train on this epoch, at least one."""
+        """Return the places of the nodes to train on this epoch, at least one."""
         count = max(1, math.ceil(self.share(epoch) * losses.numel()))
         return torch.argsort(losses.detach(), stable=True)[:count]

@@ -1,4 +1,4 @@
-"""Full-graph training with early stopping; the best epoch's weights are really kept."""
+"""Training with early stopping; the best epoch's weights are really kept."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import ctypes
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import HeteroData
+from torch.nn.parameter import Parameter, is_lazy
+from torch.optim import Optimizer
 
 from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.nn.model import Model
 from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, node_losses, scores
 
@@ -44,37 +46,53 @@ class Progress:
     best_score: float = -math.inf
 
 
-class Trainer:
-    """Trains a model on a graph, an epoch at a time; its state can be taken out and put back.
+Batches = Callable[[int], Iterable[Tensor]]
+"""Gives, for an epoch, the training nodes of each of its steps."""
 
-    Only labels under ``train_mask`` are trained on, and only those under ``val_mask`` choose the
-    best epoch.
+
+class Trainer:
+    """Train a model on a graph, an epoch at a time; its state can be taken out and put back.
+
+    Only labels of training nodes are trained on, and only those of validation nodes choose the best
+    epoch. The model keeps the weights it comes with: :func:`draw_weights` draws them by seed.
 
     Args:
-        model: Called with the graph, gives a logit per target node and label; its weights are
-            drawn anew, by seed, with its ``reset_parameters``.
-        data: The graph, with ``target``, ``y`` and masks as :mod:`hanme.datasets` makes it.
+        model: The model.
+        graph: The graph.
         config: How to train.
+        optimizer: Makes an optimizer of the model's parameters (default: Adam, as in `config`).
+        batches: The training nodes of each step (default: one step an epoch, on all of them).
+        random: The state of the random generator that dropout draws from (default: the seed's).
     """
 
-    def __init__(self, model: Any, data: HeteroData, config: TrainingConfig) -> None:
-        self.model = model
-        self.data = data
-        self.config = config
-        self.y, self.masks = _labels(data)
+    def __init__(
+        self,
+        model: Model,
+        graph: Graph,
+        config: TrainingConfig,
+        *,
+        optimizer: Callable[[Iterator[Parameter]], Optimizer] | None = None,
+        batches: Batches | None = None,
+        random: Tensor | None = None,
+    ) -> None:
+        graph.check_trainable()
+        size_weights(model, graph)
         _keep_memory()
-        self.logits()  # gives lazy weights their sizes
+        self.model, self.graph, self.config = model, graph, config
+        self.labels = graph.training_labels
+        self.batches = batches
+        self.optimizer = (optimizer or self._adam)(model.parameters())
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            model.reset_parameters()
-            self._random = torch.get_rng_state()
-        self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=config.lr, weight_decay=config.weight_decay
-        )
+        self._random = torch.Generator().manual_seed(config.seed).get_state()
+        self._random = self._random if random is None else random
         self.progress = Progress()
         self._recent: list[float] = []  # the scores that the next one is averaged with
         self.best: dict[str, Tensor] = {}
+
+    def _adam(self, parameters: Iterator[Parameter]) -> Optimizer:
+        return torch.optim.Adam(
+            parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
+        )
 
     @property
     def finished(self) -> bool:
@@ -84,20 +102,20 @@ class Trainer:
         return progress.epoch >= self.config.epochs or waited >= self.config.patience
 
     def step(self) -> Epoch:
-        """A step of Adam in each of `every` epochs, then the scores on training and validation
-        nodes."""
+        """Train for `every` epochs, then score training and validation nodes."""
         began, before = time.perf_counter(), self.progress.epoch
         last = max(self.config.epochs, before + 1)
         epoch = self.progress.epoch = min(before + self.config.every, last)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)
             for number in range(before + 1, epoch + 1):
-                loss, share = self._train(number)
+                loss, share = self._epoch(number)
             self._random = torch.get_rng_state()
         logits = self.logits()
-        seen = {name: self.masks[name] for name in ("train", "val")}
-        found = scores(logits, self.y, seen, fallback=self.config.fallback)
-        val_loss = float(node_losses(logits[seen["val"]], self.y[seen["val"]]).mean())
+        y, val = self.graph.y, self.graph.split.val
+        seen = {"train": self.graph.split.train, "val": val}
+        found = scores(logits, y, seen, fallback=self.config.fallback)
+        val_loss = float(node_losses(logits[val], y[val]).mean())
         score = self._score(epoch, val_loss, found["val"])
         if score > -math.inf:
             self._recent = [*self._recent, score][-self.config.smooth :]
@@ -125,36 +143,58 @@ class Trainer:
             return -math.inf if early else -loss
         return float(getattr(found, select))
 
-    def run(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
-        """Trains to the end and puts the best epoch's weights into the model."""
+    def run(self, *callbacks: Callable[[Epoch], None]) -> None:
+        """Train to the end and put the best epoch's weights into the model.
+
+        Args:
+            *callbacks: Called with each epoch that was scored.
+        """
         while not self.finished:
             epoch = self.step()
-            if on_epoch is not None:
-                on_epoch(epoch)
+            for callback in callbacks:
+                callback(epoch)
         self.model.load_state_dict(self.best)
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """The logits of all target nodes with the model's present weights."""
-        return self.model.train(False)(self.data)
+        """Return the logits of all target nodes with the model's present weights."""
+        self.model.train(False)
+        return self.model(self.graph.x_dict, self.graph.edge_index_dict, labels=self.labels)
 
-    def _train(self, epoch: int) -> tuple[float, float]:
-        self.model.train()
-        self.optimizer.zero_grad()
-        train = self.masks["train"]
-        losses = node_losses(self.model(self.data)[train], self.y[train])
-        share = 1.0
-        if self.config.lts is not None:
-            share = self.config.lts.share(epoch)
-            losses = losses[self.config.lts.easiest(losses, epoch)]
-        loss = losses.mean()
-        if not loss.isfinite():
-            raise HanmeError(
-                f"epoch {epoch}: the loss is {loss.item()}; try a smaller lr than {self.config.lr}"
-            )
-        loss.backward()
-        self.optimizer.step()
-        return float(loss.detach()), share
+    def _epoch(self, epoch: int) -> tuple[float, float]:
+        """Take the steps of an epoch; return its mean loss and the share of nodes it was over."""
+        self.model.train(True)
+        train = self.graph.split.train.nonzero().flatten()
+        batches = [train] if self.batches is None else self.batches(epoch)
+        total, count, share = 0.0, 0, 1.0
+        for roots in batches:
+            losses = self._losses(roots)
+            if self.config.lts is not None:
+                share = self.config.lts.share(epoch)
+                losses = losses[self.config.lts.easiest(losses, epoch)]
+            loss = losses.mean()
+            if not loss.isfinite():
+                raise HanmeError(
+                    f"epoch {epoch}: the loss is {loss.item()}; "
+                    f"try a smaller lr than {self.config.lr}"
+                )
+            self.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            total += float(loss.detach()) * len(losses)
+            count += len(losses)
+        return total / count, share
+
+    def _losses(self, roots: Tensor) -> Tensor:
+        """Return the loss of each of some training nodes."""
+        whole = self.batches is None and self.model.steps_on == "graph"
+        out = self.model(
+            self.graph.x_dict,
+            self.graph.edge_index_dict,
+            roots=None if whole else roots,
+            labels=self.labels,
+        )
+        return node_losses(out[roots] if whole else out, self.graph.y[roots])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, float]]:
         """All that the rest of the training depends on: tensors and numbers."""
@@ -187,6 +227,27 @@ class Trainer:
         )
 
 
+def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
+    """Draw all weights of a model anew by seed.
+
+    Returns:
+        The state of the random generator after the draws; dropout draws go on from it.
+    """
+    size_weights(model, graph)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model.reset_parameters()
+        return torch.get_rng_state()
+
+
+@torch.no_grad()
+def size_weights(model: Model, graph: Graph) -> None:
+    """Give weights of unknown size (``-1``) the size that a graph's features ask for."""
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        model.train(False)
+        model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+
+
 def _keep_memory() -> None:
     """Has glibc keep what an epoch frees for the next one, instead of giving it back each time."""
     largest, trim = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt(3)
@@ -194,21 +255,3 @@ def _keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(largest, 2**25)
         mallopt(trim, 2**31 - 1)
-
-
-def _labels(data: HeteroData) -> tuple[Tensor, dict[str, Tensor]]:
-    """The labels and masks of a graph's target nodes, checked."""
-    if "target" not in data:
-        raise HanmeError("the graph does not say what to classify: set data.target to a node type")
-    store = data[data.target]
-    for name in ("y", "train_mask", "val_mask", "test_mask"):
-        if name not in store:
-            raise HanmeError(f"node type {data.target} has no {name}")
-    masks: dict[str, Tensor] = {name: store[f"{name}_mask"] for name in ("train", "val", "test")}
-    for name in ("train", "val"):
-        if not masks[name].any():
-            raise HanmeError(f"node type {data.target}: no node under {name}_mask")
-        if store.y.dim() == 1 and (store.y[masks[name]] < 0).any():
-            raise HanmeError(f"node type {data.target}: a node under {name}_mask has no label")
-    y: Tensor = store.y
-    return (y.float() if y.dim() == 2 else y), masks

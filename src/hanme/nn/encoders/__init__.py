@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from hanme.common.options import check_options
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
+from hanme.nn.checks import named
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.nn.encoders.direct import Direct
 from hanme.nn.encoders.end import End
@@ -13,7 +15,6 @@ from hanme.nn.encoders.linear import Linear
 from hanme.nn.encoders.mean import Mean
 from hanme.nn.encoders.multihop import Multihop
 from hanme.nn.encoders.rotate import RotatE
-from hanme.options import check_options
 
 __all__ = [
     "ENCODERS",
@@ -43,9 +44,9 @@ def make_encoder(
     heads: int,
     channels: int,
     metapaths: Sequence[Metapath],
-    options: dict[str, object],
+    options: Mapping[str, object],
 ) -> Encoder:
-    """An encoder from its name or class and its options, or the one given."""
+    """Make an encoder from its name or class and its options, or take the one given."""
     if isinstance(encoder, Encoder):
         if options:
             raise HanmeError(f"an encoder that is made already takes no {', '.join(options)}")
@@ -55,13 +56,6 @@ def make_encoder(
                 f"but got one for {encoder.heads} heads of {encoder.channels}"
             )
         return encoder
-    if isinstance(encoder, str):
-        if encoder not in ENCODERS:
-            raise HanmeError(
-                f"Expected `encoder` to be one of {', '.join(ENCODERS)}, but got {encoder!r}"
-            )
-        encoder = ENCODERS[encoder]
-    check_options(
-        f"encoder {encoder.__name__}", encoder, options, ("heads", "channels", "metapaths")
-    )
-    return encoder(heads, channels, metapaths, **options)
+    kind = named("encoder", encoder, ENCODERS)
+    check_options(f"encoder {kind.__name__}", kind, options, ("heads", "channels", "metapaths"))
+    return kind(heads, channels, metapaths, **options)

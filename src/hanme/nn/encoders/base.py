@@ -21,7 +21,9 @@ class Terms:
 
 
 class Encoder(nn.Module):
-    """Base class. A subclass writes :meth:`forward` and, with parameters, `reset_parameters`.
+    """Base class. A subclass writes :meth:`forward` and, with weights, `reset_parameters`.
+
+    Chains may be restricted to what some roots touch; features are then those of the nodes left.
 
     Args:
         heads: K.
@@ -35,19 +37,20 @@ class Encoder(nn.Module):
         self.channels = channels
 
     def reset_parameters(self) -> None:
-        """Draws the parameters anew."""
+        """Draw the weights anew."""
 
     def node_types(self, metapath: Metapath) -> Sequence[str]:
-        """The types whose features an encoding of this metapath reads."""
+        """Return the types whose features an encoding of this metapath reads."""
         return metapath.node_types
 
     def view(self, chain: Chain) -> Chain:
-        """The chain whose instances are encoded: the metapath's own, unless overridden."""
+        """Return the chain whose instances are encoded: the metapath's own, unless overridden."""
         return chain
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
-        """The terms for each chain from projected features ``[N, K, D]`` by node type."""
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
+        """Name the sizes."""
         return f"heads={self.heads}, channels={self.channels}"

@@ -18,10 +18,11 @@ from hanme.ops import PairSigmoid
 
 
 class Direct(Encoder):
-    r""":math:`e(p) = \sum_i \sigma(\langle q, k_i \rangle / \sqrt{D})\, h_{v_i}` with
-    :math:`q = h_{v_0} W_t` and :math:`k_i = h_{v_i} W_h`.
+    r"""The sum of all positions, each as far as the root attends to it.
 
-    The parameters are shared by all metapaths.
+    :math:`e(p) = \sum_i \sigma(\langle q, k_i \rangle / \sqrt{D})\, h_{v_i}` with
+    :math:`q = h_{v_0} W_t` and :math:`k_i = h_{v_i} W_h`. The parameters are shared by
+    all metapaths.
 
     Args:
         heads: K.
@@ -50,10 +51,12 @@ class Direct(Encoder):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         glorot(self.W_h)
         glorot(self.W_t)
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
         k = {t: torch.einsum("nkd,kde->nke", h[t], self.W_h) for t in types}
         roots = dict.fromkeys(chain.metapath.root for chain in chains)
@@ -71,4 +74,5 @@ class Direct(Encoder):
         return terms
 
     def extra_repr(self) -> str:
+        """Name sizes and values."""
         return f"{super().extra_repr()}, values={self.values}"

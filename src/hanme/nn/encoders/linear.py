@@ -21,12 +21,14 @@ class Linear(Mean):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         # All begin alike: metapaths are added up, which takes encodings that can be compared.
         glorot(self.W[:1])
         with torch.no_grad():
             self.W[1:] = self.W[:1]
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         # The matrix of a mean is the mean of the matrices' products: once per node.
         terms = []
         for W, chain in zip(self.W, chains, strict=True):

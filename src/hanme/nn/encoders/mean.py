@@ -13,6 +13,7 @@ class Mean(Encoder):
     r""":math:`e(p) = \frac{1}{L+1} \sum_l h_{v_l}`."""
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         return [
             Terms(
                 tuple(h[t] for t in chain.metapath.node_types),

@@ -54,15 +54,17 @@ class Multihop(Encoder):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         glorot(self.W_h)
         glorot(self.W_t)
         glorot(self.v_a)
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         # tanh acts on each half of the concatenation by itself, so that
         # v_a · tanh([W_h h_u ‖ W_t h_w]) = s[u] + t[w]: two numbers per node and head.
         types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
-        weight, v = torch.stack([self.W_h, self.W_t]), self.v_a.unflatten(1, (2, -1))
+        weight, v = torch.stack([self.W_h, self.W_t]), torch.unflatten(self.v_a, 1, (2, -1))
         scores = {t: tanh_scores(h[t], weight, v.transpose(0, 1)) for t in types}
         return [self._terms(h, scores, chain) for chain in chains]
 
@@ -89,4 +91,5 @@ class Multihop(Encoder):
         return torch.sigmoid(F.leaky_relu(score, self.negative_slope))
 
     def extra_repr(self) -> str:
+        """Name sizes and γ."""
         return f"{super().extra_repr()}, gamma={self.gamma}"

@@ -47,9 +47,11 @@ class RotatE(Encoder):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Draw the weights anew."""
         nn.init.uniform_(self.angle, -math.pi, math.pi)
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         return [
             Terms(
                 self._turned(h, chain.metapath),
@@ -72,7 +74,7 @@ class RotatE(Encoder):
 
 
 def _inverses(step: EdgeType) -> list[EdgeType]:
-    """What the inverse of a relation is called: the same, or with or without ``rev_``."""
+    """Return what a relation's inverse may be called: the same, or with or without ``rev_``."""
     source, relation, target = step
     names = [relation, f"rev_{relation}", relation.removeprefix("rev_")]
     return [(target, name, source) for name in names if (target, name, source) != step]

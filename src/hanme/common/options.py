@@ -1,0 +1,60 @@
+"""Check options against the signature of the function that takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from hanme.errors import HanmeError
+
+
+def check_options(
+    what: str, function: Callable[..., Any], options: Mapping[str, Any], own: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Check names and types of options; the function itself checks ranges.
+
+    Args:
+        what: What messages call the function, such as ``"model han"``.
+        function: A function or a class; its keyword arguments are the options.
+        options: The options.
+        own: Arguments that are not options because the caller gives them.
+
+    Returns:
+        The options, with the defaults of those not given.
+    """
+    parameters = inspect.signature(function).parameters
+    known = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if name not in own and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    hints = _hints(function)
+    for name, value in options.items():
+        if name in own or (name not in known and not open_ended):
+            raise HanmeError(f"{what} has no option {name!r}; it has {', '.join(known) or 'none'}")
+        if name in known and name in hints:
+            _check_type(f"{what}: {name}", hints[name], value)
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in options:
+            raise HanmeError(f"{what}: {name} is missing")
+    defaults = {k: p.default for k, p in known.items() if p.default is not p.empty}
+    return {**defaults, **options}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    except NameError:  # a type that is imported for type checkers only
+        return {}
+
+
+def _check_type(where: str, hint: Any, value: Any) -> None:
+    config = ConfigDict(arbitrary_types_allowed=True, strict=True)
+    try:
+        TypeAdapter(hint, config=config).validate_python(value)
+    except ValidationError as error:
+        raise HanmeError(f"{where}: {error.errors()[0]['msg']}, but got {value!r}") from None

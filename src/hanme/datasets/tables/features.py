@@ -1,0 +1,239 @@
+"""Turn columns into features.
+
+What is learnt of a column (a mean, values, words) comes from all its rows, labelled or not, and
+never from labels. It is plain JSON and stays with a run, so that rows that come later get features
+of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import coo_array, csr_array, diags_array, hstack
+
+from hanme.datasets.tables.config import (
+    CategorySpec,
+    FeatureSpec,
+    ListSpec,
+    NumberSpec,
+    TextSpec,
+)
+from hanme.datasets.tables.read import Kind, Reader, Table, column
+from hanme.errors import HanmeError
+
+COMMON = 0.5
+"""TF-IDF leaves out words that a larger share of the texts has: they say little."""
+
+
+class _Fitted(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FittedNumber(_Fitted):
+    """The mean and standard deviation of a column."""
+
+    kind: Literal["number"] = "number"
+    mean: float
+    std: float = Field(gt=0)
+
+
+class FittedValues(_Fitted):
+    """The values of a column of categories or lists, a feature each."""
+
+    kind: Literal["category", "list"]
+    values: list[str]
+
+
+class FittedWords(_Fitted):
+    """The words of a column of texts, a feature each, and the weight of each word."""
+
+    kind: Literal["tfidf"] = "tfidf"
+    words: list[str]
+    idf: list[float]
+
+
+class FittedHash(_Fitted):
+    """The number of buckets; nothing is learnt from the words."""
+
+    kind: Literal["hash"] = "hash"
+    size: int = Field(ge=1)
+
+
+Fitted = Annotated[
+    FittedNumber | FittedValues | FittedWords | FittedHash, Field(discriminator="kind")
+]
+
+
+def read_as(spec: FeatureSpec) -> Kind:
+    """Return what to read a feature's column as."""
+    match spec:
+        case NumberSpec():
+            return "number"
+        case ListSpec():
+            return "list"
+        case _:
+            return "text"
+
+
+def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
+    """Learn what a column needs to become features."""
+    match spec:
+        case NumberSpec():
+            return _fit_number(numbers(reader, table, alias), table, alias)
+        case CategorySpec():
+            values = most_frequent(reader, table, cell_items(table, alias, None), spec.size)
+            return FittedValues(kind="category", values=list(values))
+        case ListSpec():
+            items = cell_items(table, alias, spec.separator)
+            values = most_frequent(reader, table, items, spec.size)
+            return FittedValues(kind="list", values=list(values))
+        case TextSpec(method="hash"):
+            return FittedHash(size=spec.size)
+        case TextSpec():
+            return _fit_words(reader, table, alias, spec.size)
+    raise AssertionError(spec)
+
+
+def encode(
+    reader: Reader, table: Table, alias: str, spec: FeatureSpec, fitted: Fitted
+) -> csr_array:
+    """Return the rows of a column as features, ``[rows, width]``."""
+    match fitted:
+        case FittedNumber():
+            return _scaled(numbers(reader, table, alias), fitted, table, alias)
+        case FittedValues():
+            items = cell_items(table, alias, getattr(spec, "separator", None))
+            matrix = _counts(reader, table, items, fitted.values)
+            matrix.data[:] = 1
+            return matrix
+        case FittedWords():
+            matrix = _counts(reader, table, _words(alias), fitted.words)
+            return _unit_rows(matrix @ diags_array(np.asarray(fitted.idf, np.float32)))
+        case FittedHash():
+            found = reader.arrays(
+                "SELECT row, CAST(md5_number_lower(item) % ? AS INTEGER) AS place "
+                f"FROM ({_unnested(table, _words(alias))})",
+                fitted.size,
+            )
+            return _unit_rows(_matrix(found, table.size, fitted.size))
+
+
+def side_by_side(blocks: list[csr_array]) -> csr_array:
+    """Join the features of several columns."""
+    return csr_array(hstack(blocks, format="csr", dtype=np.float32))
+
+
+def numbers(reader: Reader, table: Table, alias: str) -> NDArray[np.float64]:
+    """Return a column of numbers, NaN for an empty cell; a cell that is no number is refused."""
+    values = reader.arrays(f"SELECT {alias} FROM {table.sql}")[alias]
+    given = np.ma.getdata(values).astype(np.float64)
+    empty = np.ma.getmaskarray(values)
+    wrong = np.flatnonzero(~np.isfinite(given) & ~empty)
+    if wrong.size:
+        row = int(wrong[0])
+        text = reader.original(table, row, alias)
+        raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a finite number")
+    return np.where(empty, np.nan, given)
+
+
+def most_frequent(
+    reader: Reader, table: Table, items: str, size: int, at_most: int | None = None
+) -> dict[str, int]:
+    """Return the `size` items that most rows have, with the number of rows.
+
+    Items that more than `at_most` rows have are left out.
+    """
+    found = reader.rows(
+        f"SELECT item, count(*) AS n FROM ({_unnested(table, f'list_distinct({items})')}) "
+        "GROUP BY item HAVING n <= ? ORDER BY n DESC, item LIMIT ?",
+        table.size if at_most is None else at_most,
+        size,
+    )
+    return dict(found)
+
+
+def placed(reader: Reader, table: Table, items: str, values: list[str]) -> dict[str, Any]:
+    """Return row and place in `values` of every item that is one of them."""
+    return reader.arrays(
+        f"SELECT row, place FROM ({_unnested(table, items)}) JOIN (SELECT unnest(CAST(? AS "
+        "VARCHAR[])) AS item, unnest(range(?)) AS place) USING (item)",
+        values,
+        len(values),
+    )
+
+
+def cell_items(table: Table, alias: str, separator: str | None) -> str:
+    """Return SQL for the list of values in a cell."""
+    if separator is None:
+        return f"[trim({alias})]"
+    if table.kinds[alias] == "list":
+        return f"list_transform({alias}, lambda item: trim(item))"
+    text = separator.replace("'", "''")
+    return f"list_transform(string_split({alias}, '{text}'), lambda item: trim(item))"
+
+
+def _words(alias: str) -> str:
+    return rf"regexp_extract_all(lower({alias}), '[\p{{L}}\p{{M}}\p{{N}}]+')"
+
+
+def _unnested(table: Table, items: str) -> str:
+    cells = f"SELECT rowid AS row, unnest({items}) AS item FROM {table.sql}"
+    return f"SELECT row, item FROM ({cells}) WHERE item <> ''"
+
+
+def _fit_number(given: NDArray[np.float64], table: Table, alias: str) -> FittedNumber:
+    known = given[~np.isnan(given)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 1.0)
+    if not np.isfinite([mean, std]).all():
+        raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
+    return FittedNumber(mean=mean, std=std or 1.0)
+
+
+def _scaled(
+    given: NDArray[np.float64], fitted: FittedNumber, table: Table, alias: str
+) -> csr_array:
+    """Standardise numbers; an empty cell counts as the mean, which becomes 0."""
+    with np.errstate(over="ignore"):
+        values = ((given - fitted.mean) / fitted.std).astype(np.float32)
+    values[np.isnan(given)] = 0
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        row = int(wrong[0])
+        raise HanmeError(
+            f"{table.place(row, alias)}: {given[row]:g} is too far from the mean "
+            f"{fitted.mean:g} to be a feature"
+        )
+    return csr_array(values[:, None])
+
+
+def _fit_words(reader: Reader, table: Table, alias: str, size: int) -> FittedWords:
+    ((texts,),) = reader.rows(f"SELECT count({alias}) FROM {table.sql}")
+    at_most = max(1, int(COMMON * texts))
+    found = most_frequent(reader, table, _words(alias), size, at_most)
+    idf = [float(np.log((1 + texts) / (1 + n)) + 1) for n in found.values()]
+    return FittedWords(words=list(found), idf=idf)
+
+
+def _counts(reader: Reader, table: Table, items: str, values: list[str]) -> csr_array:
+    return _matrix(placed(reader, table, items, values), table.size, len(values))
+
+
+def _matrix(found: Mapping[str, NDArray[Any]], rows: int, width: int) -> csr_array:
+    """Count how often each row has each item; DuckDB finds them in any order."""
+    row, place = (column(found, name, 0).astype(np.int32) for name in ("row", "place"))
+    ones = np.ones(len(row), np.float32)
+    matrix = coo_array((ones, (row, place)), shape=(rows, width)).tocsr()
+    matrix.sort_indices()
+    return csr_array(matrix)
+
+
+def _unit_rows(matrix: csr_array) -> csr_array:
+    """Scale rows to length 1; a row of zeros stays one."""
+    from sklearn.preprocessing import normalize  # which takes longer to import than a cache to open
+
+    return csr_array(normalize(matrix, copy=False)) if matrix.nnz else matrix

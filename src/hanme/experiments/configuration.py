@@ -1,0 +1,149 @@
+"""Configuration files: the configuration of a run as TOML, one file per model and graph.
+
+The package has its own in ``configs/``, called ``MODEL-GRAPH.toml``: ``hanme-direct-IMDB.toml``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hanme.common.toml import read_toml
+from hanme.datasets import is_tables, known_name
+from hanme.datasets.tables.config import FILE
+from hanme.errors import HanmeError
+from hanme.runs import RunConfig, with_metapaths
+
+CONFIGS = Path(__file__).parent / "configs"
+FIXED = ("data.name", "data.seed", "model.name", "training.seed")
+"""Fields that an experiment sets itself."""
+
+
+def packaged() -> list[str]:
+    """Return the names of the package's configurations, such as ``han-IMDB``."""
+    return sorted(path.stem for path in CONFIGS.glob("*-*.toml"))
+
+
+def models(graph: str, folder: Path | None = None) -> list[str]:
+    """Return the models that have a configuration for a graph, in the package or in a folder.
+
+    Any of the package's models can be trained on a user's own tables, which it has no files for.
+    """
+    end = f"-{graph_name(graph)}"
+    own = folder.glob("*-*.toml") if folder else []
+    names = packaged() + [path.stem for path in own if _applies(path, graph)]
+    found = {name.removesuffix(end) for name in names if name.endswith(end)}
+    return sorted(found | set(models("planted"))) if is_tables(graph) else sorted(found)
+
+
+def _applies(path: Path, graph: str) -> bool:
+    """Return whether a configuration applies to this graph: ``x-my-films`` not to ``films``."""
+    name = look_up(read_toml(path), "data.name")
+    return not isinstance(name, str) or known_name(name) == known_name(graph)
+
+
+def graph_name(graph: str) -> str:
+    """Return what file names call a graph: its own name, or the folder of its ``graph.toml``."""
+    if not is_tables(graph):
+        return known_name(graph)
+    path = Path(known_name(graph))
+    return re.sub(r"[^\w-]+", "-", path.parent.name if path.name == FILE else path.stem) or "graph"
+
+
+def find_config(name: str, folder: Path | None = None) -> Path:
+    """Find a configuration file.
+
+    Args:
+        name: ``path/to/a.toml``, or a name such as ``han-IMDB``.
+        folder: Files that replace the package's.
+    """
+    if name.endswith(".toml") or len(Path(name).parts) > 1:
+        return Path(name)
+    for place in (folder, CONFIGS):
+        if place is not None and (place / f"{name}.toml").exists():
+            return place / f"{name}.toml"
+    raise HanmeError(f"no configuration {name!r}; there are {', '.join(packaged())}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read and check a configuration file; a mistake is reported with file and field."""
+    values = read_toml(path)
+    RunConfig.make(values, str(path))
+    return values
+
+
+def changed_config(
+    model: str, graph: str, folder: Path | None, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Read the configuration of a model on a graph, change some fields and check the result.
+
+    Files in ``folder`` replace the package's; tables of a user's own need no file.
+    """
+    name = f"{model}-{graph_name(graph)}"
+    refuse_fixed(changes, f"{name} and --seeds set it")
+    if is_tables(graph) and not (folder and (folder / f"{name}.toml").exists()):
+        where, values = name, _defaults(model, graph)
+    else:
+        path = find_config(name, folder)
+        where, values = str(path), read_config(path)
+    values = override(values, changes)
+    config = RunConfig.make(values, where)
+    if known_name(config.data.name) != known_name(graph):
+        raise HanmeError(
+            f"{where}: data.name: {config.data.name}, but the file is named for {graph}"
+        )
+    if not f"{model}-".startswith(f"{config.model.name}-"):
+        raise HanmeError(f"{where}: model.name: {config.model.name}, but the file is for {model}")
+    return override(values, {"data.name": known_name(graph)})
+
+
+def refuse_fixed(changes: Mapping[str, Any], why: str) -> None:
+    """Refuse to change a field that an experiment sets itself."""
+    for field in FIXED:
+        if field in changes:
+            raise HanmeError(f"--set {field}: it cannot be changed here; {why}")
+
+
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy with the data set's full name and, if the model needs some, its metapaths."""
+    graph = known_name(str(look_up(values, "data.name")))
+    model = str(look_up(values, "model.name") or "hanme")
+    options = with_metapaths(model, graph, look_up(values, "model.options") or {})
+    return override(values, {"data.name": graph, "model.options": options})
+
+
+def _defaults(model: str, graph: str) -> dict[str, Any]:
+    """Return what ``hanme train`` uses for a model, such as ``hanme-direct``, on tables."""
+    if model not in models("planted"):
+        raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
+    name, _, encoder = model.partition("-")
+    options = {"encoder": encoder} if encoder else {}
+    values = completed({"data": {"name": graph}, "model": {"name": name, "options": options}})
+    config = RunConfig.make(values)
+    return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
+
+
+def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy with new values in fields such as ``model.options.heads``."""
+    changed = copy.deepcopy(dict(values))
+    for field, value in changes.items():
+        *tables, key = field.split(".")
+        place = changed
+        for table in tables:
+            inner = place.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise HanmeError(f"{field}: {table} is a value, not a table")
+            place = inner
+        place[key] = value
+    return changed
+
+
+def look_up(values: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field such as ``training.lr``, None if it is not set."""
+    found: Any = values
+    for key in field.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found

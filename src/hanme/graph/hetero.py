@@ -1,0 +1,124 @@
+"""Check and take apart PyG's :class:`HeteroData`, see :meth:`hanme.graph.Graph.from_hetero`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hanme.errors import HanmeError
+from hanme.graph.nodes import Nodes
+from hanme.graph.splits import PARTS, Split
+from hanme.graph.texts import Texts
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+    from torch_geometric.data.storage import EdgeStorage, NodeStorage
+
+MASKS = tuple(f"{part}_mask" for part in PARTS)
+KNOWN = ("x", "y", "name", "id", "label_names", "num_nodes", *MASKS)
+
+
+def target_of(data: HeteroData) -> str:
+    """Return the only node type that has labels."""
+    labelled: list[str] = [kind for kind in data.node_types if "y" in data[kind]]
+    if len(labelled) != 1:
+        raise HanmeError(
+            f"Expected one node type with y to classify, but got {len(labelled)}: name the `target`"
+        )
+    return labelled[0]
+
+
+def nodes_of(store: NodeStorage, kind: str) -> Nodes:
+    """Return the nodes of one type."""
+    size = store.num_nodes
+    if size is None:
+        raise HanmeError(f"node type {kind}: no features and no num_nodes, so no number of nodes")
+    extra = {
+        key: value
+        for key, value in store.items()
+        if key not in KNOWN and isinstance(value, Tensor) and value.shape[:1] == (size,)
+    }
+    return Nodes(
+        kind,
+        size,
+        x=_features(store.get("x"), kind, size),
+        names=_texts(store.get("name"), f"node type {kind}: name", size),
+        ids=_texts(store.get("id"), f"node type {kind}: id", size),
+        extra=extra,
+    )
+
+
+def _features(x: Tensor | None, kind: str, size: int) -> Tensor | None:
+    if x is None:
+        return None
+    if x.dim() != 2 or x.size(0) != size or not x.is_floating_point():
+        raise HanmeError(
+            f"node type {kind}: expected x of floats, [N, F] for N = {size} nodes, but got "
+            f"{x.dtype} {list(x.shape)}"
+        )
+    if x.layout != torch.strided:
+        x = x.to_sparse_csr()
+    if not (x if x.layout == torch.strided else x.values()).isfinite().all():
+        raise HanmeError(f"node type {kind}: x has a value that is NaN or infinite")
+    return x.float()  # the type of the models' weights
+
+
+def _texts(texts: Any, where: str, size: int) -> Sequence[str] | None:
+    if texts is None:
+        return None
+    texts = texts.tolist() if hasattr(texts, "tolist") else texts
+    if len(texts) != size:
+        raise HanmeError(f"{where}: expected one for each of {size} nodes, but got {len(texts)}")
+    return texts if isinstance(texts, Texts) else [str(text) for text in texts]
+
+
+def links_of(
+    store: EdgeStorage, edge_type: tuple[str, str, str], nodes: Mapping[str, Nodes]
+) -> Tensor:
+    """Return the links of one edge type."""
+    links: Tensor | None = store.get("edge_index")
+    if links is None or links.dim() != 2 or links.size(0) != 2 or links.is_floating_point():
+        raise HanmeError(f"relation {edge_type}: expected edge_index of integers, [2, E]")
+    for end, kind in zip(links, (edge_type[0], edge_type[2]), strict=True):
+        if kind not in nodes:
+            raise HanmeError(f"relation {edge_type}: there is no node type {kind!r}")
+        if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < nodes[kind].num_nodes:
+            raise HanmeError(f"relation {edge_type}: edge_index names a node that is not there")
+    return links.long()
+
+
+def labels_of(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[str]]:
+    """Return the labels of the target nodes, and what the labels are called."""
+    y, where = store.get("y"), f"node type {target}"
+    if y is None or y.dim() not in (1, 2) or y.size(0) != size or 0 in y.shape[1:]:
+        raise HanmeError(f"{where}: expected y of shape [N] or [N, C] for N = {size} nodes")
+    if y.dim() == 2 and not ((y == 0) | (y == 1)).all():
+        raise HanmeError(f"{where}: expected 0 and 1 in y of shape [N, C]")
+    if y.dim() == 1 and (y.is_floating_point() or (y < -1).any()):
+        raise HanmeError(
+            f"{where}: expected integers in y of shape [N], from 0 on, or -1 for an unlabelled node"
+        )
+    count = y.size(1) if y.dim() == 2 else int(y.max()) + 1 if size else 0
+    names = [str(name) for name in store.get("label_names") or range(count)]
+    if len(names) < count or (y.dim() == 2 and len(names) > count):
+        raise HanmeError(f"{where}: {len(names)} label_names, but y has {count} labels")
+    return y.float() if y.dim() == 2 else y.long(), names
+
+
+def split_of(store: NodeStorage, target: str, size: int) -> Split | None:
+    """Return the split that the masks make; None if there is no mask."""
+    given = {key: store[key] for key in MASKS if key in store}
+    for key, mask in given.items():
+        if mask.dtype != torch.bool or mask.shape != (size,):
+            raise HanmeError(
+                f"node type {target}: expected {key} of bool, [N] for N = {size} nodes, but got "
+                f"{mask.dtype} {list(mask.shape)}"
+            )
+    split = Split(*(given.get(key, torch.zeros(size, dtype=torch.bool)) for key in MASKS))
+    twice = torch.stack(split).sum(0) > 1
+    if twice.any():
+        raise HanmeError(f"node type {target}: node {int(twice.nonzero()[0])} is under two masks")
+    return split if given else None

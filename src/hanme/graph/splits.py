@@ -1,0 +1,99 @@
+"""Which target nodes to train, to validate and to test on."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hanme.errors import HanmeError
+
+PARTS = ("train", "val", "test")
+
+
+class Split(NamedTuple):
+    """Three disjoint masks over the target nodes, ``[N]``; nodes under none are not used."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+    def parts(self) -> dict[str, Tensor]:
+        """Return the masks by name."""
+        return self._asdict()
+
+    @property
+    def labelled(self) -> Tensor:
+        """The nodes outside the test part: what a model may learn from or be chosen by."""
+        return self.train | self.val
+
+
+def hold_out(labelled: Tensor, test: Tensor, *, val: float = 0.2, seed: int) -> Split:
+    r"""Draw validation nodes out of the labelled ones and leave the others for training.
+
+    The draw has a generator of its own: it depends on nothing but the arguments and disturbs no
+    other draw. It is the one of the paper's code, whose seed is 42: the last nodes of a permutation
+    of the labelled ones.
+
+    Args:
+        labelled: The labelled nodes outside the test part, a bool mask ``[N]``.
+        test: The test part, a bool mask ``[N]``.
+        val: The share of the labelled nodes to validate on, rounded up to whole nodes.
+        seed: The seed of the draw.
+    """
+    if not 0 <= val < 1:
+        raise HanmeError(f"Expected `val` to be at least 0 and below 1, but got {val}")
+    nodes = labelled.nonzero().view(-1)
+    # 0.07 * 100 is 7.000000000000001 in floating point, and still seven nodes.
+    size = math.ceil(round(val * len(nodes), 6))
+    key = seed if seed < 2**32 else [seed % 2**32, seed >> 32]  # what NumPy takes
+    order = np.random.RandomState(key).permutation(len(nodes))
+    drawn = torch.zeros_like(labelled)
+    drawn[nodes[torch.from_numpy(order[len(nodes) - size :]).to(nodes.device)]] = True
+    return Split(labelled & ~drawn, drawn, test)
+
+
+def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
+    """Deal labelled nodes out so that each part has its share of every label.
+
+    A node counts as its label, or as the rarest of several. The first node of a label is for
+    training, hence a label seen once is. The others come in evenly mixed, label by label, in an
+    order drawn by seed.
+
+    Args:
+        y: Labels, ``[N]`` with -1 for unlabelled nodes, or 0 and 1, ``[N, C]``.
+        val: The share of the labelled nodes to validate on; at least one node.
+        test: The share to test on; at least one node if it is not 0.
+        seed: The seed of the draw.
+    """
+    stratum = _strata(y)
+    masks = [torch.zeros(len(stratum), dtype=torch.bool) for _ in PARTS]
+    nodes = np.flatnonzero(stratum >= 0)
+    nodes = np.random.default_rng(seed).permutation(nodes)
+    nodes = nodes[np.argsort(stratum[nodes], kind="stable")]
+    first = np.flatnonzero(np.diff(stratum[nodes], prepend=-1))
+    masks[0][nodes[first]] = True
+    rest = np.delete(nodes, first)
+
+    wanted = [max(1, round(share * len(nodes))) if share else 0 for share in (val, test)]
+    vals = min(wanted[0], len(rest))
+    tests = min(wanted[1], len(rest) - vals)
+    counts = [len(rest) - vals - tests, vals, tests]
+    # Each part's nodes at equal distances along the line, the parts shuffled into each other.
+    position = np.concatenate([(np.arange(n) + 0.5) / max(1, n) for n in counts])
+    part = np.repeat(np.arange(3), counts)[np.argsort(position, kind="stable")]
+    for i, mask in enumerate(masks):
+        mask[rest[part == i]] = True
+    return Split(*masks)
+
+
+def _strata(y: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a node's label, of several its rarest one, -1 for an unlabelled node."""
+    if y.dim() == 1:
+        return y.cpu().numpy()
+    given = y.cpu().numpy() > 0
+    rarity = np.where(given, given.sum(axis=0), np.iinfo(np.int64).max)
+    return np.where(given.any(axis=1), rarity.argmin(axis=1), -1)

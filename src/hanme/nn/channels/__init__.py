@@ -1,0 +1,44 @@
+"""Channels, chosen by name, class or instance: what a model is told of each root."""
+
+from __future__ import annotations
+
+from hanme.common.options import check_options
+from hanme.errors import HanmeError
+from hanme.nn.channels.base import Channels, Followed, Inputs, Task
+from hanme.nn.channels.features import FeatureChannels
+from hanme.nn.channels.labels import LabelChannels
+from hanme.nn.channels.metapaths import MetapathChannels
+from hanme.nn.checks import named
+
+__all__ = [
+    "CHANNELS",
+    "Channels",
+    "FeatureChannels",
+    "Followed",
+    "Inputs",
+    "LabelChannels",
+    "MetapathChannels",
+    "Task",
+    "make_channels",
+]
+
+CHANNELS: dict[str, type[Channels]] = {
+    "metapaths": MetapathChannels,
+    "features": FeatureChannels,
+    "labels": LabelChannels,
+}
+
+
+def make_channels(
+    given: str | type[Channels] | Channels, task: Task, out_channels: int
+) -> Channels:
+    """Make channels from their name or class, with default options, or take those given."""
+    if isinstance(given, Channels):
+        if not given.wide and given.out_channels != out_channels:
+            raise HanmeError(
+                f"Expected channels of size {out_channels}, but got {given.out_channels}"
+            )
+        return given
+    kind = named("channels", given, CHANNELS)
+    check_options(f"channels {kind.__name__}", kind, {}, ("task", "out_channels"))
+    return kind(task, out_channels)

@@ -1,0 +1,117 @@
+"""Feature channels: features averaged along every metapath, SeHGNN's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.inits import reset
+
+from hanme.nn.cache import GraphCache
+from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
+from hanme.nn.channels.base import Channels, Inputs, Task
+from hanme.nn.projection import Projection, sparse_product
+
+
+class AverageChannels(Channels):
+    """Base class of channels that are averages along sequences of node types, embedded.
+
+    A subclass writes :meth:`averages`, which are made once per graph.
+
+    Args:
+        task: What they are made for.
+        out_channels: The size of a vector.
+        what: What is averaged.
+        widths: The sequences and the size of what is averaged along each.
+        dropout: Dropout on the vectors.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        out_channels: int,
+        what: str,
+        widths: Mapping[TypePath, int],
+        dropout: float,
+    ) -> None:
+        super().__init__(task, out_channels)
+        self.paths, self.dropout = list(widths), dropout
+        self.names = [f"{what} of {'-'.join(path)}" for path in widths]
+        self.embed = nn.ModuleList(Embedding(width, out_channels) for width in widths.values())
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for embedding in self.embed:
+            reset(embedding)
+
+    def forward(self, inputs: Inputs) -> list[Tensor]:
+        """Return the vectors along each sequence, ``[R, out_channels]``."""
+        return [
+            F.dropout(_multiply(factors, lin), self.dropout, self.training)
+            for factors, lin in zip(self.averages(inputs), self.embed, strict=True)
+        ]
+
+    def averages(self, inputs: Inputs) -> list[list[Tensor]]:
+        """Return what is embedded of each sequence, as the factors of a product."""
+        raise NotImplementedError
+
+
+class FeatureChannels(AverageChannels):
+    r"""A channel per sequence of node types: :math:`A_1 \cdots A_L X E`.
+
+    The features at its end are averaged step by step towards the root, and embedded by a matrix
+    of its own. The first channel has the root's own features.
+
+    Args:
+        task: What they are made for.
+        out_channels: The size of a vector.
+        hops: The length of the longest sequence.
+        without: Node types that none passes through.
+        dropout: Dropout on the vectors.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        out_channels: int,
+        *,
+        hops: int = 2,
+        without: Sequence[str] = (),
+        dropout: float = 0.0,
+    ) -> None:
+        paths = type_paths(task.metadata, task.target, hops, without)
+        widths = {path: task.width(path[-1]) for path in paths}
+        super().__init__(task, out_channels, "features", widths, dropout)
+        self._graph: GraphCache[list[list[Tensor]]] = GraphCache()
+        self._roots: GraphCache[list[list[Tensor]]] = GraphCache()
+
+    def averages(self, inputs: Inputs) -> list[list[Tensor]]:
+        """Return averaged features; those of the roots that were asked for last are kept."""
+        x, links, roots = inputs.x_dict, inputs.edge_index_dict, inputs.roots
+        used = [*links.values(), *x.values()]
+        every = self._graph.get(used, lambda: average_features(x, links, self.paths))
+        if roots is None:
+            return every
+        return self._roots.get([*used, roots], lambda: [reached(some, roots) for some in every])
+
+
+class Embedding(Projection):
+    """A matrix without a bias; its numbers are as large for a wide input as for a narrow one."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, bias=False)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, once their size is known."""
+        if self.in_channels > 0:
+            nn.init.uniform_(self.weight, -0.5, 0.5)
+
+
+def _multiply(factors: Sequence[Tensor], lin: nn.Module) -> Tensor:
+    """Multiply F_1 (F_2 ... (F_n W)), from the last on, which is the widest."""
+    *others, last = factors
+    x: Tensor = lin(last)
+    for factor in reversed(others):
+        x = sparse_product(factor, x)
+    return x

@@ -1,0 +1,191 @@
+"""Metapath channels: attention over the encoded instances of each metapath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.inits import glorot
+
+from hanme.chain import Chain, restrict
+from hanme.errors import HanmeError
+from hanme.metapath import EdgeType, Metapath
+from hanme.nn.cache import GraphCache
+from hanme.nn.channels.base import Channels, Followed, Inputs, Task
+from hanme.nn.checks import check_dropouts, check_heads, features_of
+from hanme.nn.encoders import Encoder, make_encoder
+from hanme.nn.projection import Projections, take_rows
+from hanme.ops import (
+    Attention,
+    Coefficients,
+    Problem,
+    head_dots,
+    instance_attention,
+    metapath_attention,
+)
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
+
+_Arguments = tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor]
+
+
+class MetapathChannels(Channels):
+    r"""A channel per metapath, the activation of attention over encoded instances.
+
+    Features are projected by node type, instances encoded, and a root attends to them with
+    :math:`\mathrm{LeakyReLU}(a_\Phi \cdot [h_{v_0} \,\Vert\, e(p)])`. Metapaths share projections
+    and encoder; each has an :math:`a_\Phi` of its own.
+
+    Args:
+        task: What they are made for; metapaths may start at any node type.
+        out_channels: The size of a vector, a multiple of ``heads``.
+        metapaths: Texts such as ``"movie-actor-movie"`` or lists of edge types.
+        encoder: A name in ``ENCODERS``, a class or an instance of :class:`Encoder`.
+        heads: The number of attention heads, K.
+        negative_slope: LeakyReLU's slope below 0.
+        dropout: Dropout on the attention weights of the instances.
+        feature_dropout: Dropout on the projected features.
+        activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
+        backend: The backend of :func:`metapath_attention`.
+        **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        out_channels: int,
+        metapaths: Sequence[str | Metapath | Sequence[EdgeType]],
+        *,
+        encoder: str | type[Encoder] | Encoder = "multihop",
+        heads: int = 1,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        feature_dropout: float = 0.0,
+        activation: str = "relu",
+        backend: str = "auto",
+        **options: object,
+    ) -> None:
+        super().__init__(task, out_channels)
+        check_heads(out_channels, heads)
+        check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
+        if activation not in ACTIVATIONS:
+            raise HanmeError(
+                f"Expected `activation` to be one of {', '.join(ACTIVATIONS)}, "
+                f"but got {activation!r}"
+            )
+        if not metapaths:
+            raise HanmeError("Expected at least one metapath, but got none")
+        self.metapaths = [Metapath.of(spec, task.metadata) for spec in metapaths]
+        for metapath in self.metapaths:
+            if self.metapaths.count(metapath) > 1:
+                raise HanmeError(f"metapath {metapath}: it is given more than once")
+        self.names = [metapath.text for metapath in self.metapaths]
+        self.heads = heads
+        self.negative_slope = negative_slope
+        self.dropout = dropout
+        self.feature_dropout = feature_dropout
+        self.activation = ACTIVATIONS[activation]
+        self.backend = backend
+        channels = out_channels // heads
+        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
+        types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
+        self.proj = Projections(types, task.in_channels, out_channels)
+        # a_Φ of score(p) = LeakyReLU(a_Φ · [h_v0 ‖ e(p)]), its two halves.
+        self.att_root = nn.ParameterList(torch.empty(1, heads, channels) for _ in self.metapaths)
+        self.att_instance = nn.ParameterList(
+            torch.empty(1, heads, channels) for _ in self.metapaths
+        )
+        self._graph: GraphCache[list[Chain]] = GraphCache()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        self.proj.reset_parameters()
+        self.encoder.reset_parameters()
+        glorot(self.att_root)
+        glorot(self.att_instance)
+
+    def forward(self, inputs: Inputs) -> list[Tensor]:
+        """Return the vectors along each metapath, ``[R, out_channels]``.
+
+        Asked for some roots, all of one node type, only what their instances touch is computed.
+        """
+        chains, x_dict, roots = self.chains(inputs), inputs.x_dict, inputs.roots
+        if roots is not None:
+            piece = restrict(chains, roots)
+            chains, roots = list(piece.chains), piece.roots
+            x_dict = {t: take_rows(features_of(x_dict, t), piece.nodes[t]) for t in self.proj}
+        return [
+            self.activation(
+                metapath_attention(
+                    *arguments,
+                    roots=roots,
+                    negative_slope=self.negative_slope,
+                    dropout=self.dropout if self.training else 0.0,
+                    backend=self.backend,
+                ).flatten(1)
+            )
+            for arguments in self._arguments(x_dict, chains)
+        ]
+
+    def follow(self, inputs: Inputs) -> list[Followed]:
+        """Return what the operator is asked of each metapath, and the activation."""
+        found = []
+        for arguments in self._arguments(inputs.x_dict, self.chains(inputs)):
+            every = torch.arange(arguments[0].sizes[0], device=arguments[0].device)
+            problem = Problem(*arguments, every, self.negative_slope, 0.0, 0)
+            found.append(Followed(problem, self.activation))
+        return found
+
+    def instance_attention(self, inputs: Inputs) -> dict[str, Attention]:
+        """Return the attention of the roots to their instances, by metapath."""
+        found = self._arguments(inputs.x_dict, self.chains(inputs))
+        return {
+            name: instance_attention(
+                *arguments, roots=inputs.roots, negative_slope=self.negative_slope
+            )
+            for name, arguments in zip(self.names, found, strict=True)
+        }
+
+    def chains(self, inputs: Inputs) -> list[Chain]:
+        """Return the chain of each metapath on this graph, made when a graph is first seen."""
+        x_dict, links = inputs.x_dict, inputs.edge_index_dict
+        used = [links[step] for metapath in self.metapaths for step in metapath.steps]
+
+        def build() -> list[Chain]:
+            sizes = _sizes(x_dict, links)
+            return [self.encoder.view(Chain.build(m, links, sizes)) for m in self.metapaths]
+
+        return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
+
+    def _arguments(self, x_dict: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[_Arguments]:
+        """Return the operator's arguments for each metapath.
+
+        All are made before the operator is first called: gradients add up in that order.
+        """
+        h = {t: lin(features_of(x_dict, t), self.heads) for t, lin in self.proj.items()}
+        h = {t: F.dropout(x, self.feature_dropout, self.training) for t, x in h.items()}
+        found: list[_Arguments] = []
+        for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
+            root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])
+            attention = self.att_instance[i][0]
+            found.append((chain, terms.values, terms.coefficients, root_score, attention))
+        return found
+
+    def extra_repr(self) -> str:
+        """Name size, heads and metapaths."""
+        return f"{self.out_channels}, heads={self.heads}, metapaths=[{', '.join(self.names)}]"
+
+
+def _sizes(
+    x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
+) -> dict[str, int]:
+    """Count the nodes of each type: rows of features where there are some, else the highest id."""
+    sizes: dict[str, int] = {}
+    for (source, _, target), edge_index in edge_index_dict.items():
+        for node_type, ids in zip((source, target), edge_index, strict=True):
+            highest = int(ids.max()) + 1 if ids.numel() else 0
+            sizes[node_type] = max(sizes.get(node_type, 0), highest)
+    return sizes | {t: x.size(0) for t, x in x_dict.items()}

@@ -1,0 +1,126 @@
+"""What a model is, and the model made of channels, a fusion and a head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.inits import reset
+
+from hanme.metapath import EdgeType
+from hanme.nn.channels import Channels, Inputs
+from hanme.nn.fusions import Fusion
+
+
+class Model(Protocol):
+    """A model, as training, predictions and explanations know it: a module with two more members.
+
+    ``steps_on`` says what a training step on the whole graph asks for: ``"graph"`` for all target
+    nodes, of which the loss picks the training nodes (semantic attention is a mean over all nodes),
+    or ``"roots"`` for the training nodes alone.
+    """
+
+    @property
+    def steps_on(self) -> Literal["graph", "roots"]:
+        """What a training step on the whole graph asks for."""
+        ...
+
+    training: bool
+
+    def __call__(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``.
+
+        Args:
+            x_dict: Features by node type, dense or sparse CSR.
+            edge_index_dict: Links by edge type.
+            roots: Ids of target nodes, ``[R]``, in any order (default: all of them, in order).
+            labels: The labels that the model may see, as 0 and 1, ``[N, C]``; zeros for the nodes
+                whose labels it may not see. Models that use none ignore them.
+        """
+        ...
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew from torch's generator."""
+        ...
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...  # noqa: D102
+    def modules(self) -> Iterator[nn.Module]: ...  # noqa: D102
+    def train(self, mode: bool = True) -> Self: ...  # noqa: D102
+    def eval(self) -> Self: ...  # noqa: D102
+    def to(self, device: torch.device) -> Self: ...  # noqa: D102
+    def zero_grad(self, set_to_none: bool = True) -> None: ...  # noqa: D102
+    def state_dict(self) -> dict[str, Tensor]: ...  # noqa: D102
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> object: ...  # noqa: D102
+
+
+class ChannelModel(nn.Module):
+    """Channels give each root vectors, a fusion makes one of them, a head makes logits of it.
+
+    The logits of wide channels are added: logits = head(fusion(vectors)) + Σ wide.
+
+    Args:
+        target: The node type to classify.
+        channels: The channels.
+        fusion: What makes one vector of all of theirs.
+        head: From that vector to the logits.
+    """
+
+    steps_on: Literal["graph", "roots"] = "graph"
+
+    renamed: Sequence[tuple[str, str]] = ()
+    """How parts of the model were called, as beginnings of names, and how they are called now:
+    weights that were saved under the former names can be loaded."""
+
+    def __init__(
+        self, target: str, channels: Sequence[Channels], fusion: Fusion, head: nn.Module
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.channels = nn.ModuleList(channels)
+        self.fusion = fusion
+        self.head = head
+        self.register_load_state_dict_pre_hook(_rename)  # type: ignore[no-untyped-call]
+
+    @property
+    def parts(self) -> list[Channels]:
+        """The channels."""
+        return [part for part in self.channels if isinstance(part, Channels)]
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew: the channels', the fusion's, the head's."""
+        for part in (*self.channels, self.fusion, self.head):
+            reset(part)
+
+    def forward(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``, see :class:`Model`."""
+        inputs = Inputs(x_dict, edge_index_dict, roots, labels)
+        found = [(part, part(inputs)) for part in self.parts]
+        vectors = [x for part, given in found if not part.wide for x in given]
+        logits: Tensor = self.head(self.fusion(vectors))
+        for wide in (x for part, given in found if part.wide for x in given):
+            logits = logits + wide
+        return logits
+
+
+def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Give weights with former names their present ones."""
+    present = model.state_dict(prefix=prefix)
+    for key in [key for key in weights if key.startswith(prefix) and key not in present]:
+        for before, now in model.renamed:
+            if key.startswith(prefix + before):
+                weights[prefix + now + key.removeprefix(prefix + before)] = weights.pop(key)
+                break

@@ -1,0 +1,242 @@
+"""Scores of nodes, per head: a · h, and v · tanh(W h).
+
+PyTorch would write down all that is in between, which takes far longer than to compute it; on the
+CPU, with a multiple of eight heads, compiled code keeps it in registers.
+"""
+
+# The compiled functions are typed by Numba for what they are called with.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.ops.autocast import widen
+from hanme.ops.streaming.blocks import in_order, to_blocks
+from hanme.ops.streaming.kernels import RUN, inlined, kernel
+from hanme.ops.streaming.simd import LANES, exp, load, spread, store, where
+
+PARTS = 8
+"""Into how many parts nodes are dealt out, whatever the number of threads."""
+
+
+def head_dots(h: Tensor, a: Tensor) -> Tensor:
+    """Return ⟨a_k, h[n, k]⟩, ``[N, K]``, for h ``[N, K, D]`` and a ``[K, D]``."""
+    h = widen(h)
+    if not _compiled(h):
+        return (h * a).sum(-1)
+    return _from_blocks(block_dots(to_blocks(h), to_blocks(a[None])))
+
+
+def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
+    """Return v_gk · tanh(h[n, k] W_gk) for several g at once.
+
+    Args:
+        h: ``[N, K, D]``.
+        weight: W, ``[G, K, D, E]``.
+        v: ``[G, K, E]``.
+
+    Returns:
+        ``[G, N, K]``.
+    """
+    h = widen(h)
+    if not _compiled(h):
+        return (torch.tanh(torch.einsum("nkd,gkde->gnke", h, weight)) * v[:, None]).sum(-1)
+    groups, heads = v.shape[:2]
+    rows = (weight.permute(0, 3, 2, 1), v.transpose(1, 2))  # by (g, e, d) and by (g, e), K each
+    arguments = (to_blocks(x.reshape(-1, heads)) for x in rows)
+    s = block_scores(to_blocks(h), *arguments, groups)
+    return torch.stack([_from_blocks(x) for x in s.split(LANES, dim=2)])
+
+
+def _compiled(h: Tensor) -> bool:
+    plain = h.device.type == "cpu" and h.dtype in (torch.float32, torch.float64)
+    return plain and h.size(1) % LANES == 0
+
+
+def _from_blocks(x: Tensor) -> Tensor:
+    """Return ``[N, K]`` for ``[K / 8, N, 8]``."""
+    return x.transpose(0, 1).flatten(1)
+
+
+@torch.library.custom_op("hanme::block_dots", mutates_args=())
+def block_dots(x: Tensor, a: Tensor) -> Tensor:
+    """Return :func:`head_dots` in blocks of eight heads.
+
+    Args:
+        x: ``[B, N, D 8]``.
+        a: ``[B, 1, D 8]``.
+
+    Returns:
+        ``[B, N, 8]``.
+    """
+    dots = x.new_empty(*x.shape[:2], LANES)
+    for arrays in zip(*_arrays(x, a, dots), strict=True):
+        _dots(*arrays)
+    return dots
+
+
+@torch.library.custom_op("hanme::block_dots_backward", mutates_args=())
+def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, Tensor]:
+    d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
+    for arrays in zip(*_arrays(x, a, d_dots, d_x, d_a), strict=True):
+        _dots_backward(*arrays)
+    return d_x, d_a
+
+
+@torch.library.custom_op("hanme::block_tanh_scores", mutates_args=())
+def block_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
+    """Return :func:`tanh_scores` in blocks of eight heads, ``[K / 8, N, G 8]``."""
+    s = h.new_empty(*h.shape[:2], groups * LANES)
+    xs, weights, vs, out = _arrays(h, weight, v, s)
+
+    def score(block: int, part: slice) -> None:
+        _score(xs[block, part], weights[block], vs[block], out[block, part])
+
+    for _ in in_order(score, len(h), _parts(h.size(1))):
+        pass
+    return s
+
+
+@torch.library.custom_op("hanme::block_tanh_scores_backward", mutates_args=())
+def block_scores_backward(
+    h: Tensor, weight: Tensor, v: Tensor, d_s: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
+    xs, weights, vs, d_out, d_xs, *totals = _arrays(h, weight, v, d_s, d_h, d_weight, d_v)
+
+    def score(block: int, part: slice) -> list[NDArray[Any]]:
+        own = [np.zeros_like(x[block]) for x in totals]
+        _score_backward(
+            xs[block, part], weights[block], vs[block], d_out[block, part], d_xs[block, part], *own
+        )
+        return own
+
+    for block, own in in_order(score, len(h), _parts(h.size(1))):
+        for total, x in zip(totals, own, strict=True):
+            total[block] += x
+    return d_h, d_weight, d_v
+
+
+block_dots.register_fake(lambda x, a: x.new_empty(*x.shape[:2], LANES))
+block_dots_backward.register_fake(lambda x, a, _: (x.new_empty(x.shape), a.new_empty(a.shape)))
+block_scores.register_fake(lambda h, weight, v, groups: h.new_empty(*h.shape[:2], groups * LANES))
+block_scores_backward.register_fake(lambda *given: tuple(x.new_empty(x.shape) for x in given[:3]))
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
+
+
+block_dots.register_autograd(
+    lambda ctx, d_dots: block_dots_backward(*ctx.saved_tensors, d_dots), setup_context=_remember
+)
+block_scores.register_autograd(
+    lambda ctx, d_s: (*block_scores_backward(*ctx.saved_tensors, d_s), None),
+    setup_context=_remember,
+)
+
+
+def _arrays(*tensors: Tensor) -> list[NDArray[Any]]:
+    return [x.detach().contiguous().numpy() for x in tensors]
+
+
+def _parts(nodes: int) -> list[slice]:
+    bounds = [nodes * part // PARTS for part in range(PARTS + 1)]
+    return [slice(a, b) for a, b in pairwise(bounds) if a < b]
+
+
+@kernel
+def _dots(x, a, dots):
+    channels = a.size // LANES
+    for n in range(len(x)):
+        store(dots, n, _dot(x, channels * n, 1, a, 0, 1, channels))
+
+
+@kernel
+def _dots_backward(x, a, d_dots, d_x, d_a):
+    channels = a.size // LANES
+    run = np.zeros_like(a)
+    for n in range(len(x)):
+        d = load(d_dots, n)
+        for c in range(channels):
+            store(d_x, channels * n + c, d * load(a, c))
+            store(run, c, load(run, c) + d * load(x, channels * n + c))
+        if n % RUN == RUN - 1 or n == len(x) - 1:  # sums of runs, to keep float32 good
+            d_a += run
+            run[:] = 0
+
+
+@kernel
+def _score(h, weight, v, s):
+    channels = h.shape[1] // LANES
+    groups = s.shape[1] // LANES
+    size = v.size // LANES // groups
+    zero = spread(0.0, load(v, 0))
+    for n in range(len(h)):
+        for g in range(groups):
+            total = zero
+            for e in range(g * size, (g + 1) * size):
+                total = total + load(v, e) * _tanh(
+                    _dot(h, channels * n, 1, weight, channels * e, 1, channels)
+                )
+            store(s, groups * n + g, total)
+
+
+@kernel
+def _score_backward(h, weight, v, d_s, d_h, d_weight, d_v):
+    """Write the gradient of h; add to those of W and v, in runs, to keep float32 good."""
+    channels = h.shape[1] // LANES
+    groups = d_s.shape[1] // LANES
+    size = v.size // LANES // groups
+    rows = groups * size
+    one = spread(1.0, load(v, 0))
+    run_weight, run_v, d_a = np.zeros_like(weight), np.zeros_like(v), np.empty_like(v)
+    for n in range(len(h)):
+        for e in range(rows):
+            d = load(d_s, groups * n + e // size)
+            u = _tanh(_dot(h, channels * n, 1, weight, channels * e, 1, channels))
+            store(run_v, e, load(run_v, e) + d * u)
+            store(d_a, e, d * load(v, e) * (one - u * u))
+        for c in range(channels):
+            store(d_h, channels * n + c, _dot(d_a, 0, 1, weight, c, channels, rows))
+        for e in range(rows):
+            d = load(d_a, e)
+            for c in range(channels):
+                w = channels * e + c
+                store(run_weight, w, load(run_weight, w) + d * load(h, channels * n + c))
+        if n % RUN == RUN - 1 or n == len(h) - 1:
+            d_weight += run_weight
+            d_v += run_v
+            run_weight[:], run_v[:] = 0, 0
+
+
+@inlined
+def _dot(x, i, x_step, y, j, y_step, size):
+    """Σ x[i + x_step m] y[j + y_step m], in four sums that do not wait for each other."""
+    zero = spread(0.0, load(x, 0))
+    a, b, c, d = zero, zero, zero, zero
+    whole = size - size % 4
+    for m in range(0, whole, 4):
+        a = a + load(x, i + x_step * m) * load(y, j + y_step * m)
+        b = b + load(x, i + x_step * (m + 1)) * load(y, j + y_step * (m + 1))
+        c = c + load(x, i + x_step * (m + 2)) * load(y, j + y_step * (m + 2))
+        d = d + load(x, i + x_step * (m + 3)) * load(y, j + y_step * (m + 3))
+    for m in range(whole, size):
+        a = a + load(x, i + x_step * m) * load(y, j + y_step * m)
+    return (a + b) + (c + d)
+
+
+@inlined
+def _tanh(x):
+    # The exponential of a number below 0 only, so that nothing overflows.
+    zero, one = spread(0.0, x), spread(1.0, x)
+    e = exp(where(x > zero, zero - x - x, x + x))
+    t = (one - e) / (one + e)
+    return where(x > zero, t, zero - t)

@@ -1,0 +1,24 @@
+"""Run folders: from a configuration to a finished run, and back to its model and predictions."""
+
+from hanme.runs.build import build_model, load_graph, takes_metapaths, with_metapaths
+from hanme.runs.config import DataConfig, ModelConfig, RunConfig
+from hanme.runs.folder import Run
+from hanme.runs.prediction import Prediction
+from hanme.runs.train import train
+from hanme.runs.use import evaluate, open_run, predict
+
+__all__ = [
+    "DataConfig",
+    "ModelConfig",
+    "Prediction",
+    "Run",
+    "RunConfig",
+    "build_model",
+    "evaluate",
+    "load_graph",
+    "open_run",
+    "predict",
+    "takes_metapaths",
+    "train",
+    "with_metapaths",
+]

@@ -1,0 +1,107 @@
+"""From a configuration to a graph and a model."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from hanme.chain import Chain
+from hanme.datasets import FittedGraph, default_metapaths, load
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.metapath import Metapath
+from hanme.nn import MODELS
+from hanme.nn.model import Model
+from hanme.ops import choose_backend
+from hanme.ops.cost import memory, readable
+from hanme.runs.config import ModelConfig, RunConfig
+
+
+def load_graph(
+    config: RunConfig, *, source: str | Path | None = None, fitted: FittedGraph | None = None
+) -> Graph:
+    """Load the graph of a run.
+
+    Args:
+        config: The configuration.
+        source: Where its files are, if not where the configuration says.
+        fitted: What the run has learnt from its tables.
+    """
+    data = config.data
+    return load(
+        data.name,
+        source=source or data.source,
+        features=data.features,
+        seed=config.training.seed if data.seed is None else data.seed,
+        options=data.options,
+        fitted=fitted,
+    )
+
+
+def build_model(config: ModelConfig, graph: Graph) -> Model:
+    """Build the model of a run, with weights of the sizes that a graph asks for."""
+    for spec in config.options.get("metapaths", []):
+        _refuse_empty(Metapath.of(spec, graph.metadata()), graph)
+    make = MODELS[config.name]
+    sizes = {"in_channels": graph.widths} if "in_channels" in _parameters(config.name) else {}
+    return make(
+        graph.metadata(),
+        target=graph.target,
+        out_channels=len(graph.labels),
+        **sizes,
+        **config.options,
+    )
+
+
+def takes_metapaths(model: str) -> bool:
+    """Return whether a model has the option ``metapaths``."""
+    return model in MODELS and "metapaths" in _parameters(model)
+
+
+def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's options, with the data set's metapaths where it takes some and has none."""
+    if not takes_metapaths(model):
+        return options
+    return {"metapaths": default_metapaths(data_set), **options}
+
+
+def dropped_links(graph: Graph) -> list[str]:
+    """Say how many links to unknown ids a user's own tables lost, a line per relation."""
+    return [
+        f"{relation}: {count:,} links to unknown ids dropped"
+        for relation, count in graph.dropped.items()
+        if count
+    ]
+
+
+def costs(config: ModelConfig, graph: Graph) -> list[str]:
+    """Say how many instances a model attends to and about what memory that takes, by metapath."""
+    if not takes_metapaths(config.name):
+        return []
+    options = config.options
+    backend = choose_backend(options.get("backend", "auto"), graph.y.device)
+    heads, lines = options["heads"], []
+    for spec in options["metapaths"]:
+        chain = _chain(Metapath.of(spec, graph.metadata()), graph)
+        needed = readable(memory(backend, chain, heads, options["hidden_channels"] // heads))
+        instances = int(chain.count().sum())
+        lines.append(
+            f"{chain.metapath}: {instances:,} instances, backend {backend}, about {needed}"
+        )
+    return lines
+
+
+def _parameters(model: str) -> Any:
+    return inspect.signature(MODELS[model]).parameters
+
+
+def _chain(metapath: Metapath, graph: Graph) -> Chain:
+    return Chain.build(metapath, graph.links, graph.sizes)
+
+
+def _refuse_empty(metapath: Metapath, graph: Graph) -> None:
+    if not _chain(metapath, graph).count().any():
+        empty = [step for step in metapath.steps if not graph.links[step].numel()]
+        why = f"; the relation {empty[0]} is empty" if empty else ""
+        raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")

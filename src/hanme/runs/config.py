@@ -1,0 +1,105 @@
+"""What a run is made of, as it stands in its ``config.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hanme.common.options import check_options
+from hanme.datasets import default_features
+from hanme.errors import HanmeError
+from hanme.graph.features import Features
+from hanme.nn import MODELS
+from hanme.training import TrainingConfig
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Part):
+    """Which graph to load.
+
+    Args:
+        name: A data set, or a ``graph.toml``.
+        seed: Draws the validation nodes, and a planted graph (default: the run's seed).
+        source: Where the benchmark's files are.
+        features: What node types other than the target get, see
+            :func:`~hanme.graph.features.fill_features`.
+        options: Keyword arguments of :func:`~hanme.datasets.planted`.
+    """
+
+    name: str
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    source: str | None = None
+    features: Features
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_features(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("features") is None:
+            return values | {"features": default_features(str(values.get("name", "")))}
+        return values
+
+
+class ModelConfig(_Part):
+    """A model of ``hanme.nn.MODELS`` and its options: the keyword arguments of its class.
+
+    Names and types are checked here against the model's signature, whose defaults are filled in;
+    the model checks the ranges when it is built.
+    """
+
+    name: str = "hanme"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelConfig:
+        if self.name not in MODELS:
+            raise HanmeError(f"unknown model {self.name!r}; there are {', '.join(MODELS)}")
+        given = ("metadata", "target", "out_channels", "in_channels")  # they follow from the graph
+        options = check_options(f"model {self.name}", MODELS[self.name], self.options, given)
+        self.options.update(options)
+        return self
+
+
+class RunConfig(_Part):
+    """All of it."""
+
+    data: DataConfig
+    model: ModelConfig
+    training: TrainingConfig = TrainingConfig()
+
+    @classmethod
+    def make(cls, values: dict[str, Any], where: str = "configuration") -> RunConfig:
+        """Checks values; a mistake raises one line that names the field."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            if isinstance(own := first.get("ctx", {}).get("error"), HanmeError):
+                raise HanmeError(f"{where}: {own}") from None
+            field = ".".join(str(part) for part in first["loc"]) or "all of it"
+            raise HanmeError(
+                f"{where}: {field}: {first['msg']}, but got {first['input']!r}"
+            ) from None
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """What another configuration has otherwise, as ``field: mine, other``."""
+        mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())
+        return [
+            f"{key}: {mine.get(key)}, {theirs.get(key)}"
+            for key in sorted(mine.keys() | theirs.keys())
+            if mine.get(key) != theirs.get(key)
+        ]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,179 @@
+"""What a run leaves on disk, and how it survives being killed.
+
+A run folder holds ``config.json``, for a user's own tables ``features.json`` (what was learnt of
+their columns), ``metrics.jsonl`` (a line per epoch) and, while training,
+``checkpoint.safetensors``; once finished ``model.safetensors`` (the best epoch's weights),
+``predictions.parquet``, ``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every
+file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not there;
+``metrics.jsonl`` is cut back to the checkpoint when a run is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hanme.common.files import load_tensors, read_json, replacing, save_tensors, write_json
+from hanme.datasets import FittedGraph, is_tables
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.nn.model import Model
+from hanme.runs.config import RunConfig
+from hanme.training import Epoch, Trainer
+
+SAVED = 10
+"""A checkpoint is written every so many epochs."""
+
+
+class Run:
+    """A run folder."""
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder = folder
+        self.config = config
+
+    @classmethod
+    def find(cls, folder: Path, config: RunConfig, *, resume: bool) -> Run | None:
+        """Return the run to continue, or None where a new one can be made; write nothing."""
+        if folder.exists() and not folder.is_dir():
+            raise HanmeError(f"{folder}: it is a file; name a folder for the run")
+        if not (folder / "config.json").exists():
+            return None
+        if not resume:
+            raise HanmeError(
+                f"{folder}: it already holds a run; continue it with --resume, "
+                "or name another folder"
+            )
+        run = cls.open(folder)
+        differences = run.config.differences(config)
+        if differences:
+            raise HanmeError(
+                f"{folder}: it holds a run of another configuration ({differences[0]}); "
+                "resume it with the same options or name another folder"
+            )
+        return run
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig, graph: Graph | None = None) -> Run:
+        """Create a run and note what it needs of its graph; refuse a folder that holds one."""
+        cls.find(folder, config, resume=False)
+        run = cls(folder, config)
+        if graph is not None and graph.fitted is not None:
+            write_json(folder / "features.json", graph.fitted | {"widths": graph.widths})
+        write_json(folder / "config.json", config.model_dump())
+        return run
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Open an existing run."""
+        path = folder / "config.json"
+        if not path.exists():
+            raise HanmeError(f"{folder}: it holds no run (config.json is missing)")
+        return cls(folder, RunConfig.make(read_json(path), str(path)))
+
+    def fitted(self) -> FittedGraph | None:
+        """Return what the run has learnt from its tables; None for a data set that has a name."""
+        path = self.folder / "features.json"
+        if not is_tables(self.config.data.name) and not path.exists():
+            return None
+        return FittedGraph.make(read_json(path), str(path))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result and the weights are there."""
+        return all((self.folder / name).exists() for name in ("result.json", "model.safetensors"))
+
+    def result(self) -> dict[str, Any]:
+        """Return what the finished run scored."""
+        if not self.finished:
+            raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
+        path = self.folder / "result.json"
+        result = read_json(path)
+        if not isinstance(result, dict) or not {"scores", "epochs", "best_epoch"} <= set(result):
+            raise HanmeError(f"{path}: not the result of a run")
+        return result
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return a row per epoch. A line cut off by a crash is not counted."""
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                if line.endswith("\n"):
+                    rows.append({name: float(value) for name, value in json.loads(line).items()})
+                    rows[-1]["epoch"] = int(rows[-1]["epoch"])
+            except (ValueError, TypeError, AttributeError, KeyError):
+                raise HanmeError(f"{path} line {number}: not the row of an epoch") from None
+        return rows
+
+    def write_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Write a row per epoch in the place of what is there."""
+        with replacing(self.folder / "metrics.jsonl") as path:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
+        """Train to the end from wherever the run was, with a checkpoint every few epochs."""
+        checkpoint = self.folder / "checkpoint.safetensors"
+        if checkpoint.exists():
+            tensors, numbers = load_tensors(checkpoint)
+            with fitting(checkpoint):
+                trainer.load_state(tensors, numbers)
+        self.write_metrics(
+            [row for row in self.metrics() if row["epoch"] <= trainer.progress.epoch]
+        )
+        with (self.folder / "metrics.jsonl").open("a") as log:
+
+            def record(epoch: Epoch) -> None:
+                log.write(json.dumps(asdict(epoch)) + "\n")
+                log.flush()
+                due = epoch.epoch % SAVED < trainer.config.every
+                if due or trainer.finished:
+                    tensors, numbers = trainer.state()
+                    save_tensors(checkpoint, tensors, numbers)
+                on_epoch(epoch)
+
+            trainer.run(record)
+
+    def discard(self) -> None:
+        """Remove the files of a run that came to nothing; leave all others."""
+        for name in ("config.json", "features.json", "metrics.jsonl", "checkpoint.safetensors"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the best epoch's weights."""
+        path = self.folder / "model.safetensors"
+        if not path.exists():
+            raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
+        return load_tensors(path)[0]
+
+    def finish(self, model: Model, result: dict[str, Any]) -> None:
+        """Write the weights and, last, the result; the checkpoint is no longer needed."""
+        weights = {k: v.contiguous() for k, v in model.state_dict().items()}
+        save_tensors(self.folder / "model.safetensors", weights, {})
+        write_json(self.folder / "result.json", result)
+        (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+
+
+def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
+    """Put weights into a model; report weights that do not fit as those of another model."""
+    with fitting(path):
+        model.load_state_dict(weights)
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Report tensors of ``path`` that do not fit the model in one line."""
+    try:
+        yield
+    except (RuntimeError, KeyError, ValueError) as error:
+        first = " ".join(str(error).split())[:200]
+        raise HanmeError(
+            f"{path}: weights of another model than config.json says: {first}"
+        ) from None

@@ -1,0 +1,162 @@
+"""Predictions as a table: Parquet, CSV or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import torch
+from torch import Tensor
+
+from hanme.common.files import replacing
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.training.metrics import decide
+
+FORMATS = {
+    ".parquet": "FORMAT parquet",
+    ".csv": "FORMAT csv, HEADER true",
+    ".json": "FORMAT json, ARRAY true",
+}
+
+
+def write_predictions(
+    graph: Graph,
+    logits: Tensor,
+    path: Path,
+    *,
+    fallback: bool,
+    nodes: Sequence[int] | None = None,
+    split: bool = True,
+) -> None:
+    """Write a row per target node.
+
+    Its columns are ``node`` (its number), ``id`` where the graph has the user's own ids, ``name``,
+    ``split``, ``labels``, ``predicted``, and the probability of each label as ``p_LABEL`` (see
+    :func:`probability_columns`).
+
+    Args:
+        graph: The graph.
+        logits: The logits of all target nodes.
+        path: A file ``.parquet``, ``.csv`` (several labels as ``Drama|Comedy``) or ``.json``.
+        fallback: See :func:`~hanme.training.metrics.decide`.
+        nodes: The nodes to write, in this order (default: all).
+        split: Whether to say what a node was used for.
+    """
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
+    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+        if path.suffix.lower() == ".csv":
+            joined = ", ".join(f"array_to_string({c}, '|') AS {c}" for c in ("labels", "predicted"))
+            select = f"SELECT * REPLACE ({joined}) FROM ({select})"
+        with replacing(path) as temporary:
+            file = str(temporary).replace("'", "''")
+            try:
+                connection.execute(f"COPY ({select}) TO '{file}' ({form})", labels)
+            except duckdb.IOException as error:
+                raise HanmeError(f"{path}: it cannot be written ({error})") from None
+
+
+def predictions(
+    graph: Graph,
+    logits: Tensor,
+    *,
+    fallback: bool,
+    nodes: Sequence[int] | None = None,
+    split: bool = True,
+) -> list[dict[str, Any]]:
+    """Return the same as dictionaries."""
+    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+        found = connection.execute(select, labels)
+        columns = [column[0] for column in found.description]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+
+
+def frame(
+    graph: Graph,
+    logits: Tensor,
+    *,
+    fallback: bool,
+    nodes: Sequence[int] | None = None,
+    split: bool = True,
+) -> Any:
+    """Return the same as a pandas data frame."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise HanmeError("a data frame needs pandas: pip install pandas") from None
+    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+        return connection.execute(select, labels).df()
+
+
+def probability_columns(labels: Sequence[str]) -> list[str]:
+    """Return the column of each label's probability, ``p_LABEL``.
+
+    To DuckDB columns that differ in case alone are the same, and it would rename the second in
+    files, but not elsewhere. So it gets a number here: ``p_Drama``, ``p_drama_2``.
+    """
+    columns: list[str] = []
+    taken: set[str] = set()
+    for label in labels:
+        column = base = f"p_{label}"
+        number = 2
+        while column.casefold() in taken:
+            column, number = f"{base}_{number}", number + 1
+        taken.add(column.casefold())
+        columns.append(column)
+    return columns
+
+
+@contextmanager
+def _table(
+    graph: Graph, logits: Tensor, fallback: bool, nodes: Sequence[int] | None, split: bool
+) -> Iterator[tuple[Any, str, list[list[str]]]]:
+    """A connection that knows the columns, a SELECT of them, and its parameters."""
+    names, targets = graph.labels, graph.targets
+    chosen = torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
+    logits = logits[chosen].float().cpu()
+    labels = graph.label_matrix[chosen]
+    frame: dict[str, Any] = {"node": chosen.numpy().astype(np.int32)}
+    columns = ["node"]
+    for column, texts in (("id", targets.ids), ("name", targets.names)):
+        if texts is not None:
+            frame[column] = _texts(texts, chosen, whole=nodes is None)
+            columns.append(column)
+    if split:
+        used = np.where(labels.any(1).numpy(), "unused", "unlabelled").astype(object)
+        for part, mask in graph.split.parts().items():
+            used[mask[chosen].numpy()] = part
+        frame["split"] = used
+        columns.append("split")
+    matrices = {
+        "labels": labels,
+        "predicted": decide(logits, multilabel=graph.multilabel, fallback=fallback),
+    }
+    for column, matrix in matrices.items():
+        flags = {f"{column}{i}": matrix[:, i].numpy() for i in range(len(names))}
+        frame |= flags
+        # The numbers of the labels a node has, then their names, which are no part of the SQL.
+        given = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
+        which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
+        columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
+    probability = torch.sigmoid(logits) if graph.multilabel else torch.softmax(logits, 1)
+    for i, column in enumerate(probability_columns(names)):
+        frame[f"p{i}"] = probability[:, i].contiguous().numpy()
+        columns.append(f"p{i} AS {_quoted(column)}")
+    with duckdb.connect() as connection:
+        connection.register("frame", frame)
+        yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
+
+
+def _texts(texts: Sequence[str], chosen: Tensor, *, whole: bool) -> Any:
+    found = list(texts) if whole else [texts[i] for i in chosen.tolist()]
+    return np.array([*found, None], dtype=object)[:-1]  # None: never an array of characters
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,145 @@
+"""Use a finished run: its scores, and predictions on its own graph or one that has grown since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hanme.datasets import FittedGraph, tables_name
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.nn.model import Model
+from hanme.runs.build import build_model, load_graph
+from hanme.runs.config import RunConfig
+from hanme.runs.folder import Run, load_weights
+from hanme.runs.prediction import Prediction
+from hanme.training import size_weights
+from hanme.training.metrics import scores
+
+
+def open_run(
+    run: Run, *, source: str | Path | None = None, graph: str | Path | None = None
+) -> tuple[Graph, Model]:
+    """Open the graph of a finished run, or another one of the same schema, and the trained model.
+
+    Args:
+        run: The run.
+        source: Where the files of its graph are.
+        graph: Another ``graph.toml``, such as one whose tables have grown.
+    """
+    run.weights()  # a run that is not finished is refused before its graph is loaded
+    loaded = load_fitting(run.config, run.fitted(), source=source, graph=graph)
+    return loaded, trained_model(run, loaded)
+
+
+def trained_model(run: Run, graph: Graph) -> Model:
+    """Build a run's model for a graph and give it the weights of the run."""
+    model = build_model(run.config.model, graph)
+    size_weights(model, graph)
+    load_weights(model, run.weights(), run.folder / "model.safetensors")
+    model.train(False)
+    return model
+
+
+@torch.no_grad()
+def all_logits(model: Model, graph: Graph) -> Tensor:
+    """Return a trained model's logits of all target nodes."""
+    model.train(False)
+    return model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+
+
+def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any]:
+    """Load a finished run's weights and score them again."""
+    run = Run.open(folder)
+    graph, model = open_run(run, source=source)
+    refuse_changed(graph, run.fitted(), folder)
+    return score_parts(graph, all_logits(model, graph))
+
+
+def predict(
+    folder: Path,
+    *,
+    nodes: Sequence[str | int] | None = None,
+    graph: str | Path | None = None,
+    source: str | Path | None = None,
+) -> Prediction:
+    """Predict labels with a finished run.
+
+    The whole graph is computed whichever nodes are asked for: a node's prediction depends on the
+    graph (semantic attention is a mean over all target nodes), not on the others asked for.
+
+    Args:
+        folder: The run.
+        nodes: Target nodes by id, else by name, else by number (default: all).
+        graph: Another ``graph.toml`` of the same schema, such as one whose tables have grown.
+        source: Where the files of a benchmark graph are.
+    """
+    run = Run.open(folder)
+    loaded, model = open_run(run, source=source, graph=graph)
+    return Prediction(
+        loaded,
+        all_logits(model, loaded),
+        None if nodes is None else [loaded.targets.find(node) for node in nodes],
+        run.config.training.fallback,
+        grown=changed(loaded, run.fitted()),
+    )
+
+
+def load_fitting(
+    config: RunConfig,
+    fitted: FittedGraph | None,
+    *,
+    source: str | Path | None = None,
+    graph: str | Path | None = None,
+) -> Graph:
+    """Load the graph of a trained model, or another ``graph.toml`` of the same schema."""
+    if graph is not None and fitted is None:
+        raise HanmeError(f"{graph}: the run was trained on {config.data.name}, not on a graph.toml")
+    if graph is not None and source is not None:
+        raise HanmeError(f"--data {source}: --graph {graph} says already where the tables are")
+    if graph is not None:
+        source = tables_name(graph)
+    loaded = load_graph(config, source=source, fitted=fitted)
+    if fitted is not None:
+        check_widths(loaded, fitted.widths)
+    return loaded
+
+
+def changed(graph: Graph, fitted: FittedGraph | None) -> bool:
+    """Return whether ids, labels or split of a graph differ from those a run was trained on."""
+    return fitted is not None and graph.digest != fitted.trained_on
+
+
+def refuse_changed(graph: Graph, fitted: FittedGraph | None, folder: Path) -> None:
+    """Refuse to score or to resume a run on tables that have changed."""
+    if changed(graph, fitted):
+        raise HanmeError(
+            f"{folder}: ids, labels or split of its tables have changed since it was trained, so "
+            "training rows may now be test rows; hanme predict and explain NODE still work"
+        )
+
+
+def check_widths(graph: Graph, widths: dict[str, int]) -> None:
+    """Refuse a graph whose nodes have another number of features than those trained on."""
+    for kind, width in widths.items():
+        if graph.widths[kind] != width:
+            raise HanmeError(
+                f"node type {kind}: {graph.widths[kind]} features, but the run was trained with "
+                f"{width}; features that are one for each node cannot grow without training again"
+            )
+
+
+def score_parts(graph: Graph, logits: Tensor) -> dict[str, Any]:
+    """Return scores by decision rule and part of the split, in percent; empty parts have none."""
+    masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
+    return {
+        rule: {
+            part: {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
+            for part, f1 in scores(logits, graph.y, masks, fallback=fallback).items()
+        }
+        for rule, fallback in (("with_fallback", True), ("without_fallback", False))
+    }

@@ -1,0 +1,205 @@
+"""What hanme init guesses, and that what it writes can be read."""
+
+import gzip
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hanme.datasets import load_tables
+from hanme.datasets.tables.draft import write_draft
+from hanme.errors import HanmeError
+
+FILMS = Path(__file__).parents[2] / "examples" / "films"
+
+
+def guessed(folder: Path, **files: str) -> dict:
+    for name, text in files.items():
+        (folder / name.replace("_csv", ".csv")).write_text(text)
+    path = write_draft(folder)
+    return tomllib.loads(path.read_text())
+
+
+def test_the_example(tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    shutil.copytree(FILMS, folder)
+    found = guessed(folder)
+    assert found["target"] == "film"
+    assert found["nodes"]["film"] == {
+        "table": "films.csv",
+        "id": "film_id",
+        "name": "title",
+        "label": "genre",
+        "features": {
+            "year": "number",
+            "country": "category",
+            "plot": {"kind": "text", "method": "tfidf", "size": 100},
+        },
+    }
+    assert found["nodes"]["person"]["name"] == "name"
+    assert found["relations"] == {
+        "role": {
+            "table": "roles.csv",
+            "source": {"type": "film", "column": "film_id"},
+            "target": {"type": "person", "column": "person_id"},
+        }
+    }
+    data = load_tables(folder)
+    assert data.links["film", "role", "person"].size(1) == 422
+    with pytest.raises(HanmeError, match="there is one already"):
+        write_draft(folder)
+
+
+def test_the_command_says_what_was_guessed_and_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hanme.cli.init import init as command
+
+    folder = tmp_path / "my films"
+    folder.mkdir()
+    (folder / "films.csv").write_text("id,title\n1,A\n2,B\n")
+    (folder / "sequels.csv").write_text("film_id,next_film_id\n1,2\n")
+    command(folder)
+    said = capsys.readouterr().out
+    assert "To classify: film; say which column is its label." in said
+    assert f"hanme inspect '{folder}'" in said
+    monkeypatch.chdir(tmp_path)
+    folder.rename("IMDB")  # a folder that is called like a data set
+    Path("IMDB/graph.toml").unlink()
+    command(Path("IMDB"))
+    assert "  hanme inspect ./IMDB\n" in capsys.readouterr().out
+
+
+def test_a_query_that_it_suggests_works(tmp_path: Path) -> None:
+    shutil.copytree(FILMS, tmp_path / "films")
+    path = write_draft(tmp_path / "films")
+    line = next(line for line in path.read_text().splitlines() if "with query = " in line)
+    query = line.split("with ")[1].split(" instead")[0]
+    path.write_text(path.read_text().replace('table = "roles.csv"', query))
+    assert load_tables(path).links["film", "role", "person"].size(1) == 302
+
+
+def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> None:
+    films = "id,title,director_id,rating,tags,class,part\n" + "".join(
+        f"{i},Film {i},{'' if i == 3 else i % 4 + 1},{i % 5 + 1},a;b{i % 3},"
+        f"{'xy'[i % 2] if i > 4 else ''},{['train', 'val'][i % 3 == 0] if i > 4 else ''}\n"
+        for i in range(1, 31)
+    )
+    directors = "id,name\n1,A\n2,B\n3,C\n"
+    found = guessed(tmp_path, films_csv=films, directors_csv=directors)
+    assert found["relations"]["film_director_id"] == {
+        "table": "films.csv",
+        "source": {"type": "film", "column": "id"},
+        "target": {"type": "director", "column": "director_id"},
+        "unknown": "drop",  # one is empty, some are 4
+    }
+    assert set(found["relations"]) == {"film_director_id"}  # rating is no key
+    film = found["nodes"]["film"]
+    assert (film["label"], film["split"]) == ("class", "part")
+    assert film["features"] == {"rating": "number", "tags": {"kind": "list", "separator": ";"}}
+    data = load_tables(tmp_path)
+    assert data.dropped == {
+        "film_director_id": 1 + sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))
+    }
+
+
+def test_other_formats_and_several_labels(tmp_path: Path) -> None:
+    papers = (
+        "SELECT i AS paper, 'topic' || i % 3 || '|topic' || i % 2 AS topics FROM range(40) t(i)"
+    )
+    cites = "SELECT i AS paper, i // 2 AS cited_paper FROM range(40) t(i)"
+    duckdb.sql(papers).write_parquet(str(tmp_path / "papers.parquet"))
+    duckdb.sql(f"COPY ({cites}) TO '{tmp_path / 'cites.jsonl'}' (FORMAT json)")
+    (tmp_path / "notes.txt").write_text("not a table")
+    found = guessed(tmp_path)
+    assert found["nodes"]["paper"]["label"] == "topics"
+    assert found["nodes"]["paper"]["label_separator"] == "|"
+    data = load_tables(tmp_path)
+    assert data.multilabel
+    assert data.links["paper", "cite", "paper"].size(1) == 40
+
+
+def test_lists_as_labels_are_several(tmp_path: Path) -> None:
+    movies = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
+    (tmp_path / "movies.json").write_text(json.dumps(movies))
+    (tmp_path / "people.csv").write_text("id\np1\np2\n")
+    rows = "".join(f"{i},p{1 + i % 2}\n" for i in range(12))
+    (tmp_path / "roles.csv").write_text(f"movie_id,person_id\n{rows}")
+    write_draft(tmp_path)
+    data = load_tables(tmp_path)
+    assert data.labels == ["Drama", "War"]
+    assert data.y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_that_is_not_utf_8(encoding: str, packed: bool, tmp_path: Path) -> None:
+    rows = "".join(f"{i};Übung {i};{'äö'[i % 2]};p{i % 2}\n" for i in range(12))
+    text = f"id;name;genre;person\n{rows}".encode(encoding)
+    name = "movies.csv.gz" if packed else "movies.csv"
+    (tmp_path / name).write_bytes(gzip.compress(text) if packed else text)
+    nodes = guessed(tmp_path, people_csv="id,name\np0,A\np1,B\n")["nodes"]
+    assert nodes["movie"].get("encoding", "utf-8") == encoding.removesuffix("-sig")
+    assert nodes["movie"]["separator"] == ";"
+    assert "encoding" not in nodes["person"]
+    data = load_tables(tmp_path)
+    assert data.labels == ["ä", "ö"]
+    assert data.nodes["movie"].names[3] == "Übung 3"
+
+
+def test_text_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes("id,name\np0,“A”\n".encode("cp1252"))
+    with pytest.raises(HanmeError, match=r"people\.csv: .*; saved as UTF-8 it can be read"):
+        write_draft(tmp_path)
+    (tmp_path / "people.csv").write_bytes("\ufeffid,name\n".encode("utf-16-be"))
+    with pytest.raises(HanmeError, match=r"people\.csv: UTF-16 .*; saved as UTF-8 it can be read"):
+        write_draft(tmp_path)
+    (tmp_path / "people.csv").unlink()
+    (tmp_path / "people.csv.gz").write_bytes(gzip.compress(b"id,name\np0,A\n")[:-9])
+    with pytest.raises(HanmeError, match=r"people\.csv\.gz: it cannot be read"):
+        write_draft(tmp_path)
+
+
+def test_names_with_other_letters_and_words_of_the_file(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'ab'[i % 2]},{'xy'[i % 2]}\n" for i in range(12))
+    (tmp_path / "фильмы.csv").write_text(f"id,réalisateur,genre\n{rows}")
+    (tmp_path / "targets.csv").write_text("id,name\na,Ann\nb,Bo\n")
+    found = guessed(tmp_path)
+    assert set(found["nodes"]) == {"фильмы", "target"}
+    assert load_tables(tmp_path).sizes == {"target": 2, "фильмы": 12}
+
+
+def test_without_a_label_it_says_so(tmp_path: Path) -> None:
+    guessed(tmp_path, a_csv="a_id,b_id\nx,u\ny,v\n", b_csv="b_id\nu\nv\n")
+    assert "no column looks like a label" in (tmp_path / "graph.toml").read_text()
+    with pytest.raises(HanmeError, match="the target has no labels"):
+        load_tables(tmp_path)
+
+
+CELL = st.text(st.characters(exclude_characters='\r\n\0,"', exclude_categories=["Cs"]), max_size=8)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(CELL, min_size=1, max_size=3, unique=True), st.lists(CELL, min_size=6, max_size=6))
+def test_what_it_writes_can_be_read_whatever_is_in_the_table(
+    tmp_path: Path, headers: list[str], cells: list[str]
+) -> None:
+    quoted = ['"' + cell + '"' for cell in cells]
+    lines = ["id," + ",".join(f'"{h}"' for h in headers) + ",link_id,label"]
+    lines += [
+        ",".join([str(i), *quoted[i % 3 : i % 3 + len(headers)], f"k{i % 2}", "uv"[i % 2]])
+        for i in range(8)
+    ]
+    (tmp_path / "nodes.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "links.csv").write_text("link_id\nk0\nk1\n")
+    (tmp_path / "graph.toml").unlink(missing_ok=True)
+    if not {"id", "link_id", "label"} & set(headers):
+        write_draft(tmp_path)
+        load_tables(tmp_path)

@@ -1,0 +1,33 @@
+"""Reports say what the numbers beside them say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from hanme.experiments.benchmark import Experiment
+from hanme.experiments.report import markdown
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@pytest.mark.parametrize("name", ["benchmark", "paper"])
+def test_the_document_is_made_from_its_numbers(name: str) -> None:
+    table = json.loads((RESULTS / f"{name}.json").read_text())
+    text = (RESULTS / f"{name}.md").read_text()
+    assert text == markdown(Experiment.read(name), table)
+    for stem in re.findall(r"\]\((\S+)\.svg\)", text):
+        assert (RESULTS / f"{stem}.svg").exists()
+    for row in table["rows"]:
+        for figure in row["published"]:
+            mean = sum(ours := row[f"{figure['rule']}.test.macro"]["values"]) / len(ours)
+            assert f"{mean - figure['macro']:+.2f} | {figure['source']} |" in text
+
+
+def test_a_row_short_of_a_published_figure_is_named() -> None:
+    table = json.loads((RESULTS / "paper.json").read_text())
+    paper = Experiment.read("paper")
+    assert "\nBelow, in micro or macro F1:\n\n- IMDB, HAN: -0.21 / -0.54" in markdown(paper, table)
+    lenient = paper.model_copy(update={"tolerance": 2.0})
+    assert markdown(lenient, table).endswith("\nNone of ours is more than 2 points below.\n")

@@ -1,0 +1,197 @@
+"""The operators as PyTorch sees them: its own checks, torch.compile, autocast."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from graphs import KINDS, random_arguments, random_chain
+from hanme.chain import Chain
+from hanme.nn import HANME
+from hanme.ops import (
+    BACKENDS,
+    LinkProduct,
+    PairSigmoid,
+    head_dots,
+    metapath_attention,
+    tanh_scores,
+)
+from hanme.ops.streaming import operator, scores
+from hanme.ops.streaming.blocks import to_blocks
+
+
+def attend_arguments(chain: Chain, kind: str) -> list:
+    """The arguments of hanme::attend, in float64 and wanting gradients."""
+    values, c, root_score, _, _ = random_arguments(chain, kind, heads=8)
+    first = links = query = keys = None
+    if isinstance(c, LinkProduct):
+        first, links = leaf(c.root), leaf(*c.links)
+    elif isinstance(c, PairSigmoid):
+        query, keys = leaf(c.query), leaf(*c.keys)
+    tau, roots = leaf(*(v.sum(-1) for v in values)), torch.tensor([1, 0, 1])
+    owner = list(range(len(values)))
+    tensors = [tau, leaf(*values), leaf(root_score), first, links, query, keys]
+    graph = [list(chain.indptr), list(chain.indices), owner, roots, roots + 7]
+    return [*graph, *tensors, 0.1, 0.5, torch.tensor(11)]
+
+
+def leaf(*tensors: Tensor) -> Tensor:
+    return torch.cat([to_blocks(x) for x in tensors], 1).detach().requires_grad_()
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_was_compiled() -> None:
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pytorch_accepts_attend(kind: str) -> None:
+    arguments = attend_arguments(random_chain(2, seed=5, size=5), kind)
+    torch.library.opcheck(operator.attend, arguments)
+    with torch.no_grad():
+        output = operator.attend(*arguments)
+        torch.library.opcheck(
+            operator.attend_backward, [*arguments, *output, torch.ones_like(output[0])]
+        )
+
+
+def test_pytorch_accepts_the_scores() -> None:
+    shapes = (2, 5, 24), (2, 1, 24), (2, 4, 24), (2, 4, 8)
+    h, a, weight, v = (torch.randn(shape, requires_grad=True) for shape in shapes)
+    torch.library.opcheck(scores.block_dots, (h, a))
+    torch.library.opcheck(scores.block_scores, (h, weight, v, 2))
+    with torch.no_grad():
+        torch.library.opcheck(scores.block_dots_backward, (h, a, torch.ones(2, 5, 8)))
+        torch.library.opcheck(scores.block_scores_backward, (h, weight, v, torch.ones(2, 5, 16)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiles_into_one_graph(kind: str) -> None:
+    chain = random_chain(3, seed=3)
+    *arguments, leaves = random_arguments(chain, kind, heads=8)
+    results = []
+    for compiled in (False, True):
+        run = torch.compile(attend, backend="aot_eager", fullgraph=True) if compiled else attend
+        torch.manual_seed(3)
+        z = run(chain, arguments)
+        results.append([z, *torch.autograd.grad(z.square().sum(), leaves, materialize_grads=True)])
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def attend(chain: Chain, arguments: list) -> Tensor:
+    return metapath_attention(chain, *arguments, dropout=0.5)
+
+
+def test_compiles_to_machine_code() -> None:
+    chain = random_chain(2, seed=4)
+    *arguments, leaves = random_arguments(chain, "link product", heads=8)
+    z = attend_without(chain, arguments)
+    compiled = torch.compile(attend_without, fullgraph=True)(chain, arguments)
+    torch.testing.assert_close(compiled, z)
+    for x, y in zip(
+        torch.autograd.grad(compiled.square().sum(), leaves),
+        torch.autograd.grad(z.square().sum(), leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(x, y)
+
+
+def attend_without(chain: Chain, arguments: list) -> Tensor:
+    return metapath_attention(chain, *arguments)
+
+
+def films() -> HeteroData:
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    for node_type, size in (("movie", 40), ("actor", 30), ("director", 10)):
+        data[node_type].x = torch.randn(size, 12, generator=generator)
+    for other in ("actor", "director"):
+        size = data[other].num_nodes
+        links = torch.stack([torch.randint(n, (90,), generator=generator) for n in (40, size)])
+        data["movie", "to", other].edge_index = links
+        data[other, "of", "movie"].edge_index = links.flip(0).contiguous()
+    return data
+
+
+def model(data: HeteroData, encoder: str) -> HANME:
+    torch.manual_seed(1)
+    metapaths = ["movie-actor-movie", "movie-director-movie"]
+    made = HANME(
+        data.metadata(), "movie", metapaths, 3, hidden_channels=32, heads=8, encoder=encoder
+    )
+    with torch.no_grad():
+        made(data)
+    return made
+
+
+@pytest.mark.parametrize("encoder", ["multihop", "direct"])
+def test_a_compiled_model_learns_the_same(encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = films()
+    plain = model(data, encoder)
+    monkeypatch.setattr(operator, "_make_layers", None)  # what the chains are made into is kept
+    results = []
+    for run in (plain, torch.compile(plain, backend="aot_eager")):
+        torch.manual_seed(5)  # of the dropout
+        plain.zero_grad()
+        out = run(data)
+        out.square().sum().backward()
+        used = [p.grad for p in plain.parameters() if p.grad is not None]
+        results.append([out.detach(), *(grad.clone() for grad in used)])
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ["multihop", "direct", "end", "rotate"])
+def test_a_layer_works_under_autocast(encoder: str) -> None:
+    data = films()
+    made = model(data, encoder)
+    results = []
+    for narrow in (False, True):
+        torch.manual_seed(5)
+        made.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow):
+            h = made.conv(data.x_dict, data.edge_index_dict)["movie"]
+        h.square().mean().backward()
+        results.append([h.detach(), *(p.grad for p in made.conv.proj.parameters())])
+    for x, y in zip(*results, strict=True):
+        assert torch.linalg.vector_norm(x - y) < 0.05 * torch.linalg.vector_norm(x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_attention_is_in_float32_under_autocast(backend: str, kind: str) -> None:
+    chain = random_chain(2, seed=3)
+    values, c, root_score, attention, _ = random_arguments(chain, kind)
+    narrow = [v.bfloat16() for v in values]
+    wide = [v.float() for v in narrow]
+    if isinstance(c, LinkProduct):
+        c = LinkProduct(c.root.float(), tuple(w.float() for w in c.links))
+    elif isinstance(c, PairSigmoid):
+        c = PairSigmoid(c.query.float(), tuple(k.float() for k in c.keys))
+    rest = (c, root_score.float(), attention.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = metapath_attention(chain, narrow, *rest, backend=backend)
+    assert z.dtype == torch.float32
+    torch.testing.assert_close(z, metapath_attention(chain, wide, *rest, backend=backend))
+
+
+@pytest.mark.parametrize("heads", [8, 3])
+def test_narrow_features_have_wide_scores_under_autocast(heads: int) -> None:
+    h = torch.randn(5, heads, 4).bfloat16()
+    weight, v, a = torch.randn(2, heads, 4, 6), torch.randn(2, heads, 6), torch.randn(heads, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        dots, tanh = head_dots(h, a), tanh_scores(h, weight, v)
+    torch.testing.assert_close(dots, head_dots(h.float(), a))
+    wide = tanh_scores(h.float(), weight, v)
+    torch.testing.assert_close(tanh.float(), wide, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_derivatives_are_refused(kind: str) -> None:
+    chain = random_chain(2, seed=3)
+    *arguments, leaves = random_arguments(chain, kind)
+    z = metapath_attention(chain, *arguments, backend="streaming")
+    grad, *_ = torch.autograd.grad(z.square().sum(), leaves[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        grad.sum().backward()

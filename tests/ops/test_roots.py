@@ -1,0 +1,168 @@
+"""Some roots alone: the results of the whole graph, at the cost of what they touch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import random_array
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from graphs import KINDS, random_arguments
+from hanme.chain import Chain, Piece
+from hanme.metapath import Metapath
+from hanme.ops import (
+    BACKENDS,
+    Constant,
+    LinkProduct,
+    PairSigmoid,
+    Problem,
+    instance_attention,
+    metapath_attention,
+)
+from hanme.ops.rows import select_rows
+from test_chain import asked, chain_of
+
+WHERE = st.sampled_from(["roots given", "piece made beforehand"])
+
+
+def on_piece(piece: Piece, arguments: list) -> list:
+    """The arguments of the operator on a piece, from those on the whole graph."""
+    values, c, root_score, attention = arguments
+    of = [piece.nodes[t] for t in piece.chains[0].metapath.node_types]
+    if isinstance(c, LinkProduct):
+        links = zip(c.links, piece.links[0], strict=True)
+        c = LinkProduct(c.root[of[0]], tuple(w[ids] for w, ids in links))
+    elif isinstance(c, PairSigmoid):
+        c = PairSigmoid(c.query[of[0]], tuple(k[i] for k, i in zip(c.keys, of, strict=True)))
+    return [[v[i] for v, i in zip(values, of, strict=True)], c, root_score[of[0]], attention]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    case=asked(),
+    kind=st.sampled_from(KINDS),
+    backend=st.sampled_from(sorted(BACKENDS)),
+    dropout=st.sampled_from([0.0, 0.5]),
+    where=WHERE,
+    seed=st.integers(0, 10**6),
+)
+def test_equal_the_whole_graph_in_values_dropout_and_gradients(
+    case, kind: str, backend: str, dropout: float, where: str, seed: int
+) -> None:
+    data, texts, roots = case
+    chain = chain_of(data, texts[0])
+    *arguments, leaves = random_arguments(chain, kind, seed=seed)
+    options = {"dropout": dropout, "seed": seed, "backend": backend}
+    whole = metapath_attention(chain, *arguments, **options)[roots]
+    if where == "roots given":
+        z = metapath_attention(chain, *arguments, roots=roots, **options)
+    else:
+        piece = chain.restrict(roots)
+        part = on_piece(piece, arguments)
+        z = metapath_attention(piece.chains[0], *part, **options)[piece.roots]
+    torch.testing.assert_close(z, whole)
+    direction = torch.linspace(-1, 1, z.numel(), dtype=torch.double).view_as(z)
+    for x, y in zip(
+        torch.autograd.grad((z * direction).sum(), leaves, materialize_grads=True),
+        torch.autograd.grad((whole * direction).sum(), leaves, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(x, y)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=asked(), kind=st.sampled_from(KINDS))
+def test_weights_of_some_roots_are_those_of_the_whole_graph(case, kind: str) -> None:
+    data, texts, roots = case
+    chain = chain_of(data, texts[0])
+    *arguments, _ = random_arguments(chain, kind)
+    whole = instance_attention(chain, *arguments)
+    some = instance_attention(chain, *arguments, roots=roots)
+    begin = np.concatenate([[0], np.cumsum(chain.count().tolist())])
+    rows = [p for root in roots.tolist() for p in range(begin[root], begin[root + 1])]
+    for field in ("nodes", "links", "number"):
+        got, expected = getattr(some.instances, field), getattr(whole.instances, field)
+        assert torch.equal(got, expected[rows])
+    torch.testing.assert_close(some.weight, whole.weight[rows])
+    torch.testing.assert_close(some.coefficients, whole.coefficients[rows])
+
+
+def test_positions_that_share_their_values_still_do_on_a_piece() -> None:
+    chain = big_chain(50)
+    h, a = torch.randn(50, 8, 4), torch.randn(8, 4)
+    other = torch.randn(50, 8, 4)
+    problem = Problem(
+        chain, (h, other, h), Constant((1.0,) * 3), h[..., 0], a, torch.arange(50), 0.2, 0.0, 0
+    )
+    part = problem.within(chain.restrict(torch.tensor([3, 1])))
+    assert part.values[0] is part.values[2]
+    assert part.values[0] is not part.values[1]
+
+
+def big_chain(nodes: int) -> Chain:
+    """m-a-m with three links from each node, to nodes near it."""
+    near = torch.stack([torch.arange(nodes).repeat(3), torch.arange(3 * nodes) % nodes])
+    near[1] = (near[0] + torch.arange(3).repeat_interleave(nodes)) % nodes
+    steps = [("m", "to", "a"), ("a", "of", "m")]
+    metapath = Metapath.of(steps, (["m", "a"], steps))
+    return Chain.build(metapath, {steps[0]: near, steps[1]: near.flip(0)}, {"m": nodes, "a": nodes})
+
+
+class _NothingLarge(TorchDispatchMode):
+    """Refuses to make, or to read as a whole, a tensor with as many rows as the graph has nodes."""
+
+    READS_LITTLE = ("aten::index", "aten::index_select", "aten::detach", "aten::alias")
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        kept = {x.untyped_storage().data_ptr() for x in given if x.layout == torch.strided}
+        made = [x for x in tree_leaves(out) if isinstance(x, Tensor)]
+        views = all(x.untyped_storage().data_ptr() in kept for x in made)
+        if not views and func._schema.name not in self.READS_LITTLE:
+            assert all(x.numel() < self.nodes for x in given), f"{func} reads it all"
+        assert views or all(x.numel() < self.nodes for x in made), f"{func} makes too much"
+        return out
+
+
+@contextmanager
+def nothing_large(nodes: int) -> Iterator[None]:
+    with _NothingLarge(nodes), torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_work_grows_with_the_graph(kind: str, backend: str) -> None:
+    nodes = 20_000
+    chain = big_chain(nodes)
+    *arguments, _ = random_arguments(chain, kind, heads=8, channels=2)
+    roots = torch.tensor([7, 19_999, 4, 7])
+    with nothing_large(nodes):
+        metapath_attention(chain, *arguments, roots=roots, dropout=0.5, backend=backend)
+        instance_attention(chain, *arguments, roots=roots)
+    with pytest.raises(AssertionError), nothing_large(nodes):  # the guard itself sees something
+        metapath_attention(chain, *arguments, dropout=0.5, backend=backend)
+
+
+@pytest.mark.parametrize("rows", [[], [3], [5, 0, 5, 2]])
+def test_rows_of_dense_and_sparse_features(rows: list[int]) -> None:
+    matrix = random_array((6, 9), density=0.3, rng=np.random.default_rng(0), format="csr")
+    dense = torch.from_numpy(matrix.toarray())
+    sparse = dense.to_sparse_csr()
+    chosen = torch.tensor(rows, dtype=torch.long)
+    assert torch.equal(select_rows(dense, chosen), dense[chosen])
+    got = select_rows(sparse, chosen)
+    assert got.layout == torch.sparse_csr
+    assert torch.equal(got.to_dense(), dense[chosen])
+    assert got.crow_indices().tolist() == matrix[rows].indptr.tolist()

@@ -1,0 +1,312 @@
+"""Predictions of runs on a user's own tables, on tables that have grown, and on other graphs."""
+
+import csv
+import json
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import duckdb
+import pytest
+import torch
+
+from hanme.cli import main
+from hanme.errors import HanmeError
+from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "tables.md").read_text()
+GRAPH = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)[0]
+MODEL = {"hidden_channels": 16, "heads": 2}
+
+
+def tables(folder: Path, graph: str = GRAPH) -> Path:
+    shutil.copytree(ROOT / "examples" / "films", folder)
+    (folder / "graph.toml").write_text(graph)
+    return folder
+
+
+def config(name: Path | str, metapaths: list[str], epochs: int = 4, **data) -> RunConfig:
+    return RunConfig.make(
+        {
+            "data": {"name": str(name), **data},
+            "model": {"options": {"metapaths": metapaths, **MODEL}},
+            "training": {"epochs": epochs},
+        }
+    )
+
+
+PATHS = ["film-directed:person-directed_by:film", "film-played:person-rev_played:film"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the graph.toml of the documentation, and the tables it was trained on."""
+    folder = tmp_path_factory.mktemp("predict")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HANME_CACHE", str(folder / "cache"))
+        films = tables(folder / "films") / "graph.toml"
+        train(config(films, PATHS, epochs=30), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+
+
+def grown(run: Path, folder: Path) -> Path:
+    """The same tables with two more films, and a person between one of them and an old one."""
+    shutil.copytree(run.parent / "films", folder)
+    with (folder / "films.csv").open("a") as file:
+        file.write("f900,The New One,2030,Japan,detective ransom alibi witness midnight,\n")
+        file.write("f901,Nobody's,,,,\n")
+    with (folder / "people.csv").open("a") as file:
+        file.write("p900,New Person,2000\n")
+    with (folder / "roles.csv").open("a") as file:
+        file.write("f900,p900,actor\nf001,p900,actor\nf900,p05,director\n")
+    return folder
+
+
+def test_the_run_folder_and_its_scores(run: Path) -> None:
+    assert (run / "features.json").exists()
+    assert evaluate(run) == Run.open(run).result()["scores"]
+    assert train(Run.open(run).config, run, resume=True).finished
+
+
+def test_predictions_are_those_of_training(run: Path) -> None:
+    found = predict(run)
+    assert not found.grown
+    stored = duckdb.sql(f"SELECT * FROM '{run / 'predictions.parquet'}'")
+    assert stored.columns[:6] == ["node", "id", "name", "split", "labels", "predicted"]
+    for mine, theirs in zip(found.rows(), stored.fetchall(), strict=True):
+        assert list(mine) == stored.columns
+        assert tuple(mine.values())[:6] == theirs[:6]
+        assert list(mine.values())[6:] == pytest.approx(list(theirs[6:]), abs=1e-6)
+    with (run.parent / "films" / "films.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in found.rows()] == [row["film_id"] for row in rows]
+    assert [row["name"] for row in found.rows()] == [row["title"] for row in rows]
+    assert [row["labels"] for row in found.rows()] == [
+        [g] if (g := r["genre"]) else [] for r in rows
+    ]
+    for row in found.rows():
+        assert sum(value for key, value in row.items() if key.startswith("p_")) == pytest.approx(1)
+
+
+def test_a_prediction_does_not_depend_on_who_else_is_asked_for(run: Path, tmp_path: Path) -> None:
+    for graph in (None, grown(run, tmp_path / "grown")):
+        everything = {row["id"]: row for row in predict(run, graph=graph).rows()}
+        some = predict(run, nodes=["f007", "Amber Voyage", "f001"], graph=graph).rows()
+        assert [row["id"] for row in some] == ["f007", "f003", "f001"]
+        assert [everything[row["id"]] for row in some] == some
+
+
+def test_a_graph_that_has_grown(run: Path, tmp_path: Path) -> None:
+    folder = grown(run, tmp_path / "grown")
+    found = predict(run, graph=folder)
+    assert found.grown
+    assert len(found) == 122
+    rows = {row["id"]: row for row in found.rows()}
+    assert "split" not in rows["f900"]
+    assert rows["f900"]["labels"] == []
+    assert torch.isfinite(found.logits).all()
+    again = predict(run, graph=folder)  # from the cache
+    assert torch.equal(again.logits, found.logits)
+    for attempt in (
+        lambda: evaluate(run, source=folder),
+        lambda: train(config(folder / "graph.toml", PATHS), _unfinished(run, folder), resume=True),
+    ):
+        with pytest.raises(HanmeError, match="have changed since it was trained"):
+            attempt()
+
+
+def _unfinished(run: Path, folder: Path) -> Path:
+    """The run as if it had been trained on `folder` and killed."""
+    copy = folder.parent / "killed"
+    shutil.copytree(run, copy)
+    (copy / "result.json").unlink()
+    settings = json.loads((copy / "config.json").read_text())
+    settings["data"]["name"] = str(folder / "graph.toml")
+    settings["training"]["epochs"] = 4
+    (copy / "config.json").write_text(json.dumps(settings))
+    return copy
+
+
+def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
+    run: Path, tmp_path: Path
+) -> None:
+    """Per metapath, an old film that no new link touches has the vector it had."""
+    folder = grown(run, tmp_path / "grown")
+    vectors = []
+    for source in (None, folder):
+        graph, model = open_run(Run.open(run), source=source)
+        attention = model.conv.instance_attention(graph.x_dict, graph.edge_index_dict)
+        one = attention[PATHS[1]]
+        ids = graph.nodes["film"].ids
+        ends = {
+            tuple(ids[i] if k % 2 == 0 else graph.nodes["person"].ids[i] for k, i in enumerate(nodes)): w
+            for nodes, w in zip(one.instances.nodes.tolist(), one.weight.tolist(), strict=True)
+        }
+        vectors.append({k: v for k, v in ends.items() if k[0] in ("f050", "f051")})
+    assert vectors[0].keys() == vectors[1].keys()
+    for key, weight in vectors[0].items():
+        # People have the mean of their films' features, so that only those far away stay the same.
+        assert vectors[1][key] == pytest.approx(weight, abs=1e-5)
+
+
+def test_the_order_in_a_graph_toml_changes_nothing(run: Path, tmp_path: Path) -> None:
+    year, country = 'year = "number"\n', 'country = "category"\n'
+    film = GRAPH[GRAPH.index("[nodes.film]") : GRAPH.index("[nodes.person]")]
+    played = GRAPH[GRAPH.index("[relations.played]") :]
+    other = GRAPH.replace(played, "").replace(film, "").replace("[relations.", f"{film}[relations.")
+    other = other.replace(year + country, country + year)
+    other = other.replace("[relations.directed]", f"{played}\n[relations.directed]")
+    assert tomllib.loads(other) == tomllib.loads(GRAPH)
+    folder = tables(tmp_path / "other", other)
+    torch.testing.assert_close(predict(run, graph=folder).logits, predict(run).logits)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(run: Path) -> None:
+    with pytest.raises((HanmeError, OSError), match="/proc"):
+        predict(run).write("/proc/x.csv")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "json"])
+def test_files(run: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"out.{form}"
+    found = predict(run, nodes=["f002", "f001"])
+    found.write(path)
+    rows = duckdb.sql(f"SELECT * FROM '{path}'").fetchall()
+    expected = [list(row.values()) for row in found.rows()]
+    if form == "csv":
+        expected = [[*r[:4], "|".join(r[4]) or None, "|".join(r[5]), *r[6:]] for r in expected]
+    for row, wanted in zip(rows, expected, strict=True):
+        assert list(row[:6]) == wanted[:6]
+        assert list(row[6:]) == pytest.approx(wanted[6:], abs=1e-6)
+
+
+def test_several_labels_and_awkward_names(tmp_path: Path) -> None:
+    graph = GRAPH.replace('label = "genre"', 'label = "genre"\nlabel_separator = "+"')
+    films = tables(tmp_path / "films", graph)
+    text = (films / "films.csv").read_text().replace(",Drama\n", ',Drama + it\'s ""; DROP\n')
+    text = re.sub(r",(Drama \+ .*)\n", r',"\1"' + "\n", text)
+    (films / "films.csv").write_text(text.replace("The Slow Staircase", "[bold]\x1b[31mred"))
+    train(config(films / "graph.toml", PATHS[:1]), tmp_path / "run")
+    rows = predict(tmp_path / "run", nodes=["f001", "f002"]).rows()
+    assert rows[0]["labels"] == ["Drama", "it's \"; DROP"]
+    assert "p_it's \"; DROP" in rows[0]
+    assert rows[1]["name"] == "[bold]\x1b[31mred"
+    predict(tmp_path / "run").write(tmp_path / "out.csv")
+    for gone in ('label = "genre"\nlabel_separator = "+"\n', 'label = "genre"\n'):  # no labels
+        (films / "graph.toml").write_text(graph.replace(gone, ""))
+        bare = predict(tmp_path / "run", graph=films).rows(1)[0]
+        assert bare["labels"] == []
+        assert bare["predicted"] == rows[0]["predicted"]
+
+
+def test_labels_that_differ_in_case_alone(tmp_path: Path, monkeypatch, capsys) -> None:
+    films = tables(tmp_path / "films")
+    text = (films / "films.csv").read_text()
+    (films / "films.csv").write_text(text.replace(",Thriller\n", ",drama\n"))
+    train(config(films / "graph.toml", PATHS[:1]), tmp_path / "run")
+    found = predict(tmp_path / "run")
+    assert found.graph.labels == ["Comedy", "Drama", "drama"]
+    wanted = ["p_Comedy", "p_Drama", "p_drama_2"]
+    assert list(found.rows(1)[0])[-3:] == wanted
+    for form in ("csv", "parquet", "json"):
+        found.write(tmp_path / f"out.{form}")
+        assert duckdb.sql(f"FROM '{tmp_path / 'out'}.{form}'").columns[-3:] == wanted
+    assert shell(["predict", tmp_path / "run", "--node", "f001"], monkeypatch) == 0
+    assert "drama" in capsys.readouterr().out
+
+
+def test_other_graphs(tmp_path: Path) -> None:
+    metapaths = ["movie-director-movie", "movie-actor-movie"]
+    train(config("planted", metapaths, options={"movies": 100}), tmp_path / "run")
+    found = predict(tmp_path / "run")
+    assert len(found) == 100
+    name = found.rows()[3]["name"]
+    assert predict(tmp_path / "run", nodes=[name, "3"]).rows() == [found.rows()[3]] * 2
+    with pytest.raises(HanmeError, match="there are 100, numbered from 0"):
+        predict(tmp_path / "run", nodes=["100"])
+    with pytest.raises(HanmeError, match=r"trained on planted, not on a graph\.toml"):
+        predict(tmp_path / "run", graph=tmp_path)
+
+
+def test_a_type_that_is_its_ids_cannot_grow(run: Path, tmp_path: Path) -> None:
+    graph = re.sub(r"\[nodes\.film\.features\].*?\n\n", "", GRAPH, flags=re.DOTALL)
+    films = tables(tmp_path / "films", graph)
+    train(config(films / "graph.toml", PATHS[:1]), tmp_path / "run")
+    assert len(predict(tmp_path / "run")) == 120
+    folder = grown(run, tmp_path / "grown")
+    (folder / "graph.toml").write_text(graph)
+    with pytest.raises(HanmeError, match="122 features, but the run was trained with 120"):
+        predict(tmp_path / "run", graph=folder)
+
+
+def test_explaining_on_a_graph_that_has_grown(run: Path, tmp_path: Path, monkeypatch, capsys):
+    folder = grown(run, tmp_path / "grown")
+    assert shell(["explain", run, "f900", "--graph", folder, "--json"], monkeypatch) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = predict(run, nodes=["f900"], graph=folder).rows()[0]
+    assert (found["node"], list(found["predicted"])) == ("The New One", row["predicted"])
+    for label, p in found["probabilities"].items():
+        assert p == pytest.approx(row[f"p_{label}"], abs=1e-5)
+    assert shell(["explain", run, "f900"], monkeypatch) == 2
+    assert "no node has that id or name" in capsys.readouterr().err
+    assert shell(["explain", run, "--fidelity", "--graph", folder], monkeypatch) == 2
+    assert "have changed since it was trained" in capsys.readouterr().err
+
+
+def shell(arguments: list[object], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["hanme", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return int(left.value.code or 0)
+
+
+def test_the_command(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    assert shell(["predict", run], monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "The Silver Voyage" in said
+    assert "20 of 120 nodes" in said
+    out = tmp_path / "new" / "p.csv"
+    assert shell(["predict", run, "--node", "f003", "--out", out], monkeypatch) == 0
+    assert f"1 predictions are in {out}" in " ".join(capsys.readouterr().out.split())
+    assert out.read_text().startswith("node,id,name,split,labels,predicted,p_Comedy")
+    assert shell(["predict", run, "--node", "f003", "--json"], monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "Amber Voyage"
+    assert shell(["inspect", run.parent / "films"], monkeypatch) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "22 without a label" in said
+    assert PATHS[0] in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node", "f999"], "film 'f999': no node has that id or name"),
+        (["--out", "p.xlsx"], "name a file that ends in .parquet, .csv, .json"),
+        (["--graph", "nowhere"], "nowhere: not a graph.toml, nor a folder with one"),
+        (["--graph", "nowhere.toml"], "nowhere.toml: no such file"),
+    ],
+)
+def test_mistakes(run: Path, arguments: list[str], message: str, monkeypatch, capsys) -> None:
+    assert shell(["predict", run, *arguments], monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+def test_dropped_links_are_said(tmp_path: Path, monkeypatch, capsys) -> None:
+    films = tables(tmp_path / "films", GRAPH + 'unknown = "drop"\n')
+    with (films / "roles.csv").open("a") as file:
+        file.write("f001,p999,actor\n,p05,actor\n")
+    arguments = ["train", films, "--out", tmp_path / "run", "--epochs", "1", "--hidden", "8"]
+    assert shell(arguments, monkeypatch) == 0
+    assert "played: 2 links to unknown ids dropped" in capsys.readouterr().err
+    assert shell(["inspect", films, "--hops", "2"], monkeypatch) == 0
+    assert "dropped, unknown ids" in capsys.readouterr().out

@@ -1,0 +1,278 @@
+"""The estimator: from a graph to predictions, scores, explanations and a folder, and back."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import f1_score
+from torch_geometric.data import HeteroData
+
+from hanme import Classifier, Graph
+from hanme.datasets import load, planted
+from hanme.errors import HanmeError
+from hanme.runs import evaluate, predict
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"options": {"hidden_channels": 16, "heads": 2}, "training": {"epochs": 5}}
+ACTORS = SMALL | {"metapaths": ["movie-actor-movie"]}
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(ROOT / "examples" / "films", tmp_path / "films")
+    text = (ROOT / "docs" / "tables.md").read_text()
+    graph = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0]
+    (tmp_path / "films" / "graph.toml").write_text(graph)
+    return tmp_path / "films"
+
+
+def bare(movies: int = 100) -> HeteroData:
+    """A graph as somebody else would make it: links, labels, and features of one type."""
+    made, data = planted(movies=movies), HeteroData()
+    for kind, nodes in made.nodes.items():
+        data[kind].num_nodes = nodes.num_nodes
+    data["movie"].x = made.targets.x.to_dense().double()  # as NumPy would have them
+    data["movie"].y = made.y
+    for edge_type, links in made.links.items():
+        data[edge_type].edge_index = links
+    return data
+
+
+def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
+    graph = Graph.from_tables(films)
+    assert repr(graph) == "Graph(120 film, 60 person; 844 links; film: Comedy, Drama, Thriller)"
+    assert len(graph.metapaths) == 2
+    classifier = Classifier(**SMALL).fit(graph, out=tmp_path / "run")
+    found = classifier.predictions(nodes=["f001", "Amber Voyage"])
+    assert [row["id"] for row in found.rows()] == ["f001", "f003"]
+    assert "<td>f001</td>" in found._repr_html_()
+    assert "The Silver Voyage" in str(classifier.explain("f001"))
+    # In memory the same as through a run folder, and through the commands' functions.
+    wanted = classifier.predict_proba()
+    np.testing.assert_allclose(Classifier(**SMALL).fit(graph).predict_proba(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(Classifier.load(tmp_path / "run").predict_proba(), wanted, rtol=1e-5)
+    logits = predict(tmp_path / "run").logits
+    np.testing.assert_allclose(torch.softmax(logits, 1).numpy(), wanted, rtol=1e-5)
+
+
+def test_what_comes_out_is_arrays(films: Path) -> None:
+    graph = Graph.from_tables(films)
+    classifier = Classifier(**SMALL).fit(graph)
+    assert classifier.classes_.tolist() == ["Comedy", "Drama", "Thriller"]
+    probability, labels = classifier.predict_proba(), classifier.predict()
+    assert probability.shape == (120, 3)
+    np.testing.assert_allclose(probability.sum(1), 1, rtol=1e-5)
+    assert (classifier.classes_[probability.argmax(1)] == labels).all()
+    test = graph.split.test.numpy()
+    true = classifier.classes_[graph.y.numpy()[test]]
+    assert classifier.score() == pytest.approx(f1_score(true, labels[test], average="micro"))
+    assert classifier.score("val") == classifier.scores()["val"]["micro"]
+    with pytest.raises(HanmeError, match="`part` to be one of train, val, test, but got 'all'"):
+        classifier.score("all")
+    several = Classifier(**ACTORS).fit(planted(movies=100))
+    assert several.predict().dtype == bool
+    assert several.predict(nodes=[3, 5]).shape == (2, 5)
+    frame = classifier.predictions(nodes=["f001", "f002"]).frame()
+    assert frame["id"].tolist() == ["f001", "f002"]
+    assert {"predicted", "p_Comedy", "p_Drama", "p_Thriller"} <= set(frame.columns)
+
+
+def test_it_is_an_estimator() -> None:
+    classifier = Classifier("gat", options={"heads": 2}, seed=7)
+    assert classifier.get_params()["seed"] == 7
+    assert clone(classifier).get_params() == classifier.get_params()
+    assert repr(classifier) == "Classifier(model='gat', options={'heads': 2}, seed=7)"
+    with pytest.raises(NotFittedError, match="call fit first"):
+        classifier.predict()
+
+
+@pytest.mark.parametrize("where", ["classifier", "graph"])
+def test_a_seed_reaches_what_it_draws(where: str) -> None:
+    def fitted(seed: int) -> Classifier:
+        graph = load("planted", seed=seed if where == "graph" else 1, options={"movies": 60})
+        return Classifier(**ACTORS, seed=seed if where == "classifier" else 1).fit(graph)
+
+    first, second, other = (fitted(seed) for seed in (1, 1, 2))
+    assert (first.predict_proba() == second.predict_proba()).all()
+    assert not np.allclose(first.predict_proba(), other.predict_proba())
+    if where == "classifier":
+        assert other.config_.training.seed == 2
+    else:
+        assert other.config_.data.seed == 2
+        assert not (first.graph_.y == other.graph_.y).all()
+
+
+def test_the_split_of_a_graph_made_in_python_is_drawn_by_its_seed() -> None:
+    first, again, other = (Graph.from_hetero(bare(), seed=seed).split for seed in (1, 1, 2))
+    assert first.train.equal(again.train)
+    assert not first.train.equal(other.train)
+
+
+def test_saves_and_loads_tables(films: Path, tmp_path: Path) -> None:
+    classifier = Classifier(**SMALL).fit(Graph.from_tables(films))
+    classifier.save(tmp_path / "run")
+    again = Classifier.load(tmp_path / "run")
+    assert (again.predict_proba() == classifier.predict_proba()).all()
+    assert again.scores() == classifier.scores()
+    assert again.get_params()["training"]["epochs"] == 5
+    assert len(again.epochs_) == 5
+    stated = evaluate(tmp_path / "run")["with_fallback"]["test"]["micro"]
+    assert stated == pytest.approx(100 * classifier.score(), abs=1e-3)
+    again.save(tmp_path / "copy")
+    assert Classifier.load(tmp_path / "copy").scores() == classifier.scores()
+    with pytest.raises(HanmeError, match="already holds a run"):
+        classifier.save(tmp_path / "run")
+
+
+def test_saves_and_loads_a_graph_made_in_python(tmp_path: Path) -> None:
+    graph = Graph.from_hetero(bare(), "movie")
+    classifier = Classifier(**ACTORS).fit(graph)
+    classifier.save(tmp_path / "run")
+    again = Classifier.load(tmp_path / "run", graph)
+    assert (again.predict_proba() == classifier.predict_proba()).all()
+    assert again.scores() == classifier.scores()
+    with pytest.raises(HanmeError, match="trained on a graph made in Python: give `graph`"):
+        Classifier.load(tmp_path / "run")
+    with pytest.raises(HanmeError, match="trained on a graph made in Python"):
+        evaluate(tmp_path / "run")
+    Classifier(**ACTORS).fit(graph, out=tmp_path / "other")
+    found = Classifier.load(tmp_path / "other", graph)
+    np.testing.assert_allclose(found.predict_proba(), classifier.predict_proba(), rtol=1e-5)
+
+
+def test_tables_that_have_grown_are_not_scored(films: Path, tmp_path: Path) -> None:
+    Classifier(**SMALL).fit(Graph.from_tables(films), out=tmp_path / "run")
+    with (films / "films.csv").open("a") as file:
+        file.write("f121,Later,2001,FR,a quiet river,Drama\n")
+    opened = Classifier.load(tmp_path / "run")
+    with pytest.raises(HanmeError, match="changed since training"):
+        opened.scores()
+    assert "split" not in opened.predictions(nodes=["f121"]).rows()[0]
+
+
+def test_a_graph_that_has_grown(films: Path, tmp_path: Path) -> None:
+    classifier = Classifier(**SMALL).fit(Graph.from_tables(films), out=tmp_path / "run")
+    shutil.copytree(films, tmp_path / "newer")
+    with (tmp_path / "newer" / "films.csv").open("a") as file:
+        file.write("f121,Later,2001,Norway,a word that no other film has: zyzzyva,\n")
+    with (tmp_path / "newer" / "roles.csv").open("a") as file:
+        file.write("f121,p05,director\nf121,p07,actor\n")
+    wanted = predict(tmp_path / "run", graph=tmp_path / "newer")
+    for graph in (tmp_path / "newer", Graph.from_tables(tmp_path / "newer")):
+        torch.testing.assert_close(classifier.predictions(graph).logits, wanted.logits)
+        assert classifier.on(graph).explain("f121").node == "Later"
+        assert classifier.predictions(graph).grown
+    assert not classifier.predictions(films).grown
+    with pytest.raises(HanmeError, match=r"not a graph\.toml, nor a folder"):
+        classifier.predict(tmp_path)
+
+
+def test_a_graph_of_one_s_own_that_has_grown() -> None:
+    made = planted(movies=100)
+    classifier = Classifier(**ACTORS).fit(replace(made, digest="as made"))
+    more = made.to_hetero()
+    store = more["movie"]
+    for key in ("x", "y", "name", "train_mask", "val_mask", "test_mask", "level"):
+        del store[key]
+    store.num_nodes = 101
+    x = made.targets.x.to_dense()
+    store.x = torch.cat([x, x[:1]])
+    store.y = torch.cat([made.y, torch.zeros(1, 5)])
+    for kind in ("actor", "director", "keyword"):
+        links = torch.cat([more["movie", "to", kind].edge_index, torch.tensor([[100], [0]])], 1)
+        more["movie", "to", kind].edge_index = links
+        more[kind, "to", "movie"].edge_index = links.flip(0)
+    newer = classifier.on(more)
+    assert len(newer.predict()) == 101
+    assert set(newer.explain(100).logits) == set(made.labels)
+    with pytest.raises(HanmeError, match="changed since training"):
+        newer.scores()
+    with pytest.raises(HanmeError, match=r"trained on python, not on a graph\.toml|not a graph"):
+        classifier.on("newer")
+    store.label_names = made.labels[::-1]
+    with pytest.raises(HanmeError, match="in this order"):
+        classifier.on(more)
+    del store.label_names
+    store.x = store.x[:, 1:]
+    with pytest.raises(HanmeError, match="node type movie: 29 features"):
+        classifier.on(more)
+    store.y = store.y[:, 1:]
+    with pytest.raises(HanmeError, match="4 labels, but the model was trained with 5"):
+        classifier.on(more)
+    del more["keyword", "to", "movie"]
+    with pytest.raises(HanmeError, match="schema is not that of the graph trained on: relations"):
+        classifier.on(more)
+
+
+def test_a_newer_graph_needs_no_label() -> None:
+    made = planted(movies=100)
+    made = replace(made, y=made.y.argmax(1), labels=[str(i) for i in range(5)])
+    classifier = Classifier(**ACTORS).fit(made)
+    more = made.to_hetero()
+    more["movie"].y = torch.full_like(made.y, -1)
+    for part in ("train", "val", "test"):
+        del more["movie"][f"{part}_mask"]
+    del more["movie"].label_names
+    assert len(classifier.predict(more)) == 100
+    with pytest.raises(HanmeError, match="no node is in the train part"):
+        Classifier(**ACTORS).fit(Graph.from_hetero(more))
+
+
+def test_a_graph_of_one_s_own() -> None:
+    data = bare()
+    graph = Graph.from_hetero(data, target="movie")
+    assert data["movie"].x.dtype == torch.double  # what was passed is left as it was
+    assert "train_mask" not in data["movie"]
+    used = graph.split.train | graph.split.val | graph.split.test
+    assert int(used.sum()) == int(data["movie"].y.any(1).sum())
+    classifier = Classifier(**ACTORS).fit(graph)
+    assert set(classifier.scores()) == {"train", "val", "test"}
+    assert classifier.predictions(nodes=[3]).rows()[0]["node"] == 3
+    other = Classifier("gat", **SMALL).fit(graph)  # a model that takes no metapaths
+    assert other.predict_proba().shape == (100, 5)
+    with pytest.raises(HanmeError, match="numbered from 0"):
+        classifier.predict(nodes=[100])
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_an_explanation_decides_as_a_prediction_does(fallback: bool) -> None:
+    training = {"epochs": 1, "fallback": fallback}
+    classifier = Classifier(**ACTORS | {"training": training}).fit(planted(movies=100))
+    with torch.no_grad():
+        for name, weight in classifier.model_.named_parameters():
+            if name in ("lin.bias", "head.bias"):
+                weight.fill_(-100)  # no label is over 0.5
+    predicted = classifier.predictions(nodes=[7]).rows()[0]["predicted"]
+    assert len(predicted) == fallback
+    assert list(classifier.explain(7).predicted) == predicted
+
+
+def test_html_is_text(films: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    text = (films / "films.csv").read_text()
+    text = text.replace("The Silver Voyage", hostile).replace(",Drama\n", f",{hostile}\n")
+    (films / "films.csv").write_text(text)
+    graph = Graph.from_tables(films)
+    classifier = Classifier(**SMALL).fit(graph)
+    for shown in (graph, classifier.predictions(nodes=["f001"])):
+        assert "<script>" not in shown._repr_html_()
+        assert "&lt;script&gt;" in shown._repr_html_()
+    tags = re.findall(r"<(/?\w+)", graph._repr_html_() + classifier._repr_html_())
+    assert {tag.strip("/") for tag in tags} == {"table", "tr", "th", "td", "p"}
+    assert "<td>nodes</td><td>film</td><td>120</td>" in graph._repr_html_()
+    assert "<td>val</td>" in classifier._repr_html_()
+
+
+def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(films.parent)
+    text = (ROOT / "docs" / "tables.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code.replace('"epochs": 100', '"epochs": 2'), {})
+    assert "F1" in capsys.readouterr().out
