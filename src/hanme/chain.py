@@ -88,6 +88,7 @@ class Chain:
 
     @property
     def device(self) -> torch.device:
+        """Where its tensors are."""
         return self.indices[0].device
 
     @cached_property

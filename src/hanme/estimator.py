@@ -281,7 +281,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         return RunConfig.make(values, "Classifier")
 
     def _repr_html_(self) -> str:
-        """Scores as a table, for notebooks."""
+        """Return the scores as a table, for notebooks."""
         if not hasattr(self, "graph_") or self._grown:
             return html_table(["model"], [[self.model]], "")
         rows = [[part, f1["micro"], f1["macro"]] for part, f1 in self.scores().items()]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType, Metadata
 
-__all__ = ["EdgeType", "Metadata", "Metapath", "metapaths_between"]
+EdgeType = tuple[str, str, str]
+Metadata = tuple[Sequence[str], Sequence[EdgeType]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Metapath:
         return self.steps[0][0]
 
     def __len__(self) -> int:
-        """The number of hops, L."""
+        """Return the number of hops, L."""
         return len(self.steps)
 
     def __str__(self) -> str:

@@ -99,4 +99,7 @@ def test_a_model_without_instances(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 2
-    assert "model GAT cannot be explained: it attends to no metapath instances" in capsys.readouterr().err
+    assert (
+        "model GAT cannot be explained: it attends to no metapath instances"
+        in capsys.readouterr().err
+    )

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
 from hanme.errors import HanmeError
 from hanme.nn import GAT, HAN, HANME, HANMEConv, SemanticAttention
+from hanme.nn.channels import Inputs
 from hanme.nn.encoders import Multihop
 from hanme.nn.projection import Projection
 from hanme.ops import BACKENDS
@@ -31,10 +32,16 @@ def small_graph(seed: int = 0) -> HeteroData:
     return data
 
 
+def logits(model: nn.Module, data: HeteroData) -> Tensor:
+    return model(data.x_dict, data.edge_index_dict)
+
+
 def test_han_equals_pyg_hanconv_with_the_same_weights() -> None:
     data = small_graph()
+    ours = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2, encoder="end").eval()
     model = HAN(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
-    model(data)
+    ours(data.x_dict, data.edge_index_dict)
+    logits(model, data)
     with_metapaths = AddMetaPaths(
         [[("m", "a"), ("a", "m")], [("m", "d"), ("d", "m")]], drop_orig_edge_types=True
     )(data.clone())
@@ -42,14 +49,14 @@ def test_han_equals_pyg_hanconv_with_the_same_weights() -> None:
     # PyG's messages flow along an edge; ours come back along the path from its root.
     edges = {e: index.flip(0) for e, index in with_metapaths.edge_index_dict.items()}
     theirs(with_metapaths.x_dict, edges)
-    ours = model.conv
+    along = ours.channels
     with torch.no_grad():
-        theirs.proj["m"].weight.copy_(ours.proj["m"].weight)
-        theirs.proj["m"].bias.copy_(ours.proj["m"].bias)
+        theirs.proj["m"].weight.copy_(along.proj["m"].weight)
+        theirs.proj["m"].bias.copy_(along.proj["m"].bias)
         for i in range(2):
             key = f"m__metapath_{i}__m"
-            theirs.lin_src[key].copy_(ours.att_instance[i])
-            theirs.lin_dst[key].copy_(ours.att_root[i])
+            theirs.lin_src[key].copy_(along.att_instance[i])
+            theirs.lin_dst[key].copy_(along.att_root[i])
         theirs.k_lin.load_state_dict(ours.semantic.k_lin.state_dict())
         theirs.q.copy_(ours.semantic.q)
     expected, expected_beta = theirs(
@@ -58,6 +65,9 @@ def test_han_equals_pyg_hanconv_with_the_same_weights() -> None:
     out, beta = ours(data.x_dict, data.edge_index_dict, return_semantic_attention_weights=True)
     torch.testing.assert_close(out["m"], expected["m"])
     torch.testing.assert_close(beta["m"], expected_beta["m"])
+    model.channels[0].load_state_dict(along.state_dict())
+    model.fusion.load_state_dict(ours.semantic.state_dict())
+    torch.testing.assert_close(logits(model, data), model.head(expected["m"]))
 
 
 @pytest.mark.parametrize("encoder", ["multihop", "direct", "mean", "linear", "rotate", "end"])
@@ -76,10 +86,10 @@ def test_backends_give_the_same_output_and_gradients(encoder: str) -> None:
             encoder=encoder,
             backend=backend,
         )
-        model(data)
+        logits(model, data)
         torch.manual_seed(2)
         model.reset_parameters()
-        out = model.train()(data)  # with dropout: all backends see the same draw
+        out = logits(model.train(), data)  # with dropout: all backends see the same draw
         out.square().sum().backward()
         results[backend] = [out, *(p.grad for p in model.parameters())]
     reference = results.pop("eager")
@@ -97,7 +107,7 @@ def test_sparse_features_are_dense_ones_stored_otherwise() -> None:
     model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
     grads = []
     for graph in (data, sparse):
-        out = model(graph)
+        out = logits(model, graph)
         model.zero_grad()
         out.square().sum().backward()
         grads.append([out, *(p.grad.clone() for p in model.parameters())])
@@ -118,8 +128,9 @@ def test_projection_gradcheck_with_sparse_features() -> None:
 def test_only_types_that_metapaths_touch_are_projected() -> None:
     data = small_graph()
     conv = HANMEConv(-1, 8, data.metadata(), ["m-a-m"], heads=2)
-    assert list(conv.proj) == ["m", "a"]
-    assert list(HANMEConv(-1, 8, data.metadata(), ["m-a-m"], encoder="end").proj) == ["m"]
+    assert list(conv.channels.proj) == ["m", "a"]
+    conv = HANMEConv(-1, 8, data.metadata(), ["m-a-m"], encoder="end")
+    assert list(conv.channels.proj) == ["m"]
 
 
 @pytest.mark.parametrize("name", ["items", "training", "to", "a.b"])
@@ -133,8 +144,7 @@ def test_types_may_be_called_anything(name: str, model: type) -> None:
     data[name, "of", "paper"].edge_index = links.flip(0)
     metapaths = [[f"paper-{name}-paper"]] if model is HANME else []
     net = model(data.metadata(), "paper", *metapaths, 2, hidden_channels=4, heads=2)
-    net(data).sum().backward()
-
+    logits(net, data).sum().backward()
     assert all(weight.grad is not None for weight in net.parameters())
 
 
@@ -149,13 +159,13 @@ def test_metapaths_may_start_at_several_types() -> None:
 def test_another_graph_and_a_changed_one_are_noticed() -> None:
     data, other = small_graph(), small_graph(seed=5)
     model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
-    first = model(data)
-    assert not torch.allclose(model(other), first)
-    torch.testing.assert_close(model(data), first)
-    chains = model.conv.chains(data.x_dict, data.edge_index_dict)
-    assert model.conv.chains(data.x_dict, data.edge_index_dict) is chains
+    first = logits(model, data)
+    assert not torch.allclose(logits(model, other), first)
+    torch.testing.assert_close(logits(model, data), first)
+    inputs = Inputs(data.x_dict, data.edge_index_dict)
+    assert model.channels[0].chains(inputs) is model.channels[0].chains(inputs)
     data["m", "to", "a"].edge_index[1] = 0
-    assert not torch.allclose(model(data), first)
+    assert not torch.allclose(logits(model, data), first)
 
 
 def test_attention_weights_at_both_levels() -> None:
@@ -163,7 +173,8 @@ def test_attention_weights_at_both_levels() -> None:
     conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2).eval()
     _, beta = conv(data.x_dict, data.edge_index_dict, return_semantic_attention_weights=True)
     torch.testing.assert_close(beta["m"].sum(), torch.tensor(1.0))
-    attention = conv.instance_attention(data.x_dict, data.edge_index_dict, torch.tensor([3]))
+    inputs = Inputs(data.x_dict, data.edge_index_dict, torch.tensor([3]))
+    attention = conv.channels.instance_attention(inputs)
     assert list(attention) == METAPATHS
     for found in attention.values():
         assert set(found.instances.nodes[:, 0].tolist()) <= {3}
@@ -174,19 +185,21 @@ def test_attention_weights_at_both_levels() -> None:
 def test_repr_and_reset() -> None:
     data = small_graph()
     conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
-    assert repr(conv).startswith("HANMEConv(8, heads=2, encoder=Multihop(")
-    assert "m-a-m, m-d-m" in repr(conv)
+    assert "8, heads=2, metapaths=[m-a-m, m-d-m]" in repr(conv)
+    assert "Multihop(" in repr(conv)
     conv(data.x_dict, data.edge_index_dict)
-    before = conv.proj["m"].weight.clone()
+    before = [weight.clone() for weight in conv.parameters()]
     conv.reset_parameters()
-    assert not torch.equal(before, conv.proj["m"].weight)
+    drawn = [w for w in before if w.any()]  # biases begin at 0
+    again = [w for w, b in zip(conv.parameters(), before, strict=True) if b.any()]
+    assert not any(torch.equal(a, b) for a, b in zip(drawn, again, strict=True))
 
 
 def test_semantic_attention_of_one_metapath_is_that_metapath() -> None:
     z = torch.randn(5, 4)
-    out, beta = SemanticAttention(4)([z])
-    torch.testing.assert_close(out, z)
-    assert beta.tolist() == [1.0]
+    fusion = SemanticAttention(1, 4)
+    torch.testing.assert_close(fusion([z]), z)
+    assert fusion.weights([z]).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -215,8 +228,9 @@ def test_a_type_without_features_is_named() -> None:
     model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)
     del data["a"].x
     with pytest.raises(HanmeError, match="'a' has no features"):
-        model(data)
-    HAN(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)(data)  # needs only ends
+        logits(model, data)
+    model = HAN(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)
+    assert logits(model, data).shape == (12, 3)  # needs only ends
 
 
 def test_features_changed_in_place_and_graphs_that_grow_are_noticed() -> None:
@@ -224,19 +238,19 @@ def test_features_changed_in_place_and_graphs_that_grow_are_noticed() -> None:
     for node_type in data.node_types:
         data[node_type].x = data[node_type].x.relu().to_sparse_csr()
     model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
-    model(data).square().sum().backward()
+    logits(model, data).square().sum().backward()
     data["m"].x.values().mul_(3)
     grads = []
     for graph in (data, data.clone()):
         model.zero_grad()
-        model(graph).square().sum().backward()
-        grads.append(model.conv.proj["m"].weight.grad.clone())
+        logits(model, graph).square().sum().backward()
+        grads.append(model.channels[0].proj["m"].weight.grad.clone())
     torch.testing.assert_close(*grads)
     grown = small_graph()
     model = HANME(grown.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2).eval()
-    before = model(grown)
+    before = logits(model, grown)
     grown["m"].x = torch.cat([grown["m"].x, torch.zeros(1, 7)])
-    assert model(grown).shape == (len(before) + 1, 3)
+    assert logits(model, grown).shape == (len(before) + 1, 3)
 
 
 def test_an_encoder_that_is_made_already_must_fit() -> None:
@@ -255,6 +269,6 @@ def test_features_of_another_type_than_the_weights_are_named() -> None:
     for node_type in data.node_types:
         data[node_type].x = data[node_type].x.to_sparse_csr()
     model = HANME(data.metadata(), "m", METAPATHS, 3, hidden_channels=8, heads=2)
-    model(data)
+    logits(model, data)
     with pytest.raises(HanmeError, match=r"torch.float64, but got torch.float32"):
-        model.double()(data)
+        logits(model.double(), data)

@@ -12,20 +12,23 @@ from hanme.nn.gat import Conv, _chain
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_is_dense_attention_on_the_homogeneous_graph(residual: bool) -> None:
-    data = planted(movies=30)
+    graph = planted(movies=30)
+    given = graph.x_dict, graph.edge_index_dict
     model = GAT(
-        data.metadata(), "movie", 5, hidden_channels=8, heads=2, layers=2, residual=residual
+        graph.metadata(), "movie", 5, hidden_channels=8, heads=2, layers=2, residual=residual
     )
     model.eval()
     with torch.no_grad():
-        found = model(data)  # sizes are known from here on
+        found = model(*given)  # sizes are known from here on
         for conv in model.convs:
             conv.bias.uniform_(-1, 1)
-        found = model(data)
-    one = data.to_homogeneous(node_attrs=[])
-    first = data.node_types.index("movie")
+        found = model(*given)
+    one = graph.to_hetero().to_homogeneous(node_attrs=[])
+    first = graph.node_types.index("movie")
     proj = model.graph.proj
-    h = torch.cat([F.linear(data[t].x.to_dense(), p.weight, p.bias) for t, p in proj.items()])
+    h = torch.cat(
+        [F.linear(x.to_dense(), proj[t].weight, proj[t].bias) for t, x in graph.x_dict.items()]
+    )
     linked = torch.eye(one.num_nodes, dtype=torch.bool)
     linked[one.edge_index[1], one.edge_index[0]] = True  # a row looks at those that lead to it
     for i, conv in enumerate(model.convs):

@@ -66,16 +66,17 @@ def test_a_few_hops_are_the_finite_sum_and_have_its_gradient() -> None:
 
 
 def test_a_link_s_relation_counts_where_asked_for() -> None:
-    data = planted(movies=20)
+    graph = planted(movies=20)
+    given = graph.x_dict, graph.edge_index_dict
     sizes = {"hidden_channels": 8, "heads": 2, "layers": 1}
-    model = MAGNA(data.metadata(), "movie", 5, **sizes).eval()
-    before = model(data)
+    model = MAGNA(graph.metadata(), "movie", 5, **sizes).eval()
+    before = model(*given)
     with torch.no_grad():
         model.attention[0].r[0] += 1
-    assert not torch.equal(before, model(data))
-    without = MAGNA(data.metadata(), "movie", 5, relations=False, **sizes).eval()
+    assert not torch.equal(before, model(*given))
+    without = MAGNA(graph.metadata(), "movie", 5, relations=False, **sizes).eval()
     assert without.attention[0].r.numel() == 0
-    assert without(data).isfinite().all()
+    assert without(*given).isfinite().all()
 
 
 def test_attention_sums_to_one_over_the_links_into_a_node() -> None:

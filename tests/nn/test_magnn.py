@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
+from hanme import Graph
 from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.nn import MAGNN
@@ -15,10 +15,10 @@ from hanme.nn import MAGNN
 METAPATHS = ["movie-director-movie", "movie-actor-movie-director"]
 
 
-def walks(data: HeteroData, types: list[str], root: int) -> list[list[int]]:
+def walks(graph: Graph, types: list[str], root: int) -> list[list[int]]:
     found = [[root]]
     for a, b in pairwise(types):
-        links = data[a, "to", b].edge_index.t().tolist()
+        links = graph.links[a, "to", b].t().tolist()
         found = [[*walk, w] for walk in found for u, w in links if u == walk[-1]]
     return found
 
@@ -29,13 +29,13 @@ def numbers(h: Tensor) -> Tensor:
 
 
 def test_rotate_is_the_paper_s_formula() -> None:
-    data = planted(movies=14)
-    model = MAGNN(data.metadata(), "movie", METAPATHS, 5, hidden_channels=8, heads=2).eval()
+    graph = planted(movies=14)
+    model = MAGNN(graph.metadata(), "movie", METAPATHS, 5, hidden_channels=8, heads=2).eval()
     with torch.no_grad():
-        found = model(data)
-    conv = model.conv
-    h = {t: lin(data[t].x.to_dense()).view(-1, 2, 4) for t, lin in conv.proj.items()}
-    angles = conv.encoder.angle
+        found = model(graph.x_dict, graph.edge_index_dict)
+    along = model.channels[0]
+    h = {t: lin(graph.x_dict[t].to_dense()).view(-1, 2, 4) for t, lin in along.proj.items()}
+    angles = along.encoder.angle
     assert len(angles) == 2  # director and movie, movie and actor: the way back is the conjugate
     r = {
         ("movie", "director"): torch.polar(torch.ones_like(angles[0]), angles[0]),
@@ -49,13 +49,13 @@ def test_rotate_is_the_paper_s_formula() -> None:
         for root in range(14):
             for k in range(2):
                 scores, encodings = [], []
-                for walk in walks(data, types, root):
+                for walk in walks(graph, types, root):
                     # o_0 = h of the far end; o_i = h_i + o_{i-1} ⊙ r_i, towards the root.
                     o = numbers(h[types[-1]][walk[-1], k])
                     for i in reversed(range(len(walk) - 1)):
                         o = numbers(h[types[i]][walk[i], k]) + o * r[types[i + 1], types[i]][k]
                     e = torch.cat([o.real, o.imag]) / len(walk)
-                    a = torch.cat([conv.att_root[m][0, k], conv.att_instance[m][0, k]])
+                    a = torch.cat([along.att_root[m][0, k], along.att_instance[m][0, k]])
                     score = a @ torch.cat([h["movie"][root, k], e])
                     scores.append(F.leaky_relu(score, 0.01))
                     encodings.append(e)
@@ -63,20 +63,23 @@ def test_rotate_is_the_paper_s_formula() -> None:
                     weight = torch.softmax(torch.stack(scores), 0)
                     z[root, k] = weight @ torch.stack(encodings)
         zs.append(F.elu(z).flatten(1))
-    q, lin = conv.semantic.q[0], conv.semantic.k_lin
+    q, lin = model.fusion.q[0], model.fusion.k_lin
     beta = torch.softmax(torch.stack([(torch.tanh(lin(z)) @ q).mean() for z in zs]), 0)
-    expected = model.lin(sum(b * z for b, z in zip(beta, zs, strict=True)))
+    expected = model.head(sum(b * z for b, z in zip(beta, zs, strict=True)))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_features_are_dropped_in_training_only() -> None:
-    data = planted(movies=14)
-    model = MAGNN(data.metadata(), "movie", METAPATHS[:1], 5, hidden_channels=8, heads=2, dropout=0)
-    assert torch.equal(model.eval()(data), model(data))
-    assert not torch.equal(model.train()(data), model(data))
+    graph = planted(movies=14)
+    model = MAGNN(
+        graph.metadata(), "movie", METAPATHS[:1], 5, hidden_channels=8, heads=2, dropout=0
+    )
+    given = graph.x_dict, graph.edge_index_dict
+    assert torch.equal(model.eval()(*given), model(*given))
+    assert not torch.equal(model.train()(*given), model(*given))
 
 
 def test_an_encoder_that_is_not_magnn_s() -> None:
-    data = planted(movies=14)
+    graph = planted(movies=14)
     with pytest.raises(HanmeError, match="mean, linear, rotate, but got 'direct'"):
-        MAGNN(data.metadata(), "movie", METAPATHS[:1], 5, encoder="direct")
+        MAGNN(graph.metadata(), "movie", METAPATHS[:1], 5, encoder="direct")

@@ -2,27 +2,19 @@
 
 import copy
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch_geometric.data import HeteroData
+from torch import Tensor, nn
 
+from hanme import Graph
 from hanme.datasets import planted
 from hanme.errors import HanmeError
-from hanme.nn import MODELS
-from hanme.training import (
-    LTS,
-    RunConfig,
-    Trainer,
-    TrainingConfig,
-    evaluate,
-    train,
-    with_metapaths,
-)
-from hanme.training.metrics import f1
-from hanme.runs.pipeline import build_model
+from hanme.nn import MODELS, Model, SemanticAttention
+from hanme.runs import RunConfig, build_model, evaluate, train, with_metapaths
+from hanme.training import LTS, Trainer, TrainingConfig, draw_weights, f1
 
 EASY = {"movies": 400, "guests": 0, "noise": 0, "genres": 3}
 TINY = {"movies": 60, "genres": 3}
@@ -48,9 +40,14 @@ def run_config(name: str, **changes: object) -> RunConfig:
     )
 
 
-def trainer(name: str, data: HeteroData, **config: object) -> Trainer:
-    model = build_model(run_config(name).model, data)
-    return Trainer(model, data, TrainingConfig(**{"lr": 0.01, **config}))
+def trainer(name: str, graph: Graph, **config: object) -> Trainer:
+    model = build_model(run_config(name).model, graph)
+    settings = TrainingConfig(**{"lr": 0.01, **config})
+    return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
+
+
+def logits(model: Model, graph: Graph, roots: Tensor | None = None) -> Tensor:
+    return model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
 
 
 def weights(run: Trainer) -> dict[str, Tensor]:
@@ -64,11 +61,11 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize("lts", [None, LTS(start=0.5, until=15)], ids=["all", "lts"])
 @every_model
 def test_learns_planted_data(name: str, lts: LTS | None) -> None:
-    data = planted(seed=3, **EASY)
-    run = trainer(name, data, epochs=60, seed=3, lts=lts)
+    graph = planted(seed=3, **EASY)
+    run = trainer(name, graph, epochs=60, seed=3, lts=lts)
     epochs = []
     run.run(epochs.append)
-    y = run.y[run.masks["val"]].bool()
+    y = graph.label_matrix[graph.split.val]
     guess = f1(torch.ones_like(y), y).macro  # the best there is without looking
     assert run.progress.best_score > guess + 0.1
     assert epochs[-1].loss < epochs[0].loss
@@ -77,16 +74,52 @@ def test_learns_planted_data(name: str, lts: LTS | None) -> None:
 
 @every_model
 def test_gives_a_logit_per_target_node_and_label(name: str) -> None:
-    data = planted(**TINY)
-    run = trainer(name, data)
+    graph = planted(**TINY)
+    run = trainer(name, graph)
     assert run.logits().shape == (60, 3)
-    assert run.model.train()(data).shape == (60, 3)
+    assert logits(run.model.train(), graph).shape == (60, 3)
+
+
+def hold_means(model: nn.Module) -> None:
+    """Hold fixed what is a mean over the roots asked for, as the docstrings of models say."""
+    for part in model.modules():
+        if isinstance(part, SemanticAttention):
+            part._beta = lambda z: torch.linspace(0, 1, len(z))
+        elif isinstance(part, nn.BatchNorm1d):
+            part.forward = lambda x: x
+
+
+@pytest.mark.parametrize("which", ["some", "all"])
+@every_model
+def test_roots_get_the_rows_of_the_whole_graph(name: str, which: str) -> None:
+    graph = planted(**TINY)
+    run = trainer(name, graph)
+    run.step()
+    model = run.model.eval()
+    roots = torch.randperm(60, generator=torch.Generator().manual_seed(1))
+    if which == "some":  # all of them, in any order, have the same means
+        roots = torch.cat([roots[:9], roots[2:4]])
+        said = " ".join(str(kind.__doc__) for kind in type(model).__mro__).split()
+        if "asked for" in " ".join(said).lower():
+            hold_means(model)
+    with torch.no_grad():
+        whole = logits(model, graph)[roots]
+        torch.testing.assert_close(logits(model, graph, roots), whole)
+        assert not torch.allclose(logits(model, graph, roots.flip(0)), whole)
+
+
+@every_model
+def test_a_root_that_is_not_there_is_named(name: str) -> None:
+    graph = planted(**TINY)
+    model = trainer(name, graph).model.eval()
+    with pytest.raises(HanmeError, match="60"):
+        logits(model, graph, torch.tensor([3, 60]))
 
 
 @every_model
 def test_is_reproducible(name: str) -> None:
-    data = planted(**TINY)
-    first, second, other = (trainer(name, data, seed=seed) for seed in (1, 1, 2))
+    graph = planted(**TINY)
+    first, second, other = (trainer(name, graph, seed=seed) for seed in (1, 1, 2))
     for run in (first, second, other):
         for _ in range(3):
             run.step()
@@ -114,42 +147,52 @@ def test_saves_and_loads(name: str, tmp_path: Path) -> None:
 
 @every_model
 def test_gives_the_same_output_after_loading(name: str) -> None:
-    data = planted(**TINY)
-    first, second = trainer(name, data), trainer(name, data, seed=5)
+    graph = planted(**TINY)
+    first, second = trainer(name, graph), trainer(name, graph, seed=5)
     first.step()
     assert not torch.equal(first.logits(), second.logits())
     second.model.load_state_dict(weights(first))
     assert torch.equal(first.logits(), second.logits())
 
 
-def with_another(data: HeteroData, kind: str) -> HeteroData:
+def with_another(graph: Graph, kind: str) -> Graph:
     """The same links, the very same tensors, and a node more that has none."""
-    more = copy.copy(data)
-    dense = data[kind].x.to_dense()
-    more[kind].x = torch.cat([dense, dense.new_zeros(1, dense.size(1))])
-    more[kind].num_nodes = len(dense) + 1
-    return more
+    dense = graph.nodes[kind].x.to_dense()
+    x = torch.cat([dense, dense.new_zeros(1, dense.size(1))])
+    return replace(
+        graph, nodes=graph.nodes | {kind: replace(graph.nodes[kind], x=x, num_nodes=len(x))}
+    )
 
 
 @every_model
 def test_what_was_made_of_a_graph_serves_no_other(name: str) -> None:
-    data = planted(**TINY)
-    first, second = (with_another(data, kind) for kind in ("keyword", "actor"))
+    graph = planted(**TINY)
+    first, second = (with_another(graph, kind) for kind in ("keyword", "actor"))
     model = trainer(name, first).model.eval()
     with torch.no_grad():
-        model(first)
+        logits(model, first)
         fresh = copy.deepcopy(model)
-        torch.testing.assert_close(model(second), fresh(second))
+        torch.testing.assert_close(logits(model, second), logits(fresh, second))
+
+
+def single(graph: Graph) -> Graph:
+    """The same graph with one label per node."""
+    return replace(graph, y=graph.y.argmax(1))
+
+
+def with_other_labels(graph: Graph, part: str) -> Graph:
+    """The same graph with other labels of the nodes in a part."""
+    mask, y = graph.split.parts()[part], graph.y
+    if graph.multilabel:
+        return replace(graph, y=torch.where(mask[:, None], 1 - y, y))
+    return replace(graph, y=torch.where(mask, (y + 1) % len(graph.labels), y))
 
 
 @pytest.mark.parametrize("hidden", ["val", "test"])
 @every_model
 def test_no_label_outside_the_training_nodes_changes_a_step(name: str, hidden: str) -> None:
-    data = planted(**TINY)
-    changed = data.clone()
-    mask = data["movie"][f"{hidden}_mask"]
-    changed["movie"].y = torch.where(mask[:, None], 1 - data["movie"].y, data["movie"].y)
-    runs = [trainer(name, graph) for graph in (data, changed)]
+    graph = planted(**TINY)
+    runs = [trainer(name, graph) for graph in (graph, with_other_labels(graph, hidden))]
     for run in runs:
         for _ in range(3):
             run.step()
@@ -160,12 +203,8 @@ def test_no_label_outside_the_training_nodes_changes_a_step(name: str, hidden: s
 @pytest.mark.parametrize("hidden", ["val", "test"])
 @every_model
 def test_nor_does_one_of_a_node_with_a_single_label(name: str, hidden: str) -> None:
-    data = planted(**TINY)
-    data["movie"].y = data["movie"].y.argmax(1)
-    changed = data.clone()
-    mask = data["movie"][f"{hidden}_mask"]
-    changed["movie"].y = torch.where(mask, (data["movie"].y + 1) % 3, data["movie"].y)
-    runs = [trainer(name, graph) for graph in (data, changed)]
+    graph = single(planted(**TINY))
+    runs = [trainer(name, graph) for graph in (graph, with_other_labels(graph, hidden))]
     for run in runs:
         run.step()
         run.step()
@@ -176,11 +215,8 @@ def test_nor_does_one_of_a_node_with_a_single_label(name: str, hidden: str) -> N
 @every_model
 def test_learns_from_the_training_labels(name: str) -> None:
     # What the test above would pass without: labels that do count.
-    data = planted(**TINY)
-    changed = data.clone()
-    mask = data["movie"].train_mask
-    changed["movie"].y = torch.where(mask[:, None], 1 - data["movie"].y, data["movie"].y)
-    runs = [trainer(name, graph) for graph in (data, changed)]
+    graph = planted(**TINY)
+    runs = [trainer(name, graph) for graph in (graph, with_other_labels(graph, "train"))]
     for run in runs:
         run.step()
     assert not equal(*map(weights, runs))
@@ -224,15 +260,13 @@ def test_says_no_to_bad_sizes(name: str, option: str, value: object) -> None:
 
 @pytest.mark.parametrize("name", ["gat", "magna"])
 def test_a_graph_without_relations(name: str) -> None:
-    data = HeteroData()
-    data["film"].x = torch.randn(4, 3)
-    assert MODELS[name](data.metadata(), "film", 2)(data).shape == (4, 2)
+    model = MODELS[name]((["film"], []), "film", 2)
+    assert model({"film": torch.randn(4, 3)}, {}).shape == (4, 2)
 
 
 @pytest.mark.parametrize("name", ["gat", "magna"])  # SeHGNN turns them into what it needs
 def test_features_of_another_type_are_named(name: str) -> None:
-    data = planted(movies=20)
-    for kind in data.node_types:
-        data[kind].x = data[kind].x.to_dense().double()
+    graph = planted(movies=20)
+    x_dict = {kind: x.to_dense().double() for kind, x in graph.x_dict.items()}
     with pytest.raises(HanmeError, match=r"weights' type, torch\.float32, but got torch\.float64"):
-        MODELS[name](data.metadata(), "movie", 5)(data)
+        MODELS[name](graph.metadata(), "movie", 5)(x_dict, graph.edge_index_dict)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import random_array
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -25,7 +24,6 @@ from hanme.ops import (
     instance_attention,
     metapath_attention,
 )
-from hanme.ops.rows import select_rows
 from test_chain import asked, chain_of
 
 WHERE = st.sampled_from(["roots given", "piece made beforehand"])
@@ -153,16 +151,3 @@ def test_no_work_grows_with_the_graph(kind: str, backend: str) -> None:
         instance_attention(chain, *arguments, roots=roots)
     with pytest.raises(AssertionError), nothing_large(nodes):  # the guard itself sees something
         metapath_attention(chain, *arguments, dropout=0.5, backend=backend)
-
-
-@pytest.mark.parametrize("rows", [[], [3], [5, 0, 5, 2]])
-def test_rows_of_dense_and_sparse_features(rows: list[int]) -> None:
-    matrix = random_array((6, 9), density=0.3, rng=np.random.default_rng(0), format="csr")
-    dense = torch.from_numpy(matrix.toarray())
-    sparse = dense.to_sparse_csr()
-    chosen = torch.tensor(rows, dtype=torch.long)
-    assert torch.equal(select_rows(dense, chosen), dense[chosen])
-    got = select_rows(sparse, chosen)
-    assert got.layout == torch.sparse_csr
-    assert torch.equal(got.to_dense(), dense[chosen])
-    assert got.crow_indices().tolist() == matrix[rows].indptr.tolist()

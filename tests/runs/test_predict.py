@@ -147,7 +147,9 @@ def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
         one = attention[PATHS[1]]
         ids = graph.nodes["film"].ids
         ends = {
-            tuple(ids[i] if k % 2 == 0 else graph.nodes["person"].ids[i] for k, i in enumerate(nodes)): w
+            tuple(
+                ids[i] if k % 2 == 0 else graph.nodes["person"].ids[i] for k, i in enumerate(nodes)
+            ): w
             for nodes, w in zip(one.instances.nodes.tolist(), one.weight.tolist(), strict=True)
         }
         vectors.append({k: v for k, v in ends.items() if k[0] in ("f050", "f051")})

@@ -33,7 +33,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def save(result: Explanation | Fidelity, path: str | Path) -> None:
-    """Writes a picture; a file that is there is replaced once the new one is whole."""
+    """Write a picture; a file that is there is replaced once the new one is whole."""
     path = Path(path)
     check_suffix(path)
     text = _svg_file(result) if path.suffix.lower() == ".svg" else _html_file(result)
@@ -42,18 +42,18 @@ def save(result: Explanation | Fidelity, path: str | Path) -> None:
 
 
 def check_suffix(path: Path) -> None:
-    """Refuses to write what is no picture."""
+    """Refuse to write what is no picture."""
     if path.suffix.lower() not in (".svg", ".html"):
         raise HanmeError(f"{path}: a picture's name ends with .svg or .html")
 
 
 def fragment(svg: ET.Element) -> str:
-    """A drawing for a page that is there already."""
+    """Return a drawing for a page that is there already."""
     return ET.tostring(svg, encoding="unicode", method="html")
 
 
 def draw(result: Explanation | Fidelity) -> ET.Element:
-    """The drawing, as an ``svg`` element."""
+    """Return the drawing, as an ``svg`` element."""
     return _explanation(result) if isinstance(result, Explanation) else _fidelity(result)
 
 
@@ -89,7 +89,7 @@ def _title(result: Explanation | Fidelity) -> str:
 
 
 def _table(found: Explanation) -> ET.Element:
-    """Every number of the instances: parts and moves of all labels."""
+    """List every number of the instances: parts and moves of all labels."""
     table = ET.Element("table")
     row = ET.SubElement(table, "tr")
     for text in ("instance", "metapath", "attention", "hops"):
@@ -141,7 +141,7 @@ def _explanation(found: Explanation) -> ET.Element:
 def _bars(
     svg: ET.Element, x: int, title: str, values: dict[str, float], *, sorted_: bool = False
 ) -> None:
-    """Shares as horizontal bars, at most 8 of those that are sorted."""
+    """Draw shares as horizontal bars, at most 8 of those that are sorted."""
     items = sorted(values.items(), key=lambda item: -item[1])[:8] if sorted_ else values.items()
     _text(svg, x, 60, title, size=11, opacity="0.75")
     for i, (name, share) in enumerate(items):
@@ -161,7 +161,7 @@ def _chain(
     most: float,
     numbers: int,
 ) -> None:
-    """One instance: a line from the root through its nodes, then its numbers."""
+    """Draw one instance: a line from the root through its nodes, then its numbers."""
     part, move = instance.parts[label], instance.moves[label]
     line = {
         "stroke": FOR if move > 0 else AGAINST if move < 0 else PLAIN,
@@ -254,7 +254,7 @@ def _svg(width: float, height: float, title: str) -> ET.Element:
 
 
 def _add(parent: ET.Element, tag: str, **attributes: object) -> ET.Element:
-    """An element of our own numbers and words; a name is never an attribute."""
+    """Make an element of our own numbers and words; a name is never an attribute."""
     named = {key.replace("_", "-"): str(value) for key, value in attributes.items()}
     return ET.SubElement(parent, tag, named)
 
@@ -271,7 +271,7 @@ def _text(
     weight: str = "400",
     opacity: str = "1",
 ) -> None:
-    """A line of text; one too long for its room is cut, and whole in the element's title."""
+    """Write a line of text; one too long for its room is cut, and whole in the element's title."""
     text = shown(text)
     line = _add(
         parent, "text", x=x, y=y, fill="currentColor", font_size=size, text_anchor=anchor,
@@ -284,7 +284,7 @@ def _text(
 
 
 def _cut(text: str, letters: int) -> str:
-    """At most so many letters; capitals count more, wide ones, as of Chinese, twice."""
+    """Keep at most so many letters; capitals count more, wide ones, as of Chinese, twice."""
     used = 0.0
     for i, c in enumerate(text):
         used += 2 if unicodedata.east_asian_width(c) in "WF" else 1.3 if c.isupper() else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,10 @@ from hanme.graph import hetero
 from hanme.graph.features import Features, fill_features
 from hanme.graph.nodes import Nodes
 from hanme.graph.splits import Split, stratified
+from hanme.metapath import EdgeType
 
 if TYPE_CHECKING:  # importing PyG takes seconds, and a graph from files does without it
     from torch_geometric.data import HeteroData
-
-EdgeType = tuple[str, str, str]
-Metadata = tuple[Sequence[str], Sequence[EdgeType]]
 
 
 @dataclass

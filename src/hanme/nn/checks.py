@@ -57,12 +57,15 @@ def features_of(x_dict: Mapping[str, Tensor], node_type: str) -> Tensor:
 
 def some(x: Tensor, roots: Tensor | None) -> Tensor:
     """Return the rows of some roots, or all of them."""
-    if roots is None:
-        return x
+    return x if roots is None else x.index_select(0, checked_roots(roots, x.size(0)))
+
+
+def checked_roots(roots: Tensor, nodes: int) -> Tensor:
+    """Return roots, if they are ids of so many nodes."""
     whole = roots.dim() == 1 and roots.dtype in (torch.int64, torch.int32)
-    if not whole or (roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < x.size(0)):
+    if not whole or (roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < nodes):
         raise HanmeError(
-            f"Expected `roots` to be ids of nodes, [R], from 0 to {x.size(0) - 1}, but got "
+            f"Expected `roots` to be ids of nodes, [R], from 0 to {nodes - 1}, but got "
             f"{list(roots.shape)} of {roots.dtype}: {roots.flatten()[:9].tolist()}"
         )
-    return x.index_select(0, roots)
+    return roots

@@ -66,7 +66,7 @@ class Homogeneous(nn.Module):
         return torch.cat([self.proj[t](values) for t, values in x.items()]), links
 
     def _join(self, links: list[Tensor], sizes: Mapping[str, int]) -> Links:
-        """Number the nodes through, type after type, and join the links of all relations."""
+        """Join the links of all relations, with nodes numbered through, type after type."""
         first, total = dict[str, int](), 0
         for t, size in sizes.items():
             first[t] = total

@@ -30,10 +30,12 @@ class Problem:
 
     @property
     def heads(self) -> int:
+        """K."""
         return self.attention.size(0)
 
     @property
     def channels(self) -> int:
+        """D, the size of a head."""
         return self.attention.size(1)
 
     @property
@@ -42,6 +44,7 @@ class Problem:
         return [i for i, value in enumerate(self.values) if value is not None]
 
     def value(self, position: int) -> Tensor:
+        """Return the values of a position that has some."""
         value = self.values[position]
         assert value is not None
         return value

@@ -73,7 +73,7 @@ class RunConfig(_Part):
 
     @classmethod
     def make(cls, values: dict[str, Any], where: str = "configuration") -> RunConfig:
-        """Checks values; a mistake raises one line that names the field."""
+        """Check values; a mistake raises one line that names the field."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -86,7 +86,7 @@ class RunConfig(_Part):
             ) from None
 
     def differences(self, other: RunConfig) -> list[str]:
-        """What another configuration has otherwise, as ``field: mine, other``."""
+        """Return what another configuration has otherwise, as ``field: mine, other``."""
         mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())
         return [
             f"{key}: {mine.get(key)}, {theirs.get(key)}"

@@ -14,7 +14,7 @@ Rows = Sequence[Mapping[str, float]]
 
 
 def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None) -> list[Path]:
-    """Micro and macro F1 on training and validation nodes by epoch, a line per run.
+    """Draw micro and macro F1 on training and validation nodes by epoch, a line per run.
 
     Args:
         runs: Rows of ``metrics.jsonl`` by the name to show.
@@ -49,7 +49,7 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes a figure as ``stem.svg`` and ``stem.png``; the same figure gives the same file."""
+    """Write a figure as ``stem.svg`` and ``stem.png``; the same figure gives the same file."""
     paths = []
     with rc_context({"svg.hashsalt": "hanme", "svg.fonttype": "none"}):
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):

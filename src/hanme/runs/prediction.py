@@ -62,7 +62,7 @@ class Prediction:
         return f"Prediction({len(self):,} {self.graph.target}: {', '.join(labels)})"
 
     def _repr_html_(self) -> str:
-        """The first rows as a table, for notebooks."""
+        """Return the first rows as a table, for notebooks."""
         rows = self.rows(SHOWN)
         head = list(rows[0]) if rows else []
         below = f"{len(rows)} of {len(self):,} {self.graph.target}"

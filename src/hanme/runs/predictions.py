@@ -116,7 +116,7 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
 def _table(
     graph: Graph, logits: Tensor, fallback: bool, nodes: Sequence[int] | None, split: bool
 ) -> Iterator[tuple[Any, str, list[list[str]]]]:
-    """A connection that knows the columns, a SELECT of them, and its parameters."""
+    """Return a connection that knows the columns, a SELECT of them, and its parameters."""
     names, targets = graph.labels, graph.targets
     chosen = torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
     logits = logits[chosen].float().cpu()

@@ -134,7 +134,7 @@ class Trainer:
         )
 
     def _score(self, epoch: int, loss: float, found: F1) -> float:
-        """How good an epoch is, by the validation nodes; the highest is kept."""
+        """Say how good an epoch is, by the validation nodes; the highest is kept."""
         select, lts = self.config.select, self.config.lts
         if select == "last":
             return epoch
@@ -197,7 +197,7 @@ class Trainer:
         return node_losses(out[roots] if whole else out, self.graph.y[roots])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """All that the rest of the training depends on: tensors and numbers."""
+        """Return all that the rest of the training depends on: tensors and numbers."""
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         for i, state in self.optimizer.state_dict()["state"].items():
@@ -207,7 +207,7 @@ class Trainer:
         return tensors, asdict(self.progress)
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-        """Goes back to a state, so that training goes on as if never interrupted."""
+        """Go back to a state, so that training goes on as if never interrupted."""
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
         for key, value in tensors.items():
             if key not in ("random", "recent"):
@@ -249,7 +249,7 @@ def size_weights(model: Model, graph: Graph) -> None:
 
 
 def _keep_memory() -> None:
-    """Has glibc keep what an epoch frees for the next one, instead of giving it back each time."""
+    """Make glibc keep what an epoch frees for the next one, instead of returning it each time."""
     largest, trim = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt(3)
     with suppress(AttributeError, OSError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt

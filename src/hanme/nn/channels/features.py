@@ -11,6 +11,7 @@ from torch_geometric.nn.inits import reset
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Inputs, Task
+from hanme.nn.checks import checked_roots
 from hanme.nn.projection import Projection, sparse_product
 
 
@@ -93,7 +94,8 @@ class FeatureChannels(AverageChannels):
         every = self._graph.get(used, lambda: average_features(x, links, self.paths))
         if roots is None:
             return every
-        return self._roots.get([*used, roots], lambda: [reached(some, roots) for some in every])
+        asked = checked_roots(roots, every[0][0].size(0))
+        return self._roots.get([*used, roots], lambda: [reached(some, asked) for some in every])
 
 
 class Embedding(Projection):

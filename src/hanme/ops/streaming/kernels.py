@@ -60,17 +60,15 @@ def attend(
     ptr, target, shift, roots, root_ids, tau, values, score, first, links, query, keys,
     slope, drop, bound, scale, seed, head, z, reference, weight,
 ):  # fmt: skip
-    """The forward pass: z of each root, and what makes an instance's weight out of its score.
+    """Compute z of each root, and what makes an instance's weight out of its score.
 
-    Args:
-        ptr, target, shift: The layered graph.
-        roots: The roots to compute; ``root_ids`` are their ids in the whole graph.
-        tau, values: τ and V by row; with ``links``, w by link in ``links`` and c_0 in ``first``.
-        score: r by root.
-        slope: LeakyReLU's slope below 0.
-        drop, bound, scale, seed, head: Whether there is dropout, and for :func:`_kept`.
-        z: Where Σ_p α(p) e(p) goes, zero at first.
-        reference, weight: Where m and 1 / Σ_p exp(score(p) - m) go, by root and head.
+    - ``ptr``, ``target``, ``shift``: the layered graph.
+    - ``roots``: the roots to compute; ``root_ids`` are their ids in the whole graph.
+    - ``tau``, ``values``: τ and V by row; with ``links``, w by link there and c_0 in ``first``.
+    - ``score``: r by root. ``slope``: LeakyReLU's slope below 0.
+    - ``drop``: whether there is dropout, with ``bound``, ``scale``, ``seed`` and ``head`` for it.
+    - ``z``: where Σ_p α(p) e(p) goes, zero at first.
+    - ``reference``, ``weight``: where m and 1 / Σ_p exp(score(p) - m) go, by root and head.
     """
     hops = shift.size - 1
     channels = values.shape[1] // LANES
@@ -141,9 +139,9 @@ def _walk(
     ptr, target, shift, root, links, slopes, drop, bounds, heads, key,
     table, s_root, m, cursor, stop, row_at, state,
 ):  # fmt: skip
-    """Σ exp(score - m) over a root's instances, the same over those kept, and the highest score.
+    """Sum exp(score - m) over a root's instances and over those kept; find the highest score.
 
-    Adds c times the sum over those kept that pass a row to C of the row, but of position 0.
+    Add c times the sum over those kept that pass a row to C of the row, but of position 0.
     """
     s_at, c_at, sum_at, kept_at = state[0], state[1], state[2], state[3]
     zero, one = spread(0.0, m), spread(1.0, m)
@@ -239,7 +237,7 @@ def attend_backward(
     slope, drop, bound, scale, seed, head, z, reference, weight, d_z,
     d_tau, d_values, d_score, d_first, d_links, d_query, d_keys,
 ):  # fmt: skip
-    """The backward pass: adds to the gradients (``d_``), of root things by place in ``roots``.
+    """Add to the gradients (``d_``), of root things by place in ``roots``.
 
     With G = ⟨dz, V⟩ by row, g(p) = Σ_l c_l(p) G[v_l], A = ⟨dz, z⟩ and dropout's factor f(p):
 
@@ -318,7 +316,7 @@ def _walk_backward(
     ptr, target, shift, root, links, slopes, drop, bounds, scales, heads, key,
     table, s_root, g_root, m, normal, mean, d_links, cursor, stop, row_at, state,
 ):  # fmt: skip
-    """X and Y of all the instances of a root; adds to the rows but that of position 0."""
+    """Sum X and Y of a root's instances; add to the rows but that of position 0."""
     s_at, g_at, c_at, x_at, y_at, d_at = (
         state[0], state[1], state[2], state[3], state[4], state[5],
     )  # fmt: skip
@@ -440,13 +438,13 @@ def _add_to_row(table, row, x, y):
 
 @njit
 def _cursors(hops):
-    """Per level: the next link, the end of the links, and the row of the prefix's last node."""
+    """Make, per level, the next link, the end of the links, and the row of the last node."""
     return np.empty(hops, np.int64), np.empty(hops, np.int64), np.empty(hops, np.int64)
 
 
 @njit
 def _lists(nodes, rows):
-    """For :func:`_reach`: when a node and a row were last seen, and lists of them."""
+    """Make, for :func:`_reach`, when a node and a row were last seen, and lists of them."""
     return (
         np.zeros(nodes, np.int32),
         np.zeros(rows, np.int32),
@@ -457,7 +455,7 @@ def _lists(nodes, rows):
 
 @njit
 def _reach(ptr, target, shift, root, time, node_seen, row_seen, queue, rows):
-    """The distinct rows that a root's instances pass: breadth first, each node's links once."""
+    """List the distinct rows that a root's instances pass: breadth first, each link once."""
     hops = shift.size - 1
     queue[0], begin, end = root, 0, 1
     rows[0], found = root - shift[0], 1
@@ -483,7 +481,7 @@ def _reach(ptr, target, shift, root, time, node_seen, row_seen, queue, rows):
 
 @inlined
 def _dot(x, i, y, j, channels):
-    """⟨x[i], y[j]⟩ of each head."""
+    """Return ⟨x[i], y[j]⟩ of each head."""
     total = load(x, channels * i) * load(y, channels * j)
     for d in range(1, channels):
         total = total + load(x, channels * i + d) * load(y, channels * j + d)
@@ -492,7 +490,7 @@ def _dot(x, i, y, j, channels):
 
 @inlined
 def _add_scaled(out, i, c, x, j, channels):
-    """out[i] += c x[j], with one c per head."""
+    """Add c x[j] to out[i], with one c per head."""
     for d in range(channels):
         store(out, channels * i + d, load(out, channels * i + d) + c * load(x, channels * j + d))
 
@@ -512,7 +510,7 @@ def _sigmoid(x):
 
 @inlined
 def _kept(key, number, heads, bounds):
-    """:func:`hanme.ops.dropout.keep` for the heads of one instance."""
+    """Compute :func:`hanme.ops.dropout.keep` for the heads of one instance."""
     x = spread(_mix64(key + number * _GOLDEN), heads) ^ heads
     x = (x ^ (x >> spread(16, x))) * spread(0x7FEB352D, x)
     x = (x ^ (x >> spread(15, x))) * spread(0x846CA68B, x)

@@ -49,19 +49,17 @@ def _attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attend to the instances of some roots, eight heads to a block.
 
-    Args:
-        indptr, indices: The chain's relations.
-        owner: For each position, the first one with the same values.
-        roots: The roots, ``[R]``.
-        root_ids: Their ids in the whole graph, by which dropout is drawn.
-        tau, values: τ ``[K / 8, rows, 8]`` and V ``[K / 8, rows, D 8]``, a row for each node of
-            each position that is its own owner.
-        score: r, ``[K / 8, N_0, 8]``.
-        first, links: c_0 by root and w by link, where the coefficients are products of links.
-        query, keys: Those of root and row, where the coefficients are sigmoids of pairs.
-        slope: LeakyReLU's slope below 0.
-        dropout: The probability with which an instance's weight is set to 0.
-        seed: What fixes the draw, a whole number.
+    - ``indptr``, ``indices``: the chain's relations.
+    - ``owner``: for each position, the first one with the same values.
+    - ``roots``: the roots, ``[R]``; ``root_ids``: their ids in the whole graph, which key dropout.
+    - ``tau``, ``values``: τ ``[K / 8, rows, 8]`` and V ``[K / 8, rows, D 8]``, a row for each node
+      of each position that is its own owner.
+    - ``score``: r, ``[K / 8, N_0, 8]``.
+    - ``first``, ``links``: c_0 by root and w by link, where coefficients are products of links.
+    - ``query``, ``keys``: those of root and row, where coefficients are sigmoids of pairs.
+    - ``slope``: LeakyReLU's slope below 0.
+    - ``dropout``: the probability with which an instance's weight is set to 0.
+    - ``seed``: what fixes the draw, a whole number.
 
     Returns:
         z, ``[K / 8, R, D 8]``, and what the backward pass makes an instance's weight of: m and

@@ -84,6 +84,7 @@ def block_dots(x: Tensor, a: Tensor) -> Tensor:
 
 @torch.library.custom_op("hanme::block_dots_backward", mutates_args=())
 def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`block_dots`."""
     d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
     for arrays in zip(*_arrays(x, a, d_dots, d_x, d_a), strict=True):
         _dots_backward(*arrays)
@@ -108,6 +109,7 @@ def block_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
 def block_scores_backward(
     h: Tensor, weight: Tensor, v: Tensor, d_s: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of :func:`block_scores`."""
     d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
     xs, weights, vs, d_out, d_xs, *totals = _arrays(h, weight, v, d_s, d_h, d_weight, d_v)
 

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, overload, register_model
 
@@ -38,7 +38,7 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc, unused-ignore]
 def _binary(
     op: Callable[..., Any], emit: dict[bool, Any], result: types.Type | None = None
 ) -> None:
-    """Defines ``op`` between two lanes; ``emit`` holds the instruction by whether they are real."""
+    """Define ``op`` between two lanes; ``emit`` holds the instruction by whether they are real."""
 
     @intrinsic
     def apply(typing_context, x, y):  # type: ignore[no-untyped-def]
@@ -77,7 +77,7 @@ _binary(
 
 @intrinsic
 def load(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """The ``index``-th eight numbers of a contiguous array."""
+    """Load the ``index``-th eight numbers of a contiguous array."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer, size = _address(context, builder, signature, args)
@@ -88,7 +88,7 @@ def load(typing_context, array, index):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def store(typing_context, array, index, x):  # type: ignore[no-untyped-def]
-    """Writes ``x`` as the ``index``-th eight numbers of a contiguous array."""
+    """Write ``x`` as the ``index``-th eight numbers of a contiguous array."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         pointer, size = _address(context, builder, signature, args)
@@ -98,7 +98,7 @@ def store(typing_context, array, index, x):  # type: ignore[no-untyped-def]
 
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, int]:
-    """Where the lanes at (array, index) are, and the alignment they have."""
+    """Find where the lanes at (array, index) are, and the alignment they have."""
     array_type, index_type = signature.args[:2]
     if array_type.layout != "C":
         raise TypeError(f"Expected a contiguous array, but got {array_type}")
@@ -112,7 +112,7 @@ def _address(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any
 
 @intrinsic
 def spread(typing_context, number, like):  # type: ignore[no-untyped-def]
-    """One number in all lanes, of the kind of ``like``."""
+    """Put one number in all lanes, of the kind of ``like``."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         blank = ir.Constant(context.get_value_type(like), ir.Undefined)
@@ -126,7 +126,7 @@ def spread(typing_context, number, like):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def where(typing_context, mask, x, y):  # type: ignore[no-untyped-def]
-    """x where the mask is set, else y."""
+    """Take x where the mask is set, else y."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.select(*args)
@@ -136,7 +136,7 @@ def where(typing_context, mask, x, y):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def some(typing_context, mask):  # type: ignore[no-untyped-def]
-    """Whether any lane of a mask is set."""
+    """Tell whether any lane of a mask is set."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         bits = builder.bitcast(args[0], ir.IntType(LANES))
@@ -147,7 +147,7 @@ def some(typing_context, mask):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def exp(typing_context, x):  # type: ignore[no-untyped-def]
-    """e to the x, within 2 units in the last place; 0 where that would be denormal.
+    """Compute e to the x, within 2 units in the last place; 0 where that would be denormal.
 
     x = n ln 2 + r with n whole and |r| <= ln 2 / 2; e^r is its Taylor polynomial, and 2^n is made
     by writing n into the bits of the exponent.
