@@ -1,0 +1,100 @@
+"""The rule that turns the logits of a node into its labels."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from hanme.decision.calibration import calibrate
+
+Rule = Literal["micro", "macro", "half", "fallback"]
+RULES: tuple[str, ...] = get_args(Rule)
+
+
+class Decision(BaseModel):
+    """Calibration and thresholds, fixed when a model is trained.
+
+    A node's labels depend on its own logits alone, never on the other nodes asked for. Where nodes
+    have one label each, it is the most likely one.
+
+    Args:
+        rule: ``"micro"`` and ``"macro"``: the thresholds that maximise the expected micro or macro
+            F1. ``"half"``: every label over 0.5, the rule of the Heterogeneous Graph Benchmark.
+            ``"fallback"``: the same, and the most likely label where none is over 0.5, the paper's.
+        slope: What logits are multiplied by before they are probabilities.
+        bias: What is then added, per label; empty for nothing.
+        thresholds: The least probability of each label; empty for 0.5.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    rule: Rule = "fallback"
+    slope: float = 1.0
+    bias: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(cls, rule: Rule, logits: Tensor, y: Tensor, everyone: Tensor) -> Decision:
+        """Fit calibration and thresholds to nodes that the weights have not seen.
+
+        Args:
+            rule: The rule.
+            logits: The logits of labelled nodes, ``[n, C]``.
+            y: Their labels, ``[n]`` or ``[n, C]``.
+            everyone: The logits of all nodes that the weights have not seen, labelled or not: the
+                expected F1 is over these, and needs no label.
+        """
+        if rule in ("half", "fallback"):
+            return cls(rule=rule)
+        (slope,), bias = calibrate([logits], y)
+        fitted = cls(rule=rule, slope=slope, bias=tuple(bias.tolist()))
+        if y.dim() == 1:
+            return fitted
+        p = fitted.probabilities(everyone, multilabel=True)
+        return fitted.model_copy(update={"thresholds": expected_f1_thresholds(p, rule)})
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits."""
+        if self.slope == 1 and not self.bias:
+            return logits
+        return self.slope * logits + logits.new_tensor(self.bias or (0.0,))
+
+    def probabilities(self, logits: Tensor, *, multilabel: bool) -> Tensor:
+        """Return the calibrated probability of each label, ``[N, C]``."""
+        logits = self.calibrated(logits)
+        return torch.sigmoid(logits) if multilabel else torch.softmax(logits, 1)
+
+    def labels(self, logits: Tensor, *, multilabel: bool) -> Tensor:
+        """Choose the labels of each node, as a bool matrix ``[N, C]``."""
+        logits = self.calibrated(logits)
+        likeliest = F.one_hot(logits.argmax(1), logits.size(1)).bool()
+        if not multilabel:
+            return likeliest
+        if self.thresholds:
+            return logits > torch.logit(logits.new_tensor(self.thresholds))
+        chosen = logits > 0
+        if self.rule == "fallback":
+            chosen = chosen | (likeliest & ~chosen.any(1, keepdim=True))
+        return chosen
+
+
+def expected_f1_thresholds(p: Tensor, rule: Rule) -> tuple[float, ...]:
+    """Return the threshold of each label that maximises the expected F1 of calibrated `p`.
+
+    If the k most likely are given a label, the expected F1 is about 2 Σ_k p / (k + Σ p). At its
+    maximum F*, a node is worth giving the label if its p is over F* / 2.
+
+    Args:
+        p: Probabilities, ``[N, C]``.
+        rule: ``"macro"`` takes each label by itself, ``"micro"`` all together.
+    """
+    columns = p.double().t() if rule == "macro" else p.double().reshape(1, -1)
+    ordered = columns.sort(dim=1, descending=True).values
+    k = torch.arange(1, columns.size(1) + 1, dtype=torch.float64)
+    f1 = 2 * ordered.cumsum(1) / (k + columns.sum(1, keepdim=True))
+    found = (f1.max(1).values / 2).clamp(1e-4, 0.5)
+    return tuple(found.expand(p.size(1)).tolist())

@@ -1,0 +1,201 @@
+"""Blocks: what a linear model is told of each root, as sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+
+from hanme.errors import HanmeError
+from hanme.graph.features import to_scipy
+from hanme.metapath import EdgeType, Metadata, Metapath
+
+Read = Literal["features", "ids"]
+Scaling = Literal["plain", "unit"]
+Vector = NDArray[np.float32]
+
+MOST_NUMBERS = 2**26
+"""A block whose rows, or a product on the way to them, would hold more numbers is left out."""
+
+CHUNK = 2**22
+"""About how many numbers of rows are made at a time."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One kind of rows, written ``movie-actor:ids:unit`` or ``features:plain``.
+
+    Args:
+        path: The metapath to what is read; None for the root itself.
+        read: ``"features"``: the mean features at the ends of its instances, without the root's
+            own. ``"ids"``: how many instances lead to each node.
+        scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF), and
+            rows have length 1.
+    """
+
+    path: Metapath | None
+    read: Read
+    scaling: Scaling
+
+    @classmethod
+    def parse(cls, text: str, metadata: Metadata) -> Block:
+        """Read a block from its text."""
+        path, _, rest = text.rpartition(":")[0].rpartition(":")
+        read, scaling = (rest, text.rpartition(":")[2])
+        if read not in ("features", "ids") or scaling not in ("plain", "unit"):
+            raise HanmeError(f"block {text!r}: write it as movie-actor:ids:unit or features:plain")
+        metapath = Metapath.parse(path, metadata) if path else None
+        return cls(metapath, cast("Read", read), cast("Scaling", scaling))
+
+    def __str__(self) -> str:
+        where = f"{self.path}:" if self.path else ""
+        return f"{where}{self.read}:{self.scaling}"
+
+
+class Rows:
+    """The rows of a block on a graph, made when they are asked for.
+
+    A row is a sum over links of the root, ``first``, of what lies behind them, ``ends``, less what
+    leads back to the root, divided by the number of instances where features are averaged.
+
+    Args:
+        block: The block.
+        target: The type of the roots.
+        x_dict: Features by node type.
+        links: Links by edge type.
+        sizes: The number of nodes by type.
+        rarity: How rare each feature is; computed from this graph where it is None.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        target: str,
+        x_dict: Mapping[str, Tensor],
+        links: Mapping[EdgeType, Tensor],
+        sizes: Mapping[str, int],
+        rarity: Vector | None = None,
+    ) -> None:
+        self.block, self.rarity = block, rarity
+        self.first: csr_array | None = None
+        self.back: Vector | None = None
+        self.count: Vector | None = None
+        path = block.path
+        end = path.node_types[-1] if path else target
+        if block.read == "features":
+            x = to_scipy(x_dict[end]).astype(np.float32)
+            if block.scaling == "unit":
+                self.rarity = _rarity(x) if rarity is None else rarity
+                x = _unit(x * self.rarity[None, :])
+            self.ends: csr_array | None = csr_array(x)
+        else:
+            self.ends = None
+        if path is None:
+            return
+        steps = [_counts(links[step], sizes[step[0]], sizes[step[2]]) for step in path.steps]
+        self.first = steps[0]
+        if block.read == "features":
+            self.x, self.count = self.ends, _ones(steps)
+            if end == target:
+                self.back = _returns(steps, str(block))
+                self.count = self.count - self.back
+        for step in reversed(steps[1:]):
+            self.ends = step if self.ends is None else _product(step, self.ends, str(block))
+        self.width = self.ends.shape[1] if self.ends is not None else self.first.shape[1]
+
+    def __call__(self, roots: NDArray[np.int64]) -> csr_array:
+        """Return the rows of some roots."""
+        if self.first is None:
+            assert self.ends is not None
+            return csr_array(self.ends[roots])
+        rows = csr_array(self.first[roots])
+        if self.ends is not None:
+            rows = csr_array(rows @ self.ends)
+        if self.back is not None and self.back[roots].any():
+            rows = csr_array(rows - diags_array(self.back[roots]) @ self.x[roots])
+        if self.count is not None:
+            rows = csr_array(diags_array(1 / np.maximum(self.count[roots], 1)) @ rows)
+        return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
+
+    def numbers(self) -> int:
+        """Return about how many numbers the rows of all roots hold, at the most."""
+        if self.first is None:
+            assert self.ends is not None
+            return int(self.ends.nnz)
+        if self.ends is None:
+            return int(self.first.nnz)
+        most = _work(self.first, self.ends)
+        return min(most, self.first.shape[0] * self.ends.shape[1])
+
+    def chunks(self, roots: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Divide roots so that the rows of each part fit into little memory."""
+        each = max(1, self.numbers() // max(1, self._roots()))
+        parts = max(1, -(-len(roots) * each // CHUNK))
+        return list(np.array_split(roots, min(parts, max(1, len(roots)))))
+
+    def _roots(self) -> int:
+        matrix = self.ends if self.first is None else self.first
+        assert matrix is not None
+        return int(matrix.shape[0])
+
+
+def _counts(edge_index: Tensor, rows: int, columns: int) -> csr_array:
+    """Return the number of links between each pair of nodes."""
+    source, end = edge_index.cpu().numpy()
+    ones = np.ones(len(source), np.float32)
+    return csr_array((ones, (source, end)), shape=(rows, columns))
+
+
+def _ones(steps: list[csr_array]) -> Vector:
+    """Return the number of instances of each root."""
+    total: Vector = reduce(lambda z, step: step @ z, reversed(steps), np.float32([1.0])[[0] * steps[-1].shape[1]])
+    return total
+
+
+def _returns(steps: list[csr_array], what: str) -> Vector:
+    """Return how many instances of each root lead back to it: the diagonal of A_1 ... A_L."""
+    if len(steps) == 1:
+        own: Any = steps[0].diagonal()
+        return np.asarray(own, np.float32)
+    half = len(steps) // 2
+    left = reduce(lambda a, b: _product(a, b, what), steps[:half])
+    right = reduce(lambda a, b: _product(a, b, what), steps[half:])
+    return np.asarray(left.multiply(right.T.tocsr()).sum(axis=1), np.float32).reshape(-1)
+
+
+def _product(a: csr_array, b: csr_array, what: str) -> csr_array:
+    if min(_work(a, b), a.shape[0] * b.shape[1]) > MOST_NUMBERS:
+        raise TooLarge(what)
+    return csr_array(a @ b)
+
+
+def _work(a: csr_array, b: csr_array) -> int:
+    """Return how many multiplications a product of sparse matrices takes."""
+    return int(np.bincount(a.indices, minlength=a.shape[1]) @ np.diff(b.indptr))
+
+
+def _rarity(x: csr_array) -> Vector:
+    """Return the inverse document frequency of each column, as scikit-learn smooths it."""
+    nodes = np.bincount(x.indices[x.data != 0], minlength=x.shape[1])
+    rarity: Vector = (np.log((1 + x.shape[0]) / (1 + nodes)) + 1).astype(np.float32)
+    return rarity
+
+
+def _unit(rows: csr_array) -> csr_array:
+    """Scale rows to length 1; a row of zeros stays."""
+    rows = csr_array(rows).astype(np.float32)
+    length = np.sqrt(rows.multiply(rows).sum(axis=1))
+    return csr_array(diags_array((1 / np.where(length > 0, length, 1)).astype(np.float32)) @ rows)
+
+
+class TooLarge(HanmeError):
+    """Raised for a block that would take more memory than it is worth."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"block {what}: it would hold more than {MOST_NUMBERS:,} numbers")

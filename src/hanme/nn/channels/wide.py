@@ -1,0 +1,115 @@
+"""Wide channels: a linear function of what each root is, whom it meets, and what they are like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from hanme.graph.features import to_torch
+from hanme.metapath import EdgeType
+from hanme.nn.cache import GraphCache
+from hanme.nn.channels.base import Channels, Inputs, Task
+from hanme.nn.channels.blocks import Block, Rows, Vector
+from hanme.nn.checks import checked_roots
+
+
+class WideChannels(Channels):
+    """A channel per block of rows: logits, the rows times a matrix of their own.
+
+    The matrices are not trained with the rest of a model but fitted by themselves
+    (:func:`hanme.training.fit_wide`): until then they have no columns and add nothing.
+
+    Args:
+        task: What they are made for.
+        out_channels: Not used: wide channels give logits.
+        blocks: The blocks, such as ``["features:plain", "movie-actor:ids:unit"]``.
+    """
+
+    wide = True
+
+    def __init__(self, task: Task, out_channels: int = 0, *, blocks: Sequence[str]) -> None:
+        super().__init__(task, out_channels)
+        self.target, self.labels = task.target, task.labels
+        self.blocks = [Block.parse(text, task.metadata) for text in blocks]
+        self.names = [str(block) for block in self.blocks]
+        self.weight = nn.ParameterList(
+            nn.Parameter(torch.zeros(0, task.labels), requires_grad=False) for _ in self.blocks
+        )
+        self.rarity = nn.ParameterList(
+            nn.Parameter(torch.zeros(0), requires_grad=False) for _ in self.blocks
+        )
+        self.bias = nn.Parameter(torch.zeros(task.labels), requires_grad=False)
+        self._graph: GraphCache[list[Rows]] = GraphCache()
+
+    def rows(self, x_dict: Mapping[str, Tensor], links: Mapping[EdgeType, Tensor]) -> list[Rows]:
+        """Return the rows of each block on a graph, made when the graph is first seen."""
+        used = [*x_dict.values(), *links.values()]
+        return self._graph.get(used, lambda: self._rows(x_dict, links))
+
+    def _rows(self, x_dict: Mapping[str, Tensor], links: Mapping[EdgeType, Tensor]) -> list[Rows]:
+        sizes = {kind: x.size(0) for kind, x in x_dict.items()}
+        return [
+            Rows(block, self.target, x_dict, links, sizes, _known(rarity))
+            for block, rarity in zip(self.blocks, self.rarity, strict=True)
+        ]
+
+    @torch.no_grad()
+    def fill(self, weights: Sequence[Tensor], bias: Tensor, rows: Sequence[Rows]) -> None:
+        """Take fitted matrices, and what the rows were scaled by."""
+        for i, (weight, made) in enumerate(zip(weights, rows, strict=True)):
+            self.weight[i] = nn.Parameter(weight.contiguous(), requires_grad=False)
+            if made.rarity is not None:
+                self.rarity[i] = nn.Parameter(torch.from_numpy(made.rarity), requires_grad=False)
+        self.bias = nn.Parameter(bias, requires_grad=False)
+
+    @torch.no_grad()
+    def scale(self, slope: float, bias: Tensor) -> None:
+        """Multiply the logits and add a bias."""
+        for weight in self.weight:
+            weight.mul_(slope)
+        self.bias.mul_(slope).add_(bias)
+
+    @torch.no_grad()
+    def forward(self, inputs: Inputs) -> list[Tensor]:
+        """Return the logits that each block adds, ``[R, labels]``; the bias is with the first."""
+        x_dict, roots = inputs.x_dict, inputs.roots
+        size, device = x_dict[self.target].size(0), self.bias.device
+        chosen = np.arange(size) if roots is None else checked_roots(roots, size).cpu().numpy()
+        if not any(len(weight) for weight in self.weight):
+            zero = torch.zeros(len(chosen), self.labels, device=device)
+            return [zero for _ in self.blocks]
+        found = [
+            torch.cat([_logits(rows(part), weight) for part in rows.chunks(chosen)]).to(device)
+            for rows, weight in zip(
+                self.rows(x_dict, inputs.edge_index_dict), self.weight, strict=True
+            )
+        ]
+        return [found[0] + self.bias, *found[1:]]
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Take weights of any number of columns: what was fitted says how many there are."""
+        for i in range(len(self.blocks)):
+            for part, shape in ((self.weight, (-1, self.labels)), (self.rarity, (-1,))):
+                name = "weight" if part is self.weight else "rarity"
+                value = state.get(f"{prefix}{name}.{i}")
+                if value is not None and value.dim() == len(shape) and value.size(-1) != 0:
+                    part[i] = nn.Parameter(torch.empty_like(value), requires_grad=False)
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def _known(rarity: Tensor) -> Vector | None:
+    return rarity.detach().cpu().numpy() if len(rarity) else None
+
+
+def _logits(rows: csr_array, weight: Tensor) -> Tensor:
+    """Multiply rows by weights; a column that is new since the weights were fitted adds nothing."""
+    if rows.shape[1] > len(weight):
+        rows = rows[:, : len(weight)]
+    elif rows.shape[1] < len(weight):
+        weight = weight[: rows.shape[1]]
+    return torch.mm(to_torch(csr_array(rows)), weight.detach().cpu())

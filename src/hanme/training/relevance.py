@@ -1,0 +1,120 @@
+"""Choose blocks of rows, their scale and the strength of a linear model by out-of-fold loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.decision.losses import node_losses
+from hanme.training.convex import logistic
+
+STEPS = 30
+FOLDS = 4
+STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03)
+LEAST = 0.003
+"""A block with less than this share of all relevance is left out."""
+
+
+class Relevance(NamedTuple):
+    """What was chosen.
+
+    Args:
+        weights: The relevance of each block, 0 for one left out: rows are scaled by its root.
+        strength: How strongly weights are held at 0.
+        loss: The out-of-fold loss of a node.
+        losses: The out-of-fold loss of each mixture that was tried, by name.
+    """
+
+    weights: NDArray[np.float64]
+    strength: float
+    loss: float
+    losses: dict[str, float]
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the products of centred rows with each other, ``[n, n]``, with a mean square of 1."""
+    dense = rows.to_dense() if rows.layout == torch.sparse_csr else rows
+    dense = dense - dense.mean(0)
+    products = dense @ dense.t()
+    scale = products.diagonal().mean()
+    return products / scale if scale > 0 else products
+
+
+def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> Relevance:
+    """Choose the mixture of blocks and the strength with the least out-of-fold loss.
+
+    Tried are all blocks alike, the plain ones alone, and the mixture of the least leave-one-out
+    error of ridge regression, which is known in closed form and has a gradient.
+
+    Args:
+        grams: :func:`gram` of each block's rows.
+        y: Labels as 0 and 1, ``[n, C]``, or numbers of labels, ``[n]``.
+        plain: The blocks that a linear model by hand would have.
+    """
+    stacked = torch.stack(list(grams))
+    alike = np.full(len(grams), 1 / len(grams))
+    by_hand = np.zeros(len(grams))
+    by_hand[list(plain)] = 1 / max(1, len(plain))
+    mixtures = {"learnt": _learnt(stacked, y), "alike": alike, "plain": by_hand}
+    found = {}
+    for name, weights in mixtures.items():
+        if not weights.any():
+            continue
+        weights = np.where(weights < LEAST * weights.sum(), 0, weights)
+        mixed = torch.einsum("b,bij->ij", torch.from_numpy(weights).float(), stacked)
+        found[name] = (*_out_of_fold(mixed, y), weights)
+    best = min(found, key=lambda name: found[name][0])
+    loss, strength, weights = found[best]
+    return Relevance(weights, strength, loss, {name: row[0] for name, row in found.items()})
+
+
+def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:
+    r"""Return the relevance of each block with the least leave-one-out error of ridge regression.
+
+    With K = Σ w_b K_b and G = (K + I)^-1, the error at node i without it is (G y)_i / G_ii.
+    """
+    given = y.float() if y.dim() == 2 else torch.nn.functional.one_hot(y).float()
+    given = given - given.mean(0)
+    given = given / given.std().clamp(min=1e-6)
+    free = torch.full((len(grams),), -float(np.log(len(grams))), requires_grad=True)
+    optimizer = torch.optim.Adam([free], lr=0.3)
+    identity = torch.eye(len(given))
+    best, kept = np.inf, free.detach().clone()
+    for _ in range(STEPS):
+        inverse = torch.linalg.inv(torch.einsum("b,bij->ij", free.exp(), grams) + identity)
+        error = ((inverse @ given) / inverse.diagonal()[:, None]).square().mean()
+        if float(error.detach()) < best:
+            best, kept = float(error.detach()), free.detach().clone()
+        optimizer.zero_grad()
+        error.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return kept.double().exp().numpy()
+
+
+def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float]:
+    """Return the least out-of-fold loss and the strength that has it."""
+    values, vectors = torch.linalg.eigh(products)
+    kept = values > values.max() * 1e-6
+    rows = (vectors[:, kept] * values[kept].sqrt()).contiguous()
+    fold = torch.arange(len(y)) % FOLDS  # the nodes come in a random order
+    found = []
+    starts: list[Tensor | None] = [None] * FOLDS
+    for strength in STRENGTHS:
+        losses = []
+        for i in range(FOLDS):
+            seen = fold != i
+            labels = y[seen]
+            if y.dim() == 1 and int(labels.max()) != int(y.max()):
+                labels, seen = y, torch.ones_like(seen)  # a label that only this fold has
+            starts[i] = weights = logistic(rows[seen], labels, strength, start=starts[i], steps=40)
+            logits = rows[~seen] @ weights[:-1] + weights[-1]
+            losses.append(node_losses(logits, y[~seen]))
+        found.append((float(torch.cat(losses).mean()), strength))
+        if found[-1][0] > min(found)[0] * 1.02:
+            break
+    return min(found)

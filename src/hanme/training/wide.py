@@ -1,0 +1,153 @@
+"""Fit the wide part of a model: which blocks, how strong, and their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, hstack, vstack
+from torch import Tensor
+
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.features import to_torch
+from hanme.metapath import EdgeType, Metapath
+from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
+from hanme.nn.channels.wide import WideChannels
+from hanme.training.convex import logistic
+from hanme.training.relevance import choose, gram
+
+SAMPLE = 1200
+"""Blocks are chosen on at most so many labelled nodes."""
+
+MOST_BLOCKS = 40
+LONGEST = 4
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What a wide part is made of.
+
+    Args:
+        blocks: The blocks, as texts.
+        scales: What the rows of each are multiplied by.
+        strength: How strongly weights are held at 0.
+        loss: The out-of-fold loss of a node when they were chosen.
+        losses: That loss for each mixture of blocks that was tried.
+    """
+
+    blocks: list[str]
+    scales: list[float]
+    strength: float
+    loss: float
+    losses: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as JSON holds it."""
+        return dict(self.__dict__)
+
+
+def choose_wide(graph: Graph, seed: int) -> Wide:
+    """Choose blocks, their scales and the strength by out-of-fold loss on training nodes."""
+    nodes = graph.split.train.nonzero().flatten().numpy()
+    nodes = np.random.default_rng(seed).permutation(nodes)[:SAMPLE]
+    blocks, grams, plain = [], [], []
+    for block in islice(candidates(graph), MOST_BLOCKS):
+        try:
+            rows = _rows(block, graph)
+        except TooLarge:
+            continue
+        if rows.numbers() > MOST_NUMBERS:
+            continue
+        products = gram(to_torch(rows(nodes)))
+        if not products.any():
+            continue
+        if block.scaling == "plain" and len(block.path or ()) < 2:
+            plain.append(len(blocks))
+        blocks.append(block)
+        grams.append(products)
+    if not blocks:
+        raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
+    found = choose(grams, graph.y[nodes], plain)
+    kept = [i for i, weight in enumerate(found.weights) if weight > 0]
+    scales = []
+    for i in kept:
+        dense = _rows(blocks[i], graph)(nodes)
+        spread = float(dense.multiply(dense).sum() / len(nodes)) - float((dense.mean(0) ** 2).sum())
+        scales.append(float(np.sqrt(found.weights[i] / max(spread, 1e-12))))
+    return Wide([str(blocks[i]) for i in kept], scales, found.strength, found.loss, found.losses)
+
+
+def candidates(graph: Graph) -> Iterator[Block]:
+    """Name the blocks that may be worth having, short metapaths first.
+
+    Ids of nodes one or two hops away; mean features one, two and four hops away, over four hops
+    there and back alone.
+    """
+    yield Block(None, "features", "plain")
+    yield Block(None, "features", "unit")
+    for length in range(1, LONGEST + 1):
+        for steps in _walks(graph, length):
+            path = Metapath.of(list(steps), graph.metadata())
+            end = steps[-1][2]
+            if end != graph.target and length <= 2:
+                yield Block(path, "ids", "unit")
+                if length == 1:
+                    yield Block(path, "ids", "plain")
+            if (length == 1 and end != graph.target) or end == graph.target:
+                yield Block(path, "features", "unit")
+                if length <= 2:
+                    yield Block(path, "features", "plain")
+
+
+def _walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
+    """Return the sequences of relations from the target, longer than two hops only back to it."""
+    walks: list[tuple[EdgeType, ...]] = [()]
+    for _ in range(length):
+        walks = [
+            (*walk, step)
+            for walk in walks
+            for step in graph.edge_types
+            if step[0] == (walk[-1][2] if walk else graph.target)
+        ]
+        if len(walks) > 1000:
+            return []
+    if length == 3:
+        return []
+    return [w for w in walks if length <= 2 or w[-1][2] == graph.target]
+
+
+def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> None:
+    """Fit the matrices of wide channels to the labels of some nodes.
+
+    Args:
+        part: The channels, whose weights are replaced.
+        graph: The graph.
+        wide: What was chosen.
+        nodes: A mask of the labelled nodes to fit to.
+    """
+    made = part.rows(graph.x_dict, graph.edge_index_dict)
+    chosen = nodes.nonzero().flatten()
+    rows = [
+        csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
+        for each, scale in zip(made, wide.scales, strict=True)
+    ]
+    widths = [each.shape[1] for each in rows]
+    joined = to_torch(csr_array(hstack(rows, format="csr")))
+    y = graph.y[chosen]
+    weights = logistic(joined, y, wide.strength)
+    *parts, bias = torch.split(weights, [*widths, 1])
+    scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
+    part.fill(scaled, bias[0], made)
+
+
+def _stack(parts: Sequence[csr_array]) -> csr_array:
+    return csr_array(vstack(parts, format="csr")) if len(parts) > 1 else parts[0]
+
+
+def _rows(block: Block, graph: Graph) -> Rows:
+    return Rows(block, graph.target, graph.x_dict, graph.edge_index_dict, graph.sizes)
