@@ -46,7 +46,7 @@ def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("model.md")
     folder = Path("runs/relational")
     scores = json.loads((folder / "result.json").read_text())["scores"]
-    assert scores["with_fallback"]["val"]["macro"] > 75  # 84, and 35 without looking
+    assert scores["with_fallback"]["val"]["macro"] > 75  # 84, and 44 for all genres at once
     assert evaluate(folder) == scores
     for value in ({"hidden_channels": 0}, {"dropout": 1.5}, {"layers": "two"}, {"depth": 1}):
         model = {"name": "relational", "options": value}
@@ -68,7 +68,7 @@ def test_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FUSIONS, "learnt", None)
     names = run("fusion.md")
-    assert names["classifier"].score() > 0.9  # 0.97, and 0.58 with zeros
+    assert names["classifier"].score() > 0.9  # 0.97, and 0.43 with zeros
     beta = names["explanation"].metapaths
     assert sum(beta.values()) == pytest.approx(1)
     assert beta["movie-actor-movie"] > beta["movie-director-movie"]  # the stronger signal
