@@ -25,8 +25,8 @@ from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
 from hanme.chain import Chain
-from hanme.datasets import load
 from hanme.common.memory import peak_mb
+from hanme.datasets import load
 from hanme.metapath import Metapath
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig

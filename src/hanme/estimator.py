@@ -29,13 +29,11 @@ from hanme.graph import Graph
 from hanme.metapath import metapaths_between
 from hanme.nn.model import Model
 from hanme.runs import Prediction, Run, RunConfig, build_model, open_run, takes_metapaths
+from hanme.runs.config import PYTHON
 from hanme.runs.train import finish, train
 from hanme.runs.use import all_logits, changed, check_widths, load_fitting, trained_model
 from hanme.training import Epoch, Trainer, draw_weights
 from hanme.training.metrics import decide, scores
-
-PYTHON = "python"
-"""What a configuration calls a graph that was made in Python and cannot be loaded by name."""
 
 
 class Classifier(BaseEstimator):  # type: ignore[misc]
@@ -231,8 +229,6 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             seed=config.training.seed,
         )
         if graph is None:
-            if config.data.name == PYTHON:
-                raise HanmeError(f"{folder}: trained on a graph made in Python: give `graph`")
             here, model = open_run(run)
             grown = changed(here, run.fitted())
         else:

@@ -1,9 +1,13 @@
+"""Explanations name the instances that made a logit, and their parts add up to it."""
+
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from hanme.datasets import METAPATHS, planted
+from hanme import Graph
+from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, explain, removal
 from hanme.nn import GAT, HAN, HANME
@@ -12,29 +16,31 @@ EVERY = 10**6
 
 
 @pytest.fixture
-def data():
+def graph() -> Graph:
     return planted(movies=100)
 
 
-def untrained(data, model: type = HANME, metapaths=METAPATHS["planted"], **options):
+def untrained(graph: Graph, model: type = HANME, metapaths: list[str] | None = None, **options):
     torch.manual_seed(1)
-    net = model(data.metadata(), "movie", metapaths, 5, heads=2, hidden_channels=16, **options)
+    sizes = {"in_channels": graph.widths, "heads": 2, "hidden_channels": 16}
+    return model(graph.metadata(), "movie", metapaths or graph.metapaths, 5, **sizes, **options)
+
+
+def logits_of(net, graph: Graph) -> torch.Tensor:
     with torch.no_grad():
-        net(data)
-    return net
+        return net.eval()(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
 
 
 @pytest.mark.parametrize(
     ("model", "options"), [(HANME, {}), (HANME, {"encoder": "direct"}), (HAN, {})]
 )
-def test_names_and_numbers(model: type, options: dict, data) -> None:
-    net = untrained(data, model, **options)
-    found = explain(net, data, 7, top=3)
+def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
+    net = untrained(graph, model, **options)
+    found = explain(net, graph, 7, top=3)
     assert net.training  # as it was
-    assert (found.node, found.id, found.number) == (data["movie"].name[7], "7", 7)
+    assert (found.node, found.id, found.number) == (graph.targets.names[7], "7", 7)
     assert sum(found.metapaths.values()) == pytest.approx(1)
-    with torch.no_grad():
-        logits = net.train(False)(data)[7]
+    logits = logits_of(net, graph)[7]
     assert list(found.logits.values()) == pytest.approx(logits.tolist())
     assert list(found.probabilities.values()) == pytest.approx(logits.sigmoid().tolist())
     assert found.label == max(found.logits, key=found.logits.get)
@@ -45,32 +51,33 @@ def test_names_and_numbers(model: type, options: dict, data) -> None:
         for node_type, name, number in zip(
             instance.types, instance.nodes, instance.ids, strict=True
         ):
-            assert data[node_type].name[int(number)] == name
+            assert graph.nodes[node_type].names[int(number)] == name
     assert " <- ".join(found.instances[0].nodes) in str(found)
-    assert explain(net, data, found.node, top=3) == found
+    assert explain(net, graph, found.node, top=3) == found
 
 
 @pytest.mark.parametrize(("model", "options"), [(HANME, {}), (HAN, {})])
 def test_all_instances_have_all_the_attention_and_make_the_logit(
-    model: type, options: dict, data
+    model: type, options: dict, graph: Graph
 ) -> None:
-    net = untrained(data, model, **options)
-    found = explain(net, data, 7, top=EVERY)
+    net = untrained(graph, model, **options)
+    found = explain(net, graph, 7, top=EVERY)
     assert sum(found.counts.values()) == len(found.instances)
     assert sum(instance.attention for instance in found.instances) == pytest.approx(1)
     for i, (label, logit) in enumerate(found.logits.items()):
         parts = math.fsum(instance.parts[label] for instance in found.instances)
-        assert parts + float(net.lin.bias[i].detach()) == pytest.approx(logit, abs=1e-5)
+        assert found.others["bias"][label] == float(net.head.bias[i].detach())
+        assert parts + found.others["bias"][label] == pytest.approx(logit, abs=1e-5)
 
 
 @pytest.mark.parametrize("by", ["part", "move", "attention"])
 @pytest.mark.parametrize("encoder", ["multihop", "direct", "rotate"])
 def test_the_top_is_the_top_of_all_however_it_is_walked(
-    by: str, encoder: str, data, monkeypatch: pytest.MonkeyPatch
+    by: str, encoder: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metapaths = ["movie-actor-movie-actor-movie", "movie-director-movie"]
-    net = untrained(data, metapaths=metapaths, encoder=encoder)
-    every = explain(net, data, 7, top=EVERY, by=by)
+    net = untrained(graph, metapaths=metapaths, encoder=encoder)
+    every = explain(net, graph, 7, top=EVERY, by=by)
     label = every.label
     keys = {
         "part": [instance.parts[label] for instance in every.instances],
@@ -81,7 +88,7 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
     assert all(a >= b - 1e-9 for a, b in zip(keys[by], keys[by][1:], strict=False))
     monkeypatch.setattr(removal, "BLOCK", 10)
     monkeypatch.setattr(removal, "KEPT", 0)
-    few = explain(net, data, 7, top=8, by=by)
+    few = explain(net, graph, 7, top=8, by=by)
     got = {"part": "parts", "move": "moves"}.get(by)
     for a, b in zip(few.instances, every.instances, strict=False):
         if got:  # ties may fall either way in the last bit
@@ -89,62 +96,62 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
         assert a.attention == pytest.approx(b.attention, rel=1e-3)
 
 
-def test_another_label_ranks_by_its_own_logit(data) -> None:
-    net = untrained(data)
-    other = min((found := explain(net, data, 7)).logits, key=found.logits.get)
-    parts = [i.parts[other] for i in explain(net, data, 7, top=EVERY, label=other).instances]
+def test_another_label_ranks_by_its_own_logit(graph: Graph) -> None:
+    net = untrained(graph)
+    other = min((found := explain(net, graph, 7)).logits, key=found.logits.get)
+    parts = [i.parts[other] for i in explain(net, graph, 7, top=EVERY, label=other).instances]
     assert parts == sorted(parts, reverse=True)
     with pytest.raises(HanmeError, match=r"unknown label 'Opera'; there are \w+"):
-        explain(net, data, 7, label="Opera")
+        explain(net, graph, 7, label="Opera")
 
 
-def test_predicted_labels_follow_the_decision_rule(data) -> None:
-    net = untrained(data)
+def test_predicted_labels_follow_the_decision_rule(graph: Graph) -> None:
+    net = untrained(graph)
     with torch.no_grad():
-        net.lin.bias -= 100
-    assert Explainer(net, data, fallback=False).explain(7).predicted == ()
-    assert len(Explainer(net, data, fallback=True).explain(7).predicted) == 1
+        net.head.bias -= 100
+    assert Explainer(net, graph, fallback=False).explain(7).predicted == ()
+    assert len(Explainer(net, graph, fallback=True).explain(7).predicted) == 1
 
 
-def test_one_label_per_node(data) -> None:
-    data["movie"].y = data["movie"].y.argmax(1)
-    data.multilabel = False
-    found = explain(untrained(data), data, 7)
+def test_one_label_per_node(graph: Graph) -> None:
+    graph = replace(graph, y=graph.y.argmax(1))
+    found = explain(untrained(graph), graph, 7)
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert found.predicted == (found.label,)
 
 
-def test_a_node_without_instances(data) -> None:
+def test_a_node_without_instances(graph: Graph) -> None:
     for step in (("movie", "to", "actor"), ("movie", "to", "director")):
-        data[step].edge_index = data[step].edge_index[:, data[step].edge_index[0] != 7]
-    found = explain(untrained(data), data, 7)
+        graph.links[step] = graph.links[step][:, graph.links[step][0] != 7]
+    found = explain(untrained(graph), graph, 7)
     assert found.instances == ()
     assert set(found.counts.values()) == {0}
 
 
-def test_a_graph_without_names_and_labels(data) -> None:
-    net = untrained(data)
+def test_a_graph_without_names_and_labels(graph: Graph) -> None:
+    net = untrained(graph)
+    data = graph.to_hetero()
     for node_type in data.node_types:
         del data[node_type].name
     del data["movie"].label_names
-    del data.multilabel
-    found = explain(net, data, 7)
+    found = explain(net, Graph.from_hetero(data), 7)
     assert found.node == "movie 7"
     assert list(found.logits) == ["0", "1", "2", "3", "4"]
 
 
-def test_nodes_by_id_name_and_number(data) -> None:
-    net = untrained(data)
-    data["movie"].id = [f"tt{i}" for i in range(98)] + ["5", data["movie"].name[3]]
-    explainer = Explainer(net, data)
+def test_nodes_by_id_name_and_number(graph: Graph) -> None:
+    net = untrained(graph)
+    names = graph.targets.names = list(graph.targets.names)
+    graph.targets.ids = [f"tt{i}" for i in range(98)] + ["5", names[3]]
+    explainer = Explainer(net, graph)
     assert explainer.explain("tt7").number == 7
     assert explainer.explain(5).number == 5
     assert explainer.explain("5").number == 98  # an id before a number
     with pytest.raises(HanmeError, match="no node has that id or name"):
         explainer.explain("6")  # a number in words is one where there are no ids
-    assert explainer.explain(data["movie"].name[3]).number == 99  # an id before a name
+    assert explainer.explain(names[3]).number == 99  # an id before a name
     assert explainer.explain(98).id == "5"
-    name = data["movie"].name[8]
+    name = names[8]
     assert explainer.explain(name).number == 8
     with pytest.raises(HanmeError, match=f"no node has that id or name; there is '{name}'"):
         explainer.explain(name.upper().replace(" ", "_"))
@@ -153,22 +160,27 @@ def test_nodes_by_id_name_and_number(data) -> None:
     for wrong in (100, -1):
         with pytest.raises(HanmeError, match="there are 100, numbered from 0"):
             explainer.explain(wrong)
-    data["movie"].name[20] = data["movie"].name[21] = "Twins"
-    with pytest.raises(HanmeError, match=r"2 nodes have that name; say which by id: tt20, tt21"):
+    names[20] = names[21] = "Twins"
+    with pytest.raises(HanmeError, match=r"2 nodes have that name; choose one by id: tt20, tt21"):
         explainer.explain("Twins")
 
 
-def test_mistakes(data) -> None:
-    net = untrained(data)
+def test_mistakes(graph: Graph) -> None:
+    net = untrained(graph)
     with pytest.raises(HanmeError, match="at least 1"):
-        explain(net, data, 1, top=0)
+        explain(net, graph, 1, top=0)
     with pytest.raises(HanmeError, match="one of part, move, attention, but got 'size'"):
-        explain(net, data, 1, by="size")
-    gat = GAT(data.metadata(), "movie", 5, hidden_channels=16, heads=2)
-    with pytest.raises(HanmeError, match="model GAT: it attends to no metapath instances"):
-        explain(gat, data, 1)
+        explain(net, graph, 1, by="size")
+    gat = GAT(graph.metadata(), "movie", 5, hidden_channels=16, heads=2)
+    with pytest.raises(
+        HanmeError, match="model GAT cannot be explained: it attends to no metapath instances"
+    ):
+        explain(gat, graph, 1)
+    side_by_side = untrained(graph, fusion="concat")
+    with pytest.raises(HanmeError, match=r"its fusion, Concat, is no weighted sum"):
+        explain(side_by_side, graph, 1)
 
 
-def test_deterministic_with_dropout_on(data) -> None:
-    net = untrained(data, dropout=0.9).train()
-    assert explain(net, data, 7) == explain(net, data, 7)
+def test_deterministic_with_dropout_on(graph: Graph) -> None:
+    net = untrained(graph, dropout=0.9).train()
+    assert explain(net, graph, 7) == explain(net, graph, 7)

@@ -1,23 +1,28 @@
+"""Removing top instances moves logits further than removing others."""
+
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
 import pytest
 import torch
 
-from hanme.datasets import METAPATHS, planted
+from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Step, fidelity
 from hanme.explain.fidelity import _alike, _random
+from hanme.graph import Split
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig
+from hanme.training import Trainer, TrainingConfig, draw_weights
 
 
 @pytest.fixture(scope="module")
 def trained():
-    data = planted(movies=300)
-    net = HANME(data.metadata(), "movie", METAPATHS["planted"], 5, heads=4, hidden_channels=32)
-    Trainer(net, data, TrainingConfig(epochs=100, seed=1, select="last")).run()
-    return net, data
+    graph = planted(movies=300)
+    net = HANME(graph.metadata(), "movie", graph.metapaths, 5, heads=4, hidden_channels=32)
+    config = TrainingConfig(epochs=100, select="last")
+    Trainer(net, graph, config, random=draw_weights(net, graph, 1)).run()
+    return net, graph
 
 
 def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> None:
@@ -35,29 +40,29 @@ def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> No
 
 
 def test_one_instance_removed_is_its_move(trained) -> None:
-    net, data = trained
-    found = fidelity(net, data, nodes=10**6)
-    explainer = Explainer(net, data)
+    net, graph = trained
+    found = fidelity(net, graph, nodes=10**6)
+    explainer = Explainer(net, graph)
     moved = []
-    for node in data["movie"].test_mask.nonzero().flatten().tolist():
+    for node in graph.split.test.nonzero().flatten().tolist():
         one = explainer.explain(node, top=1)
         if sum(one.counts.values()) > 1:
             moved.append(abs(one.instances[0].moves[one.label]))
-    assert found.nodes + found.fewer == int(data["movie"].test_mask.sum())
+    assert found.nodes + found.fewer == int(graph.split.test.sum())
     assert found.steps[0].nodes == len(moved)
     assert found.steps[0].top == pytest.approx(fmean(moved), rel=1e-6)
 
 
 def test_a_ranking_by_nothing_is_no_better_than_random(trained) -> None:
     """The measure can fail: with β and weights that say nothing, top and random come close."""
-    _, data = trained
-    torch.manual_seed(0)
-    blank = HANME(data.metadata(), "movie", ["movie-actor-movie"], 5, heads=1, encoder="mean")
+    _, graph = trained
+    blank = HANME(graph.metadata(), "movie", ["movie-actor-movie"], 5, heads=1, encoder="mean")
+    draw_weights(blank, graph, 0)
+    along = blank.channels[0]
     with torch.no_grad():
-        blank(data)
-        for parameter in [*blank.conv.att_root, *blank.conv.att_instance]:
+        for parameter in [*along.att_root, *along.att_instance]:
             parameter.zero_()
-    found = fidelity(blank, data, nodes=30, by="attention")
+    found = fidelity(blank, graph, nodes=30, by="attention")
     assert all(0.5 < step.ratio < 2 for step in found.steps)
 
 
@@ -67,32 +72,25 @@ def test_random_instances_do_not_depend_on_the_ranking(trained) -> None:
 
 
 def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
-    net, data = trained
-    data = data.clone()
-    data["movie"].test_mask[:] = False
-    data["movie"].test_mask[[7, 8]] = True
+    net, graph = trained
+    none = torch.zeros_like(graph.split.test)
+    test = none.index_fill(0, torch.tensor([7, 8]), True)
     # Movie 7 keeps one instance: to its director and back.
-    cast, directed, films = (
-        data[step]
-        for step in (
-            ("movie", "to", "actor"),
-            ("movie", "to", "director"),
-            ("director", "to", "movie"),
-        )
-    )
-    cast.edge_index = cast.edge_index[:, cast.edge_index[0] != 7]
-    own = directed.edge_index[1, directed.edge_index[0] == 7]
-    kept = ~torch.isin(films.edge_index[0], own) | (films.edge_index[1] == 7)
-    films.edge_index = films.edge_index[:, kept]
-    few = Explainer(net, data).explain(7)
+    steps = ("movie", "to", "actor"), ("movie", "to", "director"), ("director", "to", "movie")
+    cast, directed, films = (graph.links[step] for step in steps)
+    own = directed[1, directed[0] == 7]
+    kept = ~torch.isin(films[0], own) | (films[1] == 7)
+    fewer = {steps[0]: cast[:, cast[0] != 7], steps[2]: films[:, kept]}
+    graph = replace(graph, links=graph.links | fewer, split=Split(none, none, test))
+    few = Explainer(net, graph).explain(7)
     assert sum(few.counts.values()) == 1
-    found = {step.k: step for step in fidelity(net, data).steps}
+    found = {step.k: step for step in fidelity(net, graph).steps}
     for k, step in found.items():
         assert (step.nodes, step.fewer) == ((1, 1) if sum(few.counts.values()) <= k else (2, 0))
     assert found[20].fewer == 1
     assert found[20].all > 0
     for seed in range(5):  # one node is asked for, and has more than 5, whatever comes up first
-        one = fidelity(net, data, nodes=1, seed=seed)
+        one = fidelity(net, graph, nodes=1, seed=seed)
         assert (one.nodes, one.steps[2].k, one.steps[2].nodes) == (1, 5, 1)
         assert one.fewer == one.steps[2].fewer
         assert f"1 nodes with more than 5 instances and {one.fewer} without" in str(one)
@@ -119,8 +117,8 @@ def test_random_instances_are_drawn_without_listing_the_others() -> None:
 
 
 def test_mistakes(trained) -> None:
-    net, data = trained
+    net, graph = trained
     with pytest.raises(HanmeError, match="at least 1 node"):
-        fidelity(net, data, nodes=0)
-    with pytest.raises(HanmeError, match="no node under summer_mask"):
-        fidelity(net, data, split="summer")
+        fidelity(net, graph, nodes=0)
+    with pytest.raises(HanmeError, match="`split` to name a part with nodes, but got 'summer'"):
+        fidelity(net, graph, split="summer")

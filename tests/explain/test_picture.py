@@ -1,3 +1,5 @@
+"""Pictures show hostile names as text and nothing else."""
+
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -6,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 
-from hanme.datasets import METAPATHS, planted
+from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, Fidelity, Step, explain, save
 from hanme.explain.explanation import shown
@@ -51,16 +53,15 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def hostile() -> Explanation:
     """An explanation in which every name is an attack."""
-    data = planted(movies=60)
-    for node_type in data.node_types:
-        store = data[node_type]
-        store.name = [HOSTILE[i % len(HOSTILE)] for i in range(store.num_nodes)]
-        store.id = [f"{i}{HOSTILE[-(i % len(HOSTILE))]}" for i in range(store.num_nodes)]
-    data["movie"].label_names = HOSTILE[:5]
+    graph = planted(movies=60)
+    for nodes in graph.nodes.values():
+        nodes.names = [HOSTILE[i % len(HOSTILE)] for i in range(nodes.num_nodes)]
+        nodes.ids = [f"{i}{HOSTILE[-(i % len(HOSTILE))]}" for i in range(nodes.num_nodes)]
+    graph.labels[:] = HOSTILE[:5]
     torch.manual_seed(1)
-    metapaths = [*METAPATHS["planted"], "movie-actor-movie-keyword-movie"]
-    net = HANME(data.metadata(), "movie", metapaths, 5, heads=2, hidden_channels=16)
-    return explain(net, data, 0, top=len(HOSTILE))
+    metapaths = [*graph.metapaths, "movie-actor-movie-keyword-movie"]
+    net = HANME(graph.metadata(), "movie", metapaths, 5, heads=2, hidden_channels=16)
+    return explain(net, graph, 0, top=len(HOSTILE))
 
 
 def test_no_name_becomes_a_tag_or_an_attribute(hostile: Explanation, tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """Taking instances out, against a graph that does not have them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import HeteroData
 
+from hanme import Graph
 from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import removal
 from hanme.explain.removal import OpenModel
 from hanme.nn import HAN, HANME, MAGNN
+from hanme.nn.channels import Channels, Inputs, Task
+from hanme.nn.projection import Projection
 
 SHORT = ["movie-director-movie", "movie-actor-movie"]
 LONG = ["movie-actor-movie-keyword-movie", "movie-director-movie"]
@@ -28,44 +32,43 @@ MODELS = [
 def make(model: type, options: dict, metapaths: list[str], *, sharp: float = 1.0):
     """A small graph and an untrained model on it, in double precision, with some bias."""
     torch.manual_seed(3)
-    data = planted(movies=60)
-    for node_type in data.node_types:
-        data[node_type].x = data[node_type].x.to_dense().double()
-    net = model(
-        data.metadata(), "movie", metapaths, 5, hidden_channels=16, heads=2, **options
-    ).double()
+    graph = planted(movies=60)
+    for nodes in graph.nodes.values():
+        nodes.x = nodes.x.to_dense().double()
+    sizes = {"in_channels": graph.widths, "hidden_channels": 16, "heads": 2}
+    net = model(graph.metadata(), "movie", metapaths, 5, **sizes, **options).double().eval()
     with torch.no_grad():
-        net.train(False)(data)
-        for attention in net.conv.att_instance:
+        for attention in net.channels[0].att_instance:
             attention *= sharp
-    return net, data
+    return net, graph
 
 
-def logits_of(net, data: HeteroData, node: int, beta: Tensor) -> Tensor:
+@torch.no_grad()
+def all_logits(net, graph: Graph) -> Tensor:
+    return net(graph.x_dict, graph.edge_index_dict)
+
+
+def logits_of(net, graph: Graph, node: int, beta: Tensor) -> Tensor:
     """The model's own logits of a node, with metapaths weighed by ``beta``."""
     weighed: list[Tensor] = []
 
     def hold(module, zs, output):
-        out = torch.einsum("p,pnc->nc", beta, torch.stack(list(zs[0])))
-        weighed.append(out)
-        return out, output[1]
+        weighed.append(torch.einsum("p,pnc->nc", beta, torch.stack(list(zs[0]))))
+        return weighed[-1]
 
-    with torch.no_grad():
-        watch = net.conv.semantic.register_forward_hook(hold)
-        logits = net(data)[node]
-        watch.remove()
+    watch = net.fusion.register_forward_hook(hold)
+    logits = all_logits(net, graph)[node]
+    watch.remove()
     assert len(weighed) == 1
     return logits
 
 
-def without_links(data: HeteroData, step: tuple, links: list[tuple[int, int]]) -> HeteroData:
+def without_links(graph: Graph, step: tuple, links: list[tuple[int, int]]) -> Graph:
     """The graph without some links of one relation."""
-    smaller = data.clone()
-    rows, columns = data[step].edge_index.tolist()
+    rows, columns = graph.links[step].tolist()
     kept = [i for i, link in enumerate(zip(rows, columns, strict=True)) if link not in links]
     assert len(kept) < len(rows)
-    smaller[step].edge_index = data[step].edge_index[:, kept]
-    return smaller
+    return replace(graph, links=graph.links | {step: graph.links[step][:, kept]})
 
 
 @pytest.mark.parametrize("sharp", [1.0, 300.0])  # 300: one instance has all the weight of a head
@@ -73,20 +76,21 @@ def without_links(data: HeteroData, step: tuple, links: list[tuple[int, int]]) -
 def test_a_move_is_what_deleting_the_instance_does(
     model: type, options: dict, sharp: float
 ) -> None:
-    net, data = make(model, options, SHORT, sharp=sharp)
-    opened = OpenModel(net, data)
+    net, graph = make(model, options, SHORT, sharp=sharp)
+    opened = OpenModel(net, graph)
     beta = torch.tensor(opened.beta, dtype=torch.double)
     root = opened.root(7)
     with torch.no_grad():
-        for path, (text, instances) in enumerate(zip(opened.problems, root.paths, strict=True)):
+        for path, (text, instances) in enumerate(zip(opened.paths, root.paths, strict=True)):
             some = next(instances.blocks())
             moves = root.moves(path, some)
             step = (text.split("-")[1], "to", "movie")  # each instance has its own last link
             # The other metapath does not walk it, and HAN sees an end through any of its links.
             for p, (*_, before, end) in enumerate(some.instances.nodes.tolist()[:9]):
-                sources = data[step].edge_index[0][data[step].edge_index[1] == end].tolist()
+                links = graph.links[step]
+                sources = links[0][links[1] == end].tolist()
                 gone = [(s, end) for s in sources] if model is HAN else [(before, end)]
-                real = logits_of(net, without_links(data, step, gone), 7, beta)
+                real = logits_of(net, without_links(graph, step, gone), 7, beta)
                 torch.testing.assert_close(root.logits - moves[p], real, rtol=1e-8, atol=1e-8)
                 number = some.instances.number[p : p + 1]
                 numbers = [number if i == path else number[:0] for i in range(2)]
@@ -102,8 +106,8 @@ def test_sets_of_instances_of_long_metapaths(
 ) -> None:
     monkeypatch.setattr(removal, "KEPT", kept)
     monkeypatch.setattr(removal, "BLOCK", 16)
-    net, data = make(model, options, LONG)
-    opened = OpenModel(net, data)
+    net, graph = make(model, options, LONG)
+    opened = OpenModel(net, graph)
     root = opened.root(7)
     nodes = torch.cat([block.instances.nodes for block in root.paths[0].blocks()])
     end = nodes[len(nodes) // 2, -2:].tolist()  # all instances that walk this link
@@ -112,7 +116,7 @@ def test_sets_of_instances_of_long_metapaths(
         torch.empty(0).long(),
     ]
     assert numbers[0].numel()
-    smaller = without_links(data, ("keyword", "to", "movie"), [tuple(end)])
+    smaller = without_links(graph, ("keyword", "to", "movie"), [tuple(end)])
     real = logits_of(net, smaller, 7, torch.tensor(opened.beta, dtype=torch.double))
     with torch.no_grad():
         torch.testing.assert_close(root.logits_without(numbers), real, rtol=1e-8, atol=1e-8)
@@ -120,14 +124,14 @@ def test_sets_of_instances_of_long_metapaths(
 
 @pytest.mark.parametrize(("model", "options"), MODELS)
 def test_without_any_instance_a_metapath_gives_nothing(model: type, options: dict) -> None:
-    net, data = make(model, options, SHORT)
-    opened = OpenModel(net, data)
+    net, graph = make(model, options, SHORT)
+    opened = OpenModel(net, graph)
     root = opened.root(7)
     step = ("movie", "to", "director")
-    links = data[step].edge_index
+    links = graph.links[step]
     gone = [(7, int(d)) for d in links[1][links[0] == 7]]
     beta = torch.tensor(opened.beta, dtype=torch.double)
-    real = logits_of(net, without_links(data, step, gone), 7, beta)
+    real = logits_of(net, without_links(graph, step, gone), 7, beta)
     with torch.no_grad():
         found = root.logits_without([torch.arange(len(root.paths[0])), torch.empty(0).long()])
     torch.testing.assert_close(found, real, rtol=1e-8, atol=1e-8)
@@ -135,23 +139,57 @@ def test_without_any_instance_a_metapath_gives_nothing(model: type, options: dic
 
 @pytest.mark.parametrize(("model", "options"), MODELS)
 def test_parts_and_bias_make_the_logits(model: type, options: dict) -> None:
-    net, data = make(model, options, SHORT)
-    root = OpenModel(net, data).root(7)
+    net, graph = make(model, options, SHORT)
+    root = OpenModel(net, graph).root(7)
     with torch.no_grad():
         parts = [
             root.parts(path, block)
             for path, instances in enumerate(root.paths)
             for block in instances.blocks()
         ]
-        logits = net.train(False)(data)[7]
-    torch.testing.assert_close(torch.cat(parts).sum(0) + net.lin.bias, logits)
+    logits = all_logits(net, graph)[7]
+    torch.testing.assert_close(torch.cat(parts).sum(0) + net.head.bias, logits)
+
+
+class Wide(Channels):
+    """Logits from the root's own features."""
+
+    wide = True
+    names = ("own features",)
+
+    def __init__(self, task: Task, out_channels: int) -> None:
+        super().__init__(task, out_channels)
+        self.lin = Projection(task.width(task.target), task.labels)
+
+    def forward(self, inputs: Inputs) -> list[Tensor]:
+        return [self.lin(inputs.x_dict["movie"])]
+
+
+def test_what_is_not_made_of_instances_is_added_by_name() -> None:
+    net, graph = make(HANME, {"channels": ["features", Wide]}, SHORT)
+    net.float()  # as averages of features are
+    for nodes in graph.nodes.values():
+        nodes.x = nodes.x.float()
+    root = OpenModel(net, graph).root(7)
+    assert set(root.others) == {"bias", "own features", *net.channels[1].names}
+    assert net.channels[1].names[0] == "features of movie"
+    with torch.no_grad():
+        parts = [
+            root.parts(path, block)
+            for path, instances in enumerate(root.paths)
+            for block in instances.blocks()
+        ]
+        own = net.channels[2].lin(graph.x_dict["movie"])[7]
+    torch.testing.assert_close(root.others["own features"].float(), own)
+    found = torch.cat(parts).sum(0) + sum(root.others.values())
+    torch.testing.assert_close(found.float(), all_logits(net, graph)[7])
 
 
 def test_many_instances_of_a_pair_encoder_are_encoded_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    net, data = make(HANME, {"encoder": "direct"}, LONG)
-    problem = OpenModel(net, data).problems[LONG[0]]
+    net, graph = make(HANME, {"encoder": "direct"}, LONG)
+    problem = OpenModel(net, graph).paths[LONG[0]].problem
     busiest = int(problem.chain.count().argmax())
     assert problem.chain.count()[busiest] > sum(problem.chain.sizes)
     path = removal.Path(problem, busiest)
@@ -160,14 +198,9 @@ def test_many_instances_of_a_pair_encoder_are_encoded_alike(
 
 
 def test_a_model_that_does_more_is_refused() -> None:
-    _, data = make(HANME, {}, SHORT)
-
     class More(HANME):
-        def forward(self, data: HeteroData) -> Tensor:
-            return super().forward(data) * 2 + 1
+        def forward(self, *inputs: object, **labels: object) -> Tensor:
+            return super().forward(*inputs, **labels) * 2 + 1
 
-    more = More(data.metadata(), "movie", SHORT, 5, hidden_channels=16, heads=2).double()
-    with torch.no_grad():
-        more(data)
     with pytest.raises(HanmeError, match="does more than"):
-        OpenModel(more, data).root(7)
+        OpenModel(*make(More, {}, SHORT)).root(7)

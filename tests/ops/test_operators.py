@@ -8,6 +8,7 @@ from torch_geometric.data import HeteroData
 from graphs import KINDS, random_arguments, random_chain
 from hanme.chain import Chain
 from hanme.nn import HANME
+from hanme.nn.channels import Inputs
 from hanme.ops import (
     BACKENDS,
     LinkProduct,
@@ -121,7 +122,7 @@ def model(data: HeteroData, encoder: str) -> HANME:
         data.metadata(), "movie", metapaths, 3, hidden_channels=32, heads=8, encoder=encoder
     )
     with torch.no_grad():
-        made(data)
+        made(data.x_dict, data.edge_index_dict)
     return made
 
 
@@ -134,7 +135,7 @@ def test_a_compiled_model_learns_the_same(encoder: str, monkeypatch: pytest.Monk
     for run in (plain, torch.compile(plain, backend="aot_eager")):
         torch.manual_seed(5)  # of the dropout
         plain.zero_grad()
-        out = run(data)
+        out = run(data.x_dict, data.edge_index_dict)
         out.square().sum().backward()
         used = [p.grad for p in plain.parameters() if p.grad is not None]
         results.append([out.detach(), *(grad.clone() for grad in used)])
@@ -151,9 +152,9 @@ def test_a_layer_works_under_autocast(encoder: str) -> None:
         torch.manual_seed(5)
         made.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow):
-            h = made.conv(data.x_dict, data.edge_index_dict)["movie"]
+            h = made.fusion(made.channels[0](Inputs(data.x_dict, data.edge_index_dict)))
         h.square().mean().backward()
-        results.append([h.detach(), *(p.grad for p in made.conv.proj.parameters())])
+        results.append([h.detach(), *(p.grad for p in made.channels[0].proj.parameters())])
     for x, y in zip(*results, strict=True):
         assert torch.linalg.vector_norm(x - y) < 0.05 * torch.linalg.vector_norm(x)
 

@@ -14,6 +14,7 @@ import torch
 
 from hanme.cli import main
 from hanme.errors import HanmeError
+from hanme.nn.channels import Inputs
 from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
 ROOT = Path(__file__).parents[2]
@@ -143,8 +144,8 @@ def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
     vectors = []
     for source in (None, folder):
         graph, model = open_run(Run.open(run), source=source)
-        attention = model.conv.instance_attention(graph.x_dict, graph.edge_index_dict)
-        one = attention[PATHS[1]]
+        inputs = Inputs(graph.x_dict, graph.edge_index_dict)
+        one = model.channels[0].instance_attention(inputs)[PATHS[1]]
         ids = graph.nodes["film"].ids
         ends = {
             tuple(

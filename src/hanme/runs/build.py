@@ -15,7 +15,7 @@ from hanme.nn import MODELS
 from hanme.nn.model import Model
 from hanme.ops import choose_backend
 from hanme.ops.cost import memory, readable
-from hanme.runs.config import ModelConfig, RunConfig
+from hanme.runs.config import PYTHON, ModelConfig, RunConfig
 
 
 def load_graph(
@@ -29,6 +29,8 @@ def load_graph(
         fitted: What the run has learnt from its tables.
     """
     data = config.data
+    if data.name == PYTHON:
+        raise HanmeError("trained on a graph made in Python: give `graph` to Classifier.load")
     return load(
         data.name,
         source=source or data.source,

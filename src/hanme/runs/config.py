@@ -13,6 +13,9 @@ from hanme.graph.features import Features
 from hanme.nn import MODELS
 from hanme.training import TrainingConfig
 
+PYTHON = "python"
+"""What a configuration calls a graph that was made in Python and cannot be loaded by name."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
