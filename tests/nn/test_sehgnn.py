@@ -47,7 +47,7 @@ def mean(graph: Graph, a: str, b: str) -> np.ndarray:
     matrix = np.eye(*shape) if a == b else np.zeros(shape)
     for e, links in graph.links.items():
         if (e[0], e[2]) == (a, b):
-            np.add.at(matrix, tuple(links.numpy()), 1)
+            matrix[tuple(links.numpy())] = 1  # once, however many links join the pair
     return matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
 
 

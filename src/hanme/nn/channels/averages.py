@@ -96,10 +96,10 @@ def reached(factors: Sequence[Tensor], roots: Tensor) -> list[Tensor]:
 def _means(
     x_dict: Mapping[str, Tensor], links: Mapping[EdgeType, Tensor], paths: Sequence[TypePath]
 ) -> dict[tuple[str, str], csr_array]:
-    """Return D^-1 A of each step, over all relations that join two types.
+    """Return D^-1 A of each step: over all relations that join two types, each pair once.
 
-    A pair counts as often as links join it. A node without neighbours has a row of zeros. Within
-    one type a node is its own neighbour too, as the papers of ACM are for SeHGNN's authors.
+    A node without neighbours has a row of zeros. Within one type a node is its own neighbour too,
+    as the papers of ACM are for SeHGNN's authors.
     """
     means: dict[tuple[str, str], csr_array] = {}
     for source, end in dict.fromkeys(pair for path in paths for pair in pairwise(path)):
@@ -109,6 +109,7 @@ def _means(
             joined.append(torch.arange(shape[0]).expand(2, -1))
         row, column = torch.cat(joined, 1).numpy()
         matrix = coo_array((np.ones(len(row), np.float32), (row, column)), shape=shape).tocsr()
+        matrix.data[:] = 1  # a pair in several relations counts once
         degree = np.maximum(matrix.sum(axis=1), 1)
         means[source, end] = csr_array(diags_array((1 / degree).astype(np.float32)) @ matrix)
     return means
