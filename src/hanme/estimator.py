@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
@@ -28,12 +27,12 @@ from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.metapath import metapaths_between
 from hanme.nn.model import Model
-from hanme.runs import Prediction, Run, RunConfig, build_model, open_run, takes_metapaths
+from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths
 from hanme.runs.config import PYTHON
-from hanme.runs.train import finish, train
+from hanme.runs.train import finish, prepare, train
 from hanme.runs.use import all_logits, changed, check_widths, load_fitting, trained_model
-from hanme.training import Epoch, Trainer, draw_weights
-from hanme.training.metrics import decide, scores
+from hanme.training import Epoch, Settled, Trainer, Wide, settle
+from hanme.training.metrics import scores
 
 
 class Classifier(BaseEstimator):  # type: ignore[misc]
@@ -91,14 +90,15 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             graph = replace(graph, fitted=_schema(graph))
         config = self._config(graph)
         if out is None:
-            model = build_model(config.model, graph)
-            random = draw_weights(model, graph, config.training.seed)
-            self._trainer = Trainer(model, graph, config.training, random=random)
+            self._trainer, self._wide = prepare(config, graph)
             epochs: list[Epoch] = []
             self._trainer.run(epochs.append, on_epoch)
+            model = self._trainer.model
+            self._settled = settle(model, graph, config.training, self._wide)
+            self.decision_ = self._settled.model.decision
             return self._fitted(graph, model, config, [asdict(epoch) for epoch in epochs])
         run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
-        self._run = run.folder
+        self._run, self.decision_ = run.folder, run.decision()
         model = trained_model(run, graph)
         return self._fitted(graph, model, config, run.metrics())
 
@@ -140,9 +140,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             ``[N, C]`` in the order of ``classes_``.
         """
         found = self.predictions(graph, nodes=nodes)
-        chosen = decide(
-            found.chosen_logits, multilabel=found.graph.multilabel, fallback=found.fallback
-        ).numpy()
+        several = found.graph.multilabel
+        chosen = found.decision.labels(found.chosen_logits, multilabel=several).numpy()
         return chosen if found.graph.multilabel else self.classes_[chosen.argmax(1)]
 
     def predict_proba(
@@ -154,8 +153,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         """Predict the probability of each label, ``[N, C]``; see :meth:`predict`."""
         found = self.predictions(graph, nodes=nodes)
         several = found.graph.multilabel
-        logits = found.chosen_logits.float()
-        return (torch.sigmoid(logits) if several else torch.softmax(logits, 1)).numpy()
+        return found.decision.probabilities(found.chosen_logits, multilabel=several).numpy()
 
     def predictions(
         self,
@@ -166,10 +164,10 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         """Predict labels and probabilities as a table with ids and names; see :meth:`predict`."""
         if graph is not None:
             return self.on(graph).predictions(nodes=nodes)
-        here, fallback = self._graph, self.config_.training.fallback
+        here = self._graph
         chosen = None if nodes is None else [here.targets.find(node) for node in nodes]
         logits = all_logits(self.model_, here)
-        return Prediction(here, logits, chosen, fallback, grown=self._grown)
+        return Prediction(here, logits, chosen, self.decision_, grown=self._grown)
 
     def score(self, part: str = "test") -> float:
         """Return micro F1 on a part of the split: ``"train"``, ``"val"`` or ``"test"``."""
@@ -186,14 +184,17 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
                 "the tables have changed since training: training rows may now be test rows"
             )
         masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
-        logits, fallback = all_logits(self.model_, graph), self.config_.training.fallback
-        found = scores(logits, graph.y, masks, fallback=fallback)
+        logits = all_logits(self.model_, graph)
+        found = scores(logits, graph.y, masks, self.decision_)
+        if self._settled is not None:  # validation nodes by weights that have not seen them
+            found |= scores(
+                self._settled.model.held_out, graph.y, {"val": graph.split.val}, self.decision_
+            )
         return {part: f1._asdict() for part, f1 in found.items()}
 
     def explain(self, node: str | int, *, top: int = 5) -> Explanation:
         """Explain a prediction by metapath instances, see :func:`hanme.explain.explain`."""
-        graph, fallback = self._graph, self.config_.training.fallback
-        return explain(self.model_, graph, node, top=top, fallback=fallback)
+        return explain(self.model_, self._graph, node, top=top, decision=self.decision_)
 
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which :meth:`load` and the commands of ``hanme`` take.
@@ -206,9 +207,10 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             if folder.resolve() != self._run.resolve():
                 shutil.copytree(self._run, folder)
             return
-        run = Run.create(folder, self.config_, self._graph)
+        assert self._settled is not None
+        run = Run.create(folder, self.config_, self._graph, self._wide)
         run.write_metrics(self.epochs_)
-        finish(run, self._trainer)
+        finish(run, self._trainer, self._settled)
 
     @classmethod
     def load(cls, folder: str | Path, graph: Graph | HeteroData | None = None) -> Classifier:
@@ -235,10 +237,12 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             here = _relabelled(_as_graph(graph), run.fitted())
             model = trained_model(run, here)
             grown = changed(here, run.fitted())
-        found._run = run.folder
+        found._run, found.decision_ = run.folder, run.decision()
         return found._fitted(here, model, config, run.metrics(), grown=grown)
 
     _trainer: Trainer | None = None
+    _settled: Settled | None = None
+    _wide: Wide | None = None
     _run: Path | None = None
     _grown: bool = False
 
@@ -272,7 +276,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         values = {
             "data": graph.origin or {"name": PYTHON, "features": "given"},
             "model": {"name": self.model, "options": options},
-            "training": {"seed": self.seed, **(self.training or {})},
+            "training": {"recipe": "default", "seed": self.seed, **(self.training or {})},
         }
         return RunConfig.make(values, "Classifier")
 

@@ -74,7 +74,7 @@ def explain(
         check_suffix(out)
     opened = Run.open(run)
     loaded, model = open_run(opened, source=data, graph=graph)
-    ranking, fallback = cast("By", by), opened.config.training.fallback
+    ranking, decision = cast("By", by), opened.decision()
     found: Explanation | Fidelity
     if node is None:
         refuse_changed(loaded, opened.fitted(), graph or run)
@@ -84,7 +84,7 @@ def explain(
             )
     else:
         found = explaining.explain(
-            model, loaded, node, top=top, label=label, by=ranking, fallback=fallback
+            model, loaded, node, top=top, label=label, by=ranking, decision=decision
         )
     if out is not None:
         save(found, out)

@@ -49,7 +49,7 @@ def print_costs(costs: list[str]) -> None:
 def print_scores(scores: dict[str, Any]) -> None:
     """Print micro and macro F1 by split and, where the decision rules differ, by rule."""
     if all(by_split == scores["with_fallback"] for by_split in scores.values()):
-        scores = {"either": scores["with_fallback"]}
+        scores = {"any": scores["with_fallback"]}
     parts = list(product(("train", "val", "test"), ("micro", "macro")))
     rows = [
         [

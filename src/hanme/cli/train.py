@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hanme.runs import Run
 
 
+DEFAULTS = {"model": {"name": "hanme"}, "training": {"recipe": "default"}}
+
+
 def train(
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     data_set: Annotated[
@@ -102,12 +105,18 @@ def train(
             "validation nodes; last: keep the last epoch."
         ),
     ] = None,
-    fallback: Annotated[
-        bool | None,
+    decide: Annotated[
+        str | None,
         typer.Option(
-            "--fallback/--no-fallback",
-            help="Give a node with no label over 0.5 its most likely one (default), or none "
-            "(HGB's rule).",
+            help="From probabilities to labels, where nodes have several: micro or macro (default) "
+            "maximise the expected F1; half: all over 0.5, HGB's rule; fallback: the same, but at "
+            "least the most likely one, the paper's."
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="default: a wide part beside the model, calibrated; paper: as in the papers."
         ),
     ] = None,
     seed: Annotated[
@@ -122,7 +131,7 @@ def train(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Train a model and write a run folder. Defaults follow the model's paper.
+    """Train a model and write a run folder. The default recipe is in docs/learning.md.
 
     hanme train IMDB --encoder direct --lts linear --out runs/direct
 
@@ -153,12 +162,13 @@ def train(
         "training.lr": lr,
         "training.weight_decay": weight_decay,
         "training.select": select,
-        "training.fallback": fallback,
+        "training.recipe": recipe,
+        "training.decide": decide,
         "training.lts.pace": lts,
         "training.lts.start": lts_start,
         "training.lts.until": lts_until,
     }
-    start = files.read_config(files.find_config(config)) if config else {"model": {"name": "hanme"}}
+    start = files.read_config(files.find_config(config)) if config else DEFAULTS
     start = files.override(start, fields(changes))
     if lts is None and (lts_start or lts_until) and files.look_up(start, "training.lts") is None:
         raise HanmeError("--lts-start and --lts-until go with --lts linear, root or geometric")

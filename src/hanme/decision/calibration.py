@@ -32,6 +32,7 @@ def calibrate(parts: Sequence[Tensor], y: Tensor) -> tuple[list[float], Tensor]:
     y = y.detach().cpu()
     size, start = len(parts), 1 / len(parts)
 
+    @torch.enable_grad()
     def objective(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, object]:
         free = torch.tensor(values, requires_grad=True)
         slopes, bias = free[:size], free[size:]

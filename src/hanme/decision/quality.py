@@ -17,8 +17,8 @@ class Quality(NamedTuple):
         brier: The mean squared distance between probabilities and labels.
         error: The expected calibration error: the mean distance between how likely labels were said
             to be and how often they were there, over ten bins of probability.
-        reliability: Per bin that holds anything: how many, the mean probability, the share of labels
-            that were there.
+        reliability: Per bin that holds anything: how many, the mean probability, and the share of
+            labels that were there.
     """
 
     brier: float

@@ -15,7 +15,8 @@ from hanme.common.toml import read_toml, to_toml
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_model, load_graph
-from hanme.training import Epoch, Trainer, draw_weights
+from hanme.runs.train import prepare
+from hanme.training import Epoch, settle
 from hanme.training.metrics import scores
 
 SPACES = Path(__file__).parent / "spaces.toml"
@@ -171,12 +172,10 @@ def _try(
 def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
     """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
     graph = load_graph(config)
-    model = build_model(config.model, graph)
-    random = draw_weights(model, graph, config.training.seed)
-    trainer = Trainer(model, graph, config.training, random=random)
+    trainer, wide = prepare(config, graph)
     trainer.run(*callbacks)
-    val = {"val": graph.split.val}
-    f1 = scores(trainer.logits(), graph.y, val, fallback=config.training.fallback)["val"]
+    found = settle(trainer.model, graph, config.training, wide).model
+    f1 = scores(found.held_out, graph.y, {"val": graph.split.val}, found.decision)["val"]
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 

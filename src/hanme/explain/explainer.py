@@ -8,13 +8,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.graph import Graph
 from hanme.nn import Model
 from hanme.ops.eager import coefficient
-from hanme.training.metrics import decide
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -29,7 +29,7 @@ def explain(
     top: int = 5,
     label: str | None = None,
     by: By = "part",
-    fallback: bool = True,
+    decision: Decision | None = None,
 ) -> Explanation:
     """Return the instances that made a model's prediction for a node.
 
@@ -43,9 +43,9 @@ def explain(
         top: How many instances.
         label: The label by whose logit instances are ranked (default: the most likely one).
         by: What they are ranked by, see :data:`By`.
-        fallback: See :class:`Explainer`.
+        decision: See :class:`Explainer`.
     """
-    return Explainer(model, graph, fallback=fallback).explain(node, top=top, label=label, by=by)
+    return Explainer(model, graph, decision).explain(node, top=top, label=label, by=by)
 
 
 class Explainer:
@@ -54,15 +54,14 @@ class Explainer:
     Args:
         model: See :func:`explain`.
         graph: The graph.
-        fallback: Whether a node with no label over 0.5 is predicted its most likely one, see
-            :func:`~hanme.training.metrics.decide`.
+        decision: From logits to labels (default: the paper's rule).
     """
 
-    def __init__(self, model: Model, graph: Graph, *, fallback: bool = True) -> None:
+    def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
         self.open = OpenModel(model, graph)
         self.graph = graph
-        several = graph.multilabel
-        self._predicted = decide(self.open.logits, multilabel=several, fallback=fallback)
+        self.decision = decision or Decision()
+        self._predicted = self.decision.labels(self.open.logits, multilabel=graph.multilabel)
 
     @torch.no_grad()
     def explain(
@@ -75,7 +74,8 @@ class Explainer:
         chosen = self._label(number, label)
         root = self.open.root(number)
         logits = self.open.logits[number]
-        probabilities = torch.sigmoid(logits) if self.graph.multilabel else torch.softmax(logits, 0)
+        several = self.graph.multilabel
+        probabilities = self.decision.probabilities(logits[None], multilabel=several)[0]
         given = zip(self.graph.labels, self._predicted[number].tolist(), strict=True)
         texts = list(self.open.paths)
         return Explanation(

@@ -55,7 +55,7 @@ class OpenModel:
     def __init__(self, model: Model, graph: Graph) -> None:
         if not isinstance(model, ChannelModel):
             raise _cannot(model, "it attends to no metapath instances")
-        if not isinstance(model.head, nn.Linear):
+        if model.fusion is None or not isinstance(model.head, nn.Linear):
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
         inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
         training = model.training

@@ -9,6 +9,7 @@ from hanme.nn.fusions import FUSIONS, Fusion, SemanticAttention
 from hanme.nn.gat import GAT
 from hanme.nn.han import HAN
 from hanme.nn.hanme import HANME
+from hanme.nn.linear import Linear
 from hanme.nn.magna import MAGNA
 from hanme.nn.magnn import MAGNN
 from hanme.nn.model import ChannelModel, Model
@@ -29,6 +30,7 @@ __all__ = [
     "Encoder",
     "Fusion",
     "HANMEConv",
+    "Linear",
     "Model",
     "SeHGNN",
     "SemanticAttention",
@@ -37,6 +39,7 @@ __all__ = [
 
 MODELS: dict[str, Callable[..., Model]] = {
     "hanme": HANME,
+    "linear": Linear,
     "han": HAN,
     "gat": GAT,
     "magnn": MAGNN,

@@ -8,7 +8,7 @@ from torch import nn
 
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.channels import Channels, MetapathChannels, Task, make_channels
+from hanme.nn.channels import Channels, MetapathChannels, Task, WideChannels, make_channels
 from hanme.nn.encoders import Encoder
 from hanme.nn.fusions import Fusion, make_fusion
 from hanme.nn.model import ChannelModel
@@ -37,6 +37,8 @@ class HANME(ChannelModel):
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
         negative_slope: LeakyReLU's slope below 0, of the attention over instances.
         backend: The backend of :func:`metapath_attention`.
+        blocks: What a wide part sees of each node, see :class:`~hanme.nn.channels.WideChannels`
+            (default: no wide part).
         **options: Options of the encoder.
     """
 
@@ -60,6 +62,7 @@ class HANME(ChannelModel):
         activation: str = "relu",
         negative_slope: float = 0.2,
         backend: str = "auto",
+        blocks: list[str] | None = None,
         **options: object,
     ) -> None:
         task = Task(metadata, target, out_channels, in_channels)
@@ -83,6 +86,8 @@ class HANME(ChannelModel):
                     "the node type to classify"
                 )
         every = [along, *(make_channels(kind, task, hidden_channels) for kind in channels or ())]
+        if blocks:
+            every.append(WideChannels(task, blocks=blocks))
         vectors = sum(len(part.names) for part in every if not part.wide)
         fused = make_fusion(fusion, vectors, hidden_channels)
         super().__init__(target, every, fused, nn.Linear(fused.out_channels, out_channels))

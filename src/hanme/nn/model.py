@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -69,7 +70,7 @@ class ChannelModel(nn.Module):
     Args:
         target: The node type to classify.
         channels: The channels.
-        fusion: What makes one vector of all of theirs.
+        fusion: What makes one vector of all of theirs; None for wide channels alone.
         head: From that vector to the logits.
     """
 
@@ -80,7 +81,11 @@ class ChannelModel(nn.Module):
     weights that were saved under the former names can be loaded."""
 
     def __init__(
-        self, target: str, channels: Sequence[Channels], fusion: Fusion, head: nn.Module
+        self,
+        target: str,
+        channels: Sequence[Channels],
+        fusion: Fusion | None = None,
+        head: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.target = target
@@ -97,7 +102,8 @@ class ChannelModel(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights anew: the channels', the fusion's, the head's."""
         for part in (*self.channels, self.fusion, self.head):
-            reset(part)
+            if part is not None:
+                reset(part)
 
     def forward(
         self,
@@ -109,11 +115,12 @@ class ChannelModel(nn.Module):
         """Return a logit per root and label, ``[R, C]``, see :class:`Model`."""
         inputs = Inputs(x_dict, edge_index_dict, roots, labels)
         found = [(part, part(inputs)) for part in self.parts]
-        vectors = [x for part, given in found if not part.wide for x in given]
-        logits: Tensor = self.head(self.fusion(vectors))
-        for wide in (x for part, given in found if part.wide for x in given):
-            logits = logits + wide
-        return logits
+        logits = [x for part, given in found if part.wide for x in given]
+        if self.head is not None and self.fusion is not None:
+            vectors = [x for part, given in found if not part.wide for x in given]
+            logits.insert(0, self.head(self.fusion(vectors)))
+        total: Tensor = reduce(torch.add, logits)
+        return total
 
 
 def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -103,6 +103,8 @@ class SeHGNN(ChannelModel):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         super().reset_parameters()
+        assert self.fusion is not None
+        assert self.head is not None
         for part in (self.fusion.concat, self.fusion.own, *self.head.children()):
             if isinstance(part, nn.Linear):
                 xavier(part.weight, part.bias)

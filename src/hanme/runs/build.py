@@ -16,6 +16,7 @@ from hanme.nn.model import Model
 from hanme.ops import choose_backend
 from hanme.ops.cost import memory, readable
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
+from hanme.training import Wide
 
 
 def load_graph(
@@ -41,8 +42,14 @@ def load_graph(
     )
 
 
-def build_model(config: ModelConfig, graph: Graph) -> Model:
-    """Build the model of a run, with weights of the sizes that a graph asks for."""
+def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> Model:
+    """Build the model of a run, with weights of the sizes that a graph asks for.
+
+    Args:
+        config: The model and its options.
+        graph: The graph.
+        wide: The wide part that training chose, for a model that takes one.
+    """
     for spec in config.options.get("metapaths", []):
         _refuse_empty(Metapath.of(spec, graph.metadata()), graph)
     make = MODELS[config.name]
@@ -52,8 +59,13 @@ def build_model(config: ModelConfig, graph: Graph) -> Model:
         target=graph.target,
         out_channels=len(graph.labels),
         **sizes,
-        **config.options,
+        **config.options | ({"blocks": wide.blocks} if wide and takes_wide(config.name) else {}),
     )
+
+
+def takes_wide(model: str) -> bool:
+    """Return whether a model can have a wide part."""
+    return model in MODELS and "blocks" in _parameters(model)
 
 
 def takes_metapaths(model: str) -> bool:

@@ -1,11 +1,12 @@
 """What a run leaves on disk, and how it survives being killed.
 
 A run folder holds ``config.json``, for a user's own tables ``features.json`` (what was learnt of
-their columns), ``metrics.jsonl`` (a line per epoch) and, while training,
-``checkpoint.safetensors``; once finished ``model.safetensors`` (the best epoch's weights),
-``predictions.parquet``, ``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every
-file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not there;
-``metrics.jsonl`` is cut back to the checkpoint when a run is resumed.
+their columns), ``wide.json`` (the wide part that was chosen), ``metrics.jsonl`` (a line per epoch)
+and, while training, ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best
+epoch's weights), ``decision.json`` (from logits to labels), ``predictions.parquet``,
+``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every file but ``metrics.jsonl``
+is written aside and moved into place, so that it is whole or not there; ``metrics.jsonl`` is cut
+back to the checkpoint when a run is resumed.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from hanme.common.files import load_tensors, read_json, replacing, save_tensors, write_json
 from hanme.datasets import FittedGraph, is_tables
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
 from hanme.runs.config import RunConfig
-from hanme.training import Epoch, Trainer
+from hanme.training import Epoch, Trainer, Wide
 
 SAVED = 10
 """A checkpoint is written every so many epochs."""
@@ -60,12 +63,20 @@ class Run:
         return run
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, graph: Graph | None = None) -> Run:
+    def create(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        graph: Graph | None = None,
+        wide: Wide | None = None,
+    ) -> Run:
         """Create a run and note what it needs of its graph; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
         if graph is not None and graph.fitted is not None:
             write_json(folder / "features.json", graph.fitted | {"widths": graph.widths})
+        if wide is not None:
+            write_json(folder / "wide.json", wide.model_dump())
         write_json(folder / "config.json", config.model_dump())
         return run
 
@@ -83,6 +94,21 @@ class Run:
         if not is_tables(self.config.data.name) and not path.exists():
             return None
         return FittedGraph.make(read_json(path), str(path))
+
+    def wide(self) -> Wide | None:
+        """Return the wide part that training chose; None for a run without."""
+        path = self.folder / "wide.json"
+        return Wide.make(read_json(path), str(path)) if path.exists() else None
+
+    def decision(self) -> Decision:
+        """Return what turns the finished run's logits into labels."""
+        path = self.folder / "decision.json"
+        if not path.exists():  # runs before 0.3
+            return self.config.training.plain
+        try:
+            return Decision.model_validate(read_json(path))
+        except ValidationError as error:
+            raise HanmeError(f"{path}: not a decision: {error.errors()[0]['msg']}") from None
 
     @property
     def finished(self) -> bool:
@@ -143,7 +169,13 @@ class Run:
 
     def discard(self) -> None:
         """Remove the files of a run that came to nothing; leave all others."""
-        for name in ("config.json", "features.json", "metrics.jsonl", "checkpoint.safetensors"):
+        for name in (
+            "config.json",
+            "features.json",
+            "wide.json",
+            "metrics.jsonl",
+            "checkpoint.safetensors",
+        ):
             (self.folder / name).unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -153,8 +185,9 @@ class Run:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         return load_tensors(path)[0]
 
-    def finish(self, model: Model, result: dict[str, Any]) -> None:
-        """Write the weights and, last, the result; the checkpoint is no longer needed."""
+    def finish(self, model: Model, decision: Decision, result: dict[str, Any]) -> None:
+        """Write weights, decision and, last, the result; the checkpoint is no longer needed."""
+        write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
         weights = {k: v.contiguous() for k, v in model.state_dict().items()}
         save_tensors(self.folder / "model.safetensors", weights, {})
         write_json(self.folder / "result.json", result)

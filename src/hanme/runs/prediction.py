@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from hanme.common.html import html_table
+from hanme.decision import Decision
 from hanme.graph import Graph
 from hanme.runs.predictions import frame, predictions, write_predictions
 
@@ -23,14 +24,14 @@ class Prediction:
         graph: The graph.
         logits: Of all its target nodes, ``[N, C]``.
         nodes: Those asked for, None for all.
-        fallback: See :func:`~hanme.training.metrics.decide`.
+        decision: From logits to labels.
         grown: Whether the graph is not the one the model was trained on.
     """
 
     graph: Graph
     logits: Tensor
     nodes: list[int] | None
-    fallback: bool
+    decision: Decision
     grown: bool
 
     def __len__(self) -> int:
@@ -70,4 +71,4 @@ class Prediction:
 
     def _chosen(self) -> dict[str, Any]:
         # On another graph nobody drew a split, and none is shown.
-        return {"fallback": self.fallback, "nodes": self.nodes, "split": not self.grown}
+        return {"decision": self.decision, "nodes": self.nodes, "split": not self.grown}

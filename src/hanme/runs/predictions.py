@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from hanme.common.files import replacing
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.training.metrics import decide
 
 FORMATS = {
     ".parquet": "FORMAT parquet",
@@ -29,7 +29,7 @@ def write_predictions(
     logits: Tensor,
     path: Path,
     *,
-    fallback: bool,
+    decision: Decision,
     nodes: Sequence[int] | None = None,
     split: bool = True,
 ) -> None:
@@ -43,14 +43,14 @@ def write_predictions(
         graph: The graph.
         logits: The logits of all target nodes.
         path: A file ``.parquet``, ``.csv`` (several labels as ``Drama|Comedy``) or ``.json``.
-        fallback: See :func:`~hanme.training.metrics.decide`.
+        decision: From logits to labels.
         nodes: The nodes to write, in this order (default: all).
         split: Whether to say what a node was used for.
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
-    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
         if path.suffix.lower() == ".csv":
             joined = ", ".join(f"array_to_string({c}, '|') AS {c}" for c in ("labels", "predicted"))
             select = f"SELECT * REPLACE ({joined}) FROM ({select})"
@@ -66,12 +66,12 @@ def predictions(
     graph: Graph,
     logits: Tensor,
     *,
-    fallback: bool,
+    decision: Decision,
     nodes: Sequence[int] | None = None,
     split: bool = True,
 ) -> list[dict[str, Any]]:
     """Return the same as dictionaries."""
-    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
         found = connection.execute(select, labels)
         columns = [column[0] for column in found.description]
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
@@ -81,7 +81,7 @@ def frame(
     graph: Graph,
     logits: Tensor,
     *,
-    fallback: bool,
+    decision: Decision,
     nodes: Sequence[int] | None = None,
     split: bool = True,
 ) -> Any:
@@ -90,7 +90,7 @@ def frame(
         import pandas  # noqa: F401
     except ImportError:
         raise HanmeError("a data frame needs pandas: pip install pandas") from None
-    with _table(graph, logits, fallback, nodes, split) as (connection, select, labels):
+    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
         return connection.execute(select, labels).df()
 
 
@@ -114,7 +114,7 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _table(
-    graph: Graph, logits: Tensor, fallback: bool, nodes: Sequence[int] | None, split: bool
+    graph: Graph, logits: Tensor, decision: Decision, nodes: Sequence[int] | None, split: bool
 ) -> Iterator[tuple[Any, str, list[list[str]]]]:
     """Return a connection that knows the columns, a SELECT of them, and its parameters."""
     names, targets = graph.labels, graph.targets
@@ -135,7 +135,7 @@ def _table(
         columns.append("split")
     matrices = {
         "labels": labels,
-        "predicted": decide(logits, multilabel=graph.multilabel, fallback=fallback),
+        "predicted": decision.labels(logits, multilabel=graph.multilabel),
     }
     for column, matrix in matrices.items():
         flags = {f"{column}{i}": matrix[:, i].numpy() for i in range(len(names))}
@@ -144,7 +144,7 @@ def _table(
         given = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
         which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
         columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
-    probability = torch.sigmoid(logits) if graph.multilabel else torch.softmax(logits, 1)
+    probability = decision.probabilities(logits, multilabel=graph.multilabel)
     for i, column in enumerate(probability_columns(names)):
         frame[f"p{i}"] = probability[:, i].contiguous().numpy()
         columns.append(f"p{i} AS {_quoted(column)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
@@ -19,8 +20,18 @@ from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
 from hanme.runs.predictions import write_predictions
-from hanme.runs.use import refuse_changed, score_parts
-from hanme.training import Epoch, Trainer, draw_weights
+from hanme.runs.use import majority, refuse_changed, score_parts, worth
+from hanme.training import (
+    Answer,
+    Epoch,
+    Settled,
+    Trainer,
+    Wide,
+    choose_wide,
+    draw_weights,
+    settle,
+    start_at_odds,
+)
 
 
 def train(
@@ -51,15 +62,15 @@ def train(
             found = Run.find(folder, config, resume=resume)  # another process may have been here
             if found is not None and found.finished:
                 return found
-            trainer = make_trainer(config, folder, graph, found, on_start)
-            run = found or Run.create(folder, config, trainer.graph)
+            trainer, wide = make_trainer(config, folder, graph, found, on_start)
+            run = found or Run.create(folder, config, trainer.graph, wide)
             try:
                 run.train(trainer, on_epoch)
             except HanmeError:
                 if found is None:  # nothing to continue: leave the folder as it was
                     run.discard()
                 raise
-            finish(run, trainer)
+            finish(run, trainer, settle(trainer.model, trainer.graph, config.training, wide))
             return run
     except BaseException:
         with suppress(OSError):  # raised where the folder is not empty
@@ -74,33 +85,89 @@ def make_trainer(
     graph: Graph | None,
     found: Run | None,
     on_start: Callable[[list[str]], None],
-) -> Trainer:
-    """Load the graph, build the model and draw its weights."""
+) -> tuple[Trainer, Wide | None]:
+    """Load the graph, say what training costs, and prepare it."""
     fitted = found.fitted() if found else None
     graph = graph or load_graph(config, fitted=fitted)
     refuse_changed(graph, fitted, folder)
-    model = build_model(config.model, graph)
     on_start([*dropped_links(graph), *costs(config.model, graph)])
-    random = draw_weights(model, graph, config.training.seed)
-    return Trainer(model, graph, config.training, random=random)
+    return prepare(config, graph, found.wide() if found else None)
 
 
-def finish(run: Run, trainer: Trainer) -> None:
+def prepare(
+    config: RunConfig, graph: Graph, wide: Wide | None = None
+) -> tuple[Trainer, Wide | None]:
+    """Choose the wide part, build the model and draw its weights.
+
+    Args:
+        config: What to train, and how.
+        graph: The graph.
+        wide: The wide part, if it was chosen already.
+    """
+    training = config.training
+    graph.check_trainable()
+    if wide is None and (training.wide or config.model.name == "linear"):
+        wide = choose_wide(graph, training.seed)
+    model = build_model(config.model, graph, wide)
+    random = draw_weights(model, graph, training.seed)
+    if training.start == "odds":
+        start_at_odds(model, graph)
+    return Trainer(model, graph, training, random=random), wide
+
+
+def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
     """Write predictions, curves, weights and, last of all, the result."""
     graph, config, rows = trainer.graph, run.config, run.metrics()
-    logits = trainer.logits()
+    answer = settled.model
     predictions = run.folder / "predictions.parquet"
-    write_predictions(graph, logits, predictions, fallback=config.training.fallback)
+    write_predictions(graph, answer.logits, predictions, decision=answer.decision)
     best = trainer.progress.best_epoch
-    draw_curves({config.model.name: rows}, run.folder / "curves", best=best)
+    if rows:
+        draw_curves({config.model.name: rows}, run.folder / "curves", best=best)
     result: dict[str, Any] = {
-        "scores": score_parts(graph, logits),
+        "scores": held_out_scores(graph, answer),
+        "baselines": _baselines(graph, settled),
+        "probabilities": {
+            part: worth(graph, logits, answer.decision, mask)
+            for part, mask, logits in _unseen(graph, answer)
+        },
+        "slopes": settled.slopes,
         "best_epoch": best,
         "epochs": trainer.progress.epoch,
-        "seconds_per_epoch": statistics.median(row["seconds"] for row in rows),
+        "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),
         "peak_memory_mb": peak_mb(),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
-    run.finish(trainer.model, result)
+    run.finish(trainer.model, answer.decision, result)
+
+
+def held_out_scores(graph: Graph, answer: Answer) -> dict[str, Any]:
+    """Return scores by rule and part; those of validation nodes by weights that saw none."""
+    found = score_parts(graph, answer.logits, answer.decision)
+    held_out = score_parts(graph, answer.held_out, answer.decision)
+    for rule, parts in found.items():
+        if "val" in parts:
+            parts["val"] = held_out[rule]["val"]
+    return found
+
+
+def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:
+    """Return what the model has to beat, by name and part: majority and, if it was fitted, linear.
+
+    Both are scored on the same nodes, linear with a decision of its own by the same rule.
+    """
+    parts = [(part, mask) for part, mask, _ in _unseen(graph, settled.model)]
+    found: dict[str, Any] = {"majority": {part: majority(graph, mask) for part, mask in parts}}
+    if settled.linear is not None:
+        scores = held_out_scores(graph, settled.linear)
+        decided = scores.get("decided", scores["with_fallback"])
+        found["linear"] = {part: decided[part] for part, _ in parts}
+    return found
+
+
+def _unseen(graph: Graph, answer: Answer) -> list[tuple[str, Tensor, Tensor]]:
+    """Return the parts that weights were not fitted to, with the logits to score them by."""
+    given = [("val", graph.split.val, answer.held_out), ("test", graph.split.test, answer.logits)]
+    return [(part, mask, logits) for part, mask, logits in given if mask.any()]

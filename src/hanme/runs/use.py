@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.datasets import FittedGraph, tables_name
+from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
@@ -18,7 +19,7 @@ from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
 from hanme.training import size_weights
-from hanme.training.metrics import scores
+from hanme.training.metrics import F1, f1, scores
 
 
 def open_run(
@@ -38,7 +39,7 @@ def open_run(
 
 def trained_model(run: Run, graph: Graph) -> Model:
     """Build a run's model for a graph and give it the weights of the run."""
-    model = build_model(run.config.model, graph)
+    model = build_model(run.config.model, graph, run.wide())
     size_weights(model, graph)
     load_weights(model, run.weights(), run.folder / "model.safetensors")
     model.train(False)
@@ -57,7 +58,12 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     run = Run.open(folder)
     graph, model = open_run(run, source=source)
     refuse_changed(graph, run.fitted(), folder)
-    return score_parts(graph, all_logits(model, graph))
+    found = score_parts(graph, all_logits(model, graph), run.decision())
+    if run.config.training.refit:  # the weights have seen validation nodes since
+        for rule, parts in run.result()["scores"].items():
+            if rule in found and "val" in parts:
+                found[rule]["val"] = parts["val"]
+    return found
 
 
 def predict(
@@ -84,7 +90,7 @@ def predict(
         loaded,
         all_logits(model, loaded),
         None if nodes is None else [loaded.targets.find(node) for node in nodes],
-        run.config.training.fallback,
+        run.decision(),
         grown=changed(loaded, run.fitted()),
     )
 
@@ -133,13 +139,48 @@ def check_widths(graph: Graph, widths: dict[str, int]) -> None:
             )
 
 
-def score_parts(graph: Graph, logits: Tensor) -> dict[str, Any]:
-    """Return scores by decision rule and part of the split, in percent; empty parts have none."""
+def score_parts(graph: Graph, logits: Tensor, decision: Decision | None = None) -> dict[str, Any]:
+    """Return scores by decision rule and part of the split, in percent; empty parts have none.
+
+    Args:
+        graph: The graph.
+        logits: The logits of all target nodes.
+        decision: The run's own decision, whose scores come first.
+    """
     masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
-    return {
-        rule: {
-            part: {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
-            for part, f1 in scores(logits, graph.y, masks, fallback=fallback).items()
-        }
-        for rule, fallback in (("with_fallback", True), ("without_fallback", False))
+    rules = {
+        "decided": decision,
+        "with_fallback": Decision(rule="fallback"),
+        "without_fallback": Decision(rule="half"),
     }
+    return {
+        rule: {part: _percent(f1) for part, f1 in scores(logits, graph.y, masks, decide).items()}
+        for rule, decide in rules.items()
+        if decide is not None and (rule != "decided" or decide.rule in ("micro", "macro"))
+    }
+
+
+def worth(graph: Graph, logits: Tensor, decision: Decision, part: Tensor) -> dict[str, Any]:
+    """Return what probabilities of some nodes are worth: Brier score, calibration error, bins."""
+    p = decision.probabilities(logits[part], multilabel=graph.multilabel)
+    return quality(p, graph.label_matrix[part])._asdict()
+
+
+def majority(graph: Graph, part: Tensor) -> dict[str, float]:
+    """Return the scores of the commonest labels of training nodes, the same for every node.
+
+    Where nodes have several labels, that is those with the best micro F1 on training nodes.
+    """
+    true, train = graph.label_matrix, graph.split.train
+    order = true[train].sum(0).argsort(descending=True)
+    found = []
+    for k in range(1, len(order) + 1 if graph.multilabel else 2):
+        chosen = torch.zeros(true.size(1), dtype=torch.bool)
+        chosen[order[:k]] = True
+        found.append((f1(chosen.expand_as(true)[train], true[train]).micro, chosen))
+    chosen = max(found, key=lambda pair: pair[0])[1]
+    return _percent(f1(chosen.expand_as(true)[part], true[part]))
+
+
+def _percent(found: F1) -> dict[str, float]:
+    return {"micro": round(100 * found.micro, 4), "macro": round(100 * found.macro, 4)}

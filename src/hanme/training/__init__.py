@@ -1,18 +1,36 @@
 """Train a model on a graph: epochs, early stopping, the loss-aware schedule, scores."""
 
-from hanme.training.config import TrainingConfig
+from hanme.training.config import RECIPES, Recipe, TrainingConfig
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
-from hanme.training.trainer import Batches, Epoch, Trainer, draw_weights, size_weights
+from hanme.training.settle import Answer, Settled, settle
+from hanme.training.trainer import (
+    Batches,
+    Epoch,
+    Trainer,
+    draw_weights,
+    size_weights,
+    start_at_odds,
+)
+from hanme.training.wide import Wide, choose_wide, fit_wide
 
 __all__ = [
     "F1",
     "LTS",
+    "RECIPES",
+    "Answer",
     "Batches",
     "Epoch",
+    "Recipe",
+    "Settled",
     "Trainer",
     "TrainingConfig",
+    "Wide",
+    "choose_wide",
     "draw_weights",
     "f1",
+    "fit_wide",
+    "settle",
     "size_weights",
+    "start_at_odds",
 ]

@@ -6,43 +6,89 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hanme.decision import Decision, Rule
 from hanme.training.schedule import LTS
+
+Recipe = Literal["default", "paper"]
+RECIPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "default": {
+        "epochs": 150,
+        "patience": 25,
+        "lr": 0.005,
+        "optimizer": "adamw",
+        "weight_decay": 0.05,
+        "start": "odds",
+        "select": "loss",
+        "decide": "macro",
+        "wide": True,
+        "refit": True,
+    },
+}
+"""What a recipe sets; a field that is given overrides it."""
 
 
 class TrainingConfig(BaseModel):
     """How a model is trained; the defaults are the paper's.
 
     Args:
+        recipe: Where unset fields come from: ``"paper"``, or ``"default"``, which ``hanme train``
+            and :class:`~hanme.Classifier` use (docs/learning.md).
         seed: Draws the validation nodes, the weights and the dropout.
         epochs: At most so many.
         patience: Stop after so many epochs without a better validation score, counted from the
             epoch on at which LTS has come to all nodes.
         every: Score training and validation nodes after every so many epochs; the best epoch is one
             of these.
-        lr: Adam's step size.
-        weight_decay: Adam's weight decay.
+        lr: The optimizer's step size.
+        optimizer: ``"adam"``, or ``"adamw"``, whose weight decay does not go through the gradient.
+        weight_decay: The optimizer's weight decay.
+        start: How the last layer begins: ``"drawn"`` as its other weights, or ``"odds"``: its bias
+            at the labels' log odds and its weights small.
         select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss
             (with LTS from the epoch on at which it has come to all nodes); or ``"last"``, which
             chooses none and keeps the weights of the last epoch.
         smooth: Average so many of these scores, up to that of the epoch it chooses; 1 is the
             paper's.
-        fallback: Give a node with no label over 0.5 its most likely one.
+        decide: The rule from logits to labels, see :class:`~hanme.decision.Decision`.
+        wide: Give the model a wide part, if it takes one, see :func:`~hanme.training.choose_wide`.
+        refit: Fit the wide part to validation nodes too, once everything is chosen.
         lts: The loss-aware training schedule, or None. Where it does not say so itself, it comes to
             all nodes half way, and no later than after the paper's 100 epochs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    recipe: Recipe = "paper"
     seed: int = Field(default=483, ge=0, lt=2**63)
     epochs: int = Field(default=200, ge=1)
     patience: int = Field(default=100, ge=1)
     every: int = Field(default=1, ge=1)
     lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
+    optimizer: Literal["adam", "adamw"] = "adam"
     weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
     select: Literal["macro", "micro", "loss", "last"] = "macro"
     smooth: int = Field(default=1, ge=1)
-    fallback: bool = True
+    start: Literal["drawn", "odds"] = "drawn"
+    decide: Rule = "fallback"
+    wide: bool = False
+    refit: bool = False
     lts: LTS | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_recipe(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        if isinstance(fallback := values.pop("fallback", None), bool):  # runs before 0.3
+            values.setdefault("decide", "fallback" if fallback else "half")
+        return RECIPES.get(str(values.get("recipe", "paper")), {}) | values
+
+    @property
+    def plain(self) -> Decision:
+        """The rule without thresholds, for scores before these are known."""
+        return Decision(rule="half" if self.decide == "half" else "fallback")
 
     @model_validator(mode="before")
     @classmethod

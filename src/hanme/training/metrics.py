@@ -1,12 +1,12 @@
-"""From logits to labels, and micro and macro F1."""
+"""Micro and macro F1."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from hanme.decision import Decision
 from hanme.graph.graph import label_matrix
 
 
@@ -15,23 +15,6 @@ class F1(NamedTuple):
 
     micro: float
     macro: float
-
-
-def decide(logits: Tensor, *, multilabel: bool, fallback: bool) -> Tensor:
-    """Choose the labels of each node, as a bool matrix ``[N, C]``.
-
-    Args:
-        logits: ``[N, C]``.
-        multilabel: Every label over 0.5 instead of the most likely one.
-        fallback: With several labels per node, give a node with none over 0.5 its most likely
-            one. The paper does; the rule of the Heterogeneous Graph Benchmark has no such
-            fallback.
-    """
-    likeliest = F.one_hot(logits.argmax(1), logits.size(1)).bool()
-    if not multilabel:
-        return likeliest
-    chosen = logits > 0
-    return chosen | (likeliest & ~chosen.any(1, keepdim=True)) if fallback else chosen
 
 
 def f1(predicted: Tensor, true: Tensor) -> F1:
@@ -43,15 +26,10 @@ def f1(predicted: Tensor, true: Tensor) -> F1:
     return F1(float(micro), float(macro))
 
 
-def node_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Return each node's loss: cross-entropy, binary where nodes have several labels."""
-    if y.dim() == 2:
-        return F.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
-    return F.cross_entropy(logits, y, reduction="none")
-
-
-def scores(logits: Tensor, y: Tensor, masks: dict[str, Tensor], *, fallback: bool) -> dict[str, F1]:
+def scores(
+    logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
+) -> dict[str, F1]:
     """Return the F1 of each masked set of nodes."""
-    predicted = decide(logits, multilabel=y.dim() == 2, fallback=fallback)
+    predicted = decision.labels(logits, multilabel=y.dim() == 2)
     true = label_matrix(y, logits.size(1))
     return {name: f1(predicted[mask], true[mask]) for name, mask in masks.items()}

@@ -91,7 +91,7 @@ def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:
         if float(error.detach()) < best:
             best, kept = float(error.detach()), free.detach().clone()
         optimizer.zero_grad()
-        error.backward()  # type: ignore[no-untyped-call]
+        error.backward()
         optimizer.step()
     return kept.double().exp().numpy()
 

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, is_lazy
 from torch.optim import Optimizer
 
+from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
 from hanme.training.config import TrainingConfig
-from hanme.training.metrics import F1, node_losses, scores
+from hanme.training.metrics import F1, scores
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         self.labels = graph.training_labels
         self.batches = batches
-        self.optimizer = (optimizer or self._adam)(model.parameters())
+        self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         self._random = torch.Generator().manual_seed(config.seed).get_state()
         self._random = self._random if random is None else random
@@ -90,14 +91,19 @@ class Trainer:
         self.best: dict[str, Tensor] = {}
 
     def _adam(self, parameters: Iterator[Parameter]) -> Optimizer:
-        return torch.optim.Adam(
-            parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
+        kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
+        return kind(
+            list(parameters) or [torch.zeros(0, requires_grad=True)],
+            lr=self.config.lr,
+            weight_decay=self.config.weight_decay,
         )
 
     @property
     def finished(self) -> bool:
         """Whether the last epoch was reached or patience ran out."""
         progress, lts = self.progress, self.config.lts
+        if not _trained(self.model):
+            return True
         waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
         return progress.epoch >= self.config.epochs or waited >= self.config.patience
 
@@ -114,7 +120,7 @@ class Trainer:
         logits = self.logits()
         y, val = self.graph.y, self.graph.split.val
         seen = {"train": self.graph.split.train, "val": val}
-        found = scores(logits, y, seen, fallback=self.config.fallback)
+        found = scores(logits, y, seen, self.config.plain)
         val_loss = float(node_losses(logits[val], y[val]).mean())
         score = self._score(epoch, val_loss, found["val"])
         if score > -math.inf:
@@ -153,7 +159,8 @@ class Trainer:
             epoch = self.step()
             for callback in callbacks:
                 callback(epoch)
-        self.model.load_state_dict(self.best)
+        if self.best:
+            self.model.load_state_dict(self.best)
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -238,6 +245,21 @@ def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
         torch.manual_seed(seed)
         model.reset_parameters()
         return torch.get_rng_state()
+
+
+@torch.no_grad()
+def start_at_odds(model: Model, graph: Graph) -> None:
+    """Begin a linear head at the labels' log odds among training nodes, with small weights."""
+    head = getattr(model, "head", None)
+    if isinstance(head, torch.nn.Linear) and head.bias is not None:
+        share = graph.label_matrix[graph.split.train].double().mean(0).clamp(1e-4, 1 - 1e-4)
+        head.bias.copy_(torch.logit(share) if graph.multilabel else share.log())
+        head.weight.mul_(0.1)
+
+
+def _trained(model: Model) -> list[Parameter]:
+    """Return the parameters that gradients train; those of wide channels are fitted."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @torch.no_grad()

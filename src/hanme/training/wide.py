@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
 from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
@@ -18,18 +18,20 @@ from hanme.graph.features import to_torch
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.nn.channels.wide import WideChannels
-from hanme.training.convex import logistic
+from hanme.training.convex import logistic, one_thread
 from hanme.training.relevance import choose, gram
 
 SAMPLE = 1200
 """Blocks are chosen on at most so many labelled nodes."""
 
+MOST_SPANNED = 3000
+"""With at most so many nodes, weights are fitted in the space that their rows span."""
+
 MOST_BLOCKS = 40
 LONGEST = 4
 
 
-@dataclass(frozen=True)
-class Wide:
+class Wide(BaseModel):
     """What a wide part is made of.
 
     Args:
@@ -40,22 +42,32 @@ class Wide:
         losses: That loss for each mixture of blocks that was tried.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     blocks: list[str]
     scales: list[float]
     strength: float
     loss: float
     losses: dict[str, float]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the same as JSON holds it."""
-        return dict(self.__dict__)
+    @classmethod
+    def make(cls, values: Any, where: str) -> Wide:
+        """Check values; a mistake raises one line."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) or "all of it"
+            raise HanmeError(f"{where}: {field}: {first['msg']}") from None
 
 
 def choose_wide(graph: Graph, seed: int) -> Wide:
     """Choose blocks, their scales and the strength by out-of-fold loss on training nodes."""
     nodes = graph.split.train.nonzero().flatten().numpy()
     nodes = np.random.default_rng(seed).permutation(nodes)[:SAMPLE]
-    blocks, grams, plain = [], [], []
+    blocks: list[Block] = []
+    grams: list[Tensor] = []
+    plain: list[int] = []
     for block in islice(candidates(graph), MOST_BLOCKS):
         try:
             rows = _rows(block, graph)
@@ -72,14 +84,21 @@ def choose_wide(graph: Graph, seed: int) -> Wide:
         grams.append(products)
     if not blocks:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
-    found = choose(grams, graph.y[nodes], plain)
+    with one_thread():
+        found = choose(grams, graph.y[nodes], plain)
     kept = [i for i, weight in enumerate(found.weights) if weight > 0]
     scales = []
     for i in kept:
         dense = _rows(blocks[i], graph)(nodes)
         spread = float(dense.multiply(dense).sum() / len(nodes)) - float((dense.mean(0) ** 2).sum())
         scales.append(float(np.sqrt(found.weights[i] / max(spread, 1e-12))))
-    return Wide([str(blocks[i]) for i in kept], scales, found.strength, found.loss, found.losses)
+    return Wide(
+        blocks=[str(blocks[i]) for i in kept],
+        scales=scales,
+        strength=found.strength,
+        loss=found.loss,
+        losses=found.losses,
+    )
 
 
 def candidates(graph: Graph) -> Iterator[Block]:
@@ -138,11 +157,27 @@ def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> Non
     ]
     widths = [each.shape[1] for each in rows]
     joined = to_torch(csr_array(hstack(rows, format="csr")))
-    y = graph.y[chosen]
-    weights = logistic(joined, y, wide.strength)
+    weights = _fit(joined, graph.y[chosen], wide.strength)
     *parts, bias = torch.split(weights, [*widths, 1])
     scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
     part.fill(scaled, bias[0], made)
+
+
+def _fit(rows: Tensor, y: Tensor, strength: float) -> Tensor:
+    """Fit weights; with fewer nodes than columns in the space that the rows span, for speed.
+
+    For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
+    """
+    if len(y) > MOST_SPANNED or len(y) >= rows.size(1):
+        return logistic(rows, y, strength)
+    dense = rows.to_dense()
+    with one_thread():
+        values, vectors = torch.linalg.eigh((dense @ dense.t()).double())
+        kept = values > values.max() * 1e-9
+        root = values[kept].sqrt()
+        found = logistic((vectors[:, kept] * root).float().contiguous(), y, strength)
+        back = (vectors[:, kept] / root).float() @ found[:-1]
+    return torch.cat([dense.t() @ back, found[-1:]])
 
 
 def _stack(parts: Sequence[csr_array]) -> csr_array:

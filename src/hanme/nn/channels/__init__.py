@@ -8,6 +8,7 @@ from hanme.nn.channels.base import Channels, Followed, Inputs, Task
 from hanme.nn.channels.features import FeatureChannels
 from hanme.nn.channels.labels import LabelChannels
 from hanme.nn.channels.metapaths import MetapathChannels
+from hanme.nn.channels.wide import WideChannels
 from hanme.nn.checks import named
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LabelChannels",
     "MetapathChannels",
     "Task",
+    "WideChannels",
     "make_channels",
 ]
 

@@ -35,8 +35,8 @@ class Block:
         path: The metapath to what is read; None for the root itself.
         read: ``"features"``: the mean features at the ends of its instances, without the root's
             own. ``"ids"``: how many instances lead to each node.
-        scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF), and
-            rows have length 1.
+        scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF),
+            and rows have length 1.
     """
 
     path: Metapath | None
@@ -84,6 +84,7 @@ class Rows:
     ) -> None:
         self.block, self.rarity = block, rarity
         self.first: csr_array | None = None
+        self.x: csr_array | None = None
         self.back: Vector | None = None
         self.count: Vector | None = None
         path = block.path
@@ -117,7 +118,7 @@ class Rows:
         rows = csr_array(self.first[roots])
         if self.ends is not None:
             rows = csr_array(rows @ self.ends)
-        if self.back is not None and self.back[roots].any():
+        if self.x is not None and self.back is not None and self.back[roots].any():
             rows = csr_array(rows - diags_array(self.back[roots]) @ self.x[roots])
         if self.count is not None:
             rows = csr_array(diags_array(1 / np.maximum(self.count[roots], 1)) @ rows)
@@ -131,7 +132,7 @@ class Rows:
         if self.ends is None:
             return int(self.first.nnz)
         most = _work(self.first, self.ends)
-        return min(most, self.first.shape[0] * self.ends.shape[1])
+        return int(min(most, self.first.shape[0] * self.ends.shape[1]))
 
     def chunks(self, roots: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Divide roots so that the rows of each part fit into little memory."""
@@ -154,8 +155,8 @@ def _counts(edge_index: Tensor, rows: int, columns: int) -> csr_array:
 
 def _ones(steps: list[csr_array]) -> Vector:
     """Return the number of instances of each root."""
-    total: Vector = reduce(lambda z, step: step @ z, reversed(steps), np.float32([1.0])[[0] * steps[-1].shape[1]])
-    return total
+    ones = np.ones(steps[-1].shape[1], np.float32)
+    return np.asarray(reduce(lambda z, step: step @ z, reversed(steps), ones), np.float32)
 
 
 def _returns(steps: list[csr_array], what: str) -> Vector:
