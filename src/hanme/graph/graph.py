@@ -132,7 +132,7 @@ class Graph:
                 if value is not None:
                     store[key] = value
         for edge_type, links in self.links.items():
-            data[edge_type].edge_index = links
+            data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
             if edge_type in self.weights:
                 data[edge_type].edge_weight = self.weights[edge_type]
         target = data[self.target]
