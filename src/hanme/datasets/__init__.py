@@ -19,6 +19,7 @@ from hanme.datasets.planted import planted
 from hanme.datasets.tables import (
     FittedGraph,
     config_path,
+    expand,
     is_tables,
     load_tables,
     read_config,
@@ -122,7 +123,7 @@ def default_metapaths(name: str) -> list[str]:
     name = known_name(name)
     if not is_tables(name):
         return METAPATHS[name]
-    config = read_config(Path(name))
+    config = expand(read_config(Path(name)), Path(name))
     found = config.default_metapaths()
     if not found:
         raise HanmeError(f"{name}: no relation starts or ends at the target {config.target}")

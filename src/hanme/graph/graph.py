@@ -43,6 +43,7 @@ class Graph:
             a graph that came from Python objects.
         fitted: What was learnt from the columns of the user's tables, as JSON holds it.
         dropped: How many links to unknown ids each relation lost.
+        notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
     """
 
@@ -57,6 +58,7 @@ class Graph:
     origin: dict[str, Any] | None = None
     fitted: dict[str, Any] | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     digest: str | None = None
 
     @classmethod

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from hanme.datasets.tables.config import Encoding, Source
-from hanme.datasets.tables.read import Kind, Reader, Table
+from hanme.datasets.tables.keys import Encoding, Source
+from hanme.datasets.tables.read import Reader, Table, Wanted
 from hanme.datasets.tables.sources import FORMATS, ResolvedSource, open_text, suffix
 from hanme.errors import HanmeError
 
@@ -151,9 +151,9 @@ def _encoding(path: Path) -> Encoding:
 
 def _look(reader: Reader, source: ResolvedSource, file: str) -> Sheet:
     names = [name for name in reader.columns(source) if name]
-    wanted: dict[str, tuple[str, Kind]] = {f"c{i}": (name, "text") for i, name in enumerate(names)}
+    wanted = {f"c{i}": Wanted(name) for i, name in enumerate(names)}
     table = reader.read(source, wanted)
-    columns = [_profile(reader, table, alias, name) for alias, (name, _) in wanted.items()]
+    columns = [_profile(reader, table, alias, name) for alias, (name, *_) in wanted.items()]
     kind = re.sub(r"\W+", "_", file.split(".")[0].lower()).strip("_") or "node"
     return Sheet(file, source.spec, table, SINGULAR.get(kind, _singular(kind)), columns)
 
