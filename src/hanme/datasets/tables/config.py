@@ -27,7 +27,7 @@ class GraphConfig(Part):
 
     target: Name = Field(description="The node type to classify.")
     nodes: dict[Name, NodeTable] = Field(min_length=1)
-    relations: dict[Name, Relation] = Field(min_length=1)
+    relations: dict[Name, Relation] = Field(default={})
     split: SplitRule | None = Field(
         default=None, description="How to split, instead of by chance alone."
     )
