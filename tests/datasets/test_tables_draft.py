@@ -103,9 +103,7 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
         "title": {"kind": "text", "method": "tfidf", "size": 100},  # no other text
     }
     data = load_tables(tmp_path)
-    assert data.dropped == {
-        "director": sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))
-    }
+    assert data.dropped == {"director": sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))}
 
 
 def test_other_formats_and_several_labels(tmp_path: Path) -> None:

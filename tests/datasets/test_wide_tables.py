@@ -341,9 +341,7 @@ def test_a_label_that_only_test_rows_have(tmp_path: Path) -> None:
     header = "id,year,y,director,series\n"
     write(tmp_path, SPLIT + '[split]\ntest = "year >= 2015"\n',
           films_csv=header + ROWS + "g,2016,new,d1,\n")  # fmt: skip
-    with pytest.raises(
-        HanmeError, match=r"films\.csv row 201, column y: no row in train .*new"
-    ):
+    with pytest.raises(HanmeError, match=r"films\.csv row 201, column y: no row in train .*new"):
         load_tables(tmp_path)
     rule = 'label = "y"\nlabel_min_count = 1'
     text = (tmp_path / "graph.toml").read_text().replace('label = "y"', rule)

@@ -123,6 +123,31 @@ class Graph:
 
         return load(tables_name(path), features=features, seed=seed)
 
+    @classmethod
+    def from_frames(
+        cls,
+        frames: Mapping[str, Any],
+        config: Mapping[str, Any] | str | Path | None = None,
+        *,
+        label: str | None = None,
+        features: Features = "given",
+        seed: int = 483,
+    ) -> Graph:
+        """Make a graph from tables in memory: of pandas, polars or Arrow.
+
+        Args:
+            frames: The tables by name; ``table = "films"`` in the configuration is the one of that
+                name, and a query can name it.
+            config: What a ``graph.toml`` says, as a dictionary, or the path of such a file
+                (default: a guess, as by ``hanme init``).
+            label: The column of labels, for the guess.
+            features: What node types without features get, see :meth:`with_features`.
+            seed: Draws the split where the tables have none.
+        """
+        from hanme.datasets import load_frames
+
+        return load_frames(frames, config, label=label, features=features, seed=seed)
+
     def to_hetero(self) -> HeteroData:
         """Return the graph as PyG's :class:`HeteroData`; :meth:`from_hetero` reads it back."""
         from torch_geometric.data import HeteroData

@@ -168,10 +168,15 @@ def read_config(path: Path) -> GraphConfig:
     """Read and check a ``graph.toml``."""
     if not os.path.exists(path):
         raise HanmeError(f"{path}: no such file; hanme init FOLDER writes a first one")
+    return check_config(read_toml(path), str(path))
+
+
+def check_config(values: dict[str, Any], where: str) -> GraphConfig:
+    """Check the values of a ``graph.toml`` that were read from `where`."""
     try:
-        return GraphConfig.model_validate(read_toml(path))
+        return GraphConfig.model_validate(values)
     except ValidationError as error:
-        raise HanmeError(f"{path}: {_first(error)}") from None
+        raise HanmeError(f"{where}: {_first(error)}") from None
 
 
 def _first(error: ValidationError) -> str:

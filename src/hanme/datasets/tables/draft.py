@@ -48,7 +48,7 @@ def write_draft(
     if file.exists():
         raise HanmeError(f"{file}: there is one already; it is left as it is")
     found = guess(path, target, label)
-    text = _text(found)
+    text = write_text(found)
     with replacing(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
     for reason in found.skipped:
@@ -58,10 +58,11 @@ def write_draft(
 
 def draft(path: Path) -> str:
     """Return the text of a ``graph.toml`` for the tables in a folder."""
-    return _text(guess(path))
+    return write_text(guess(path))
 
 
-def _text(found: Guess) -> str:
+def write_text(found: Guess) -> str:
+    """Return the text of a ``graph.toml`` for what was guessed."""
     text = _Draft(found).text()
     GraphConfig.model_validate(tomllib.loads(text))
     return text
@@ -108,7 +109,7 @@ class _Draft:
         lines += [*_table_lines(sheet), *_id_lines(sheet)]
         label = found.label if is_target else None
         rest = [c for c in sheet.columns if c not in (sheet.id, label) and c not in sheet.links]
-        name = next((c for c in rest if says(c, NAME_WORDS) and not c.number), None)
+        name = _name(rest)
         if name:
             lines.append(f"name = {toml_text(name.name)}")
         if label:
@@ -233,6 +234,13 @@ class _Draft:
             f"target = {_end(kind, tail)}",
             f'unknown = "add"  # ids that are in no other table become nodes of {kind}',
         ]
+
+
+def _name(columns: list[ColumnProfile]) -> ColumnProfile | None:
+    """Return the column of names: of several, the one with the most different values."""
+    named = [c for c in columns if says(c, NAME_WORDS) and not c.number]
+    named = [c for c in named if c.distinct * 2 > c.filled]
+    return max(named, key=lambda column: column.distinct, default=None)
 
 
 def _stem(name: str, several: bool) -> str:

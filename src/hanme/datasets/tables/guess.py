@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from hanme.datasets.tables.files import Found, find_tables
 from hanme.datasets.tables.profile import (
@@ -68,11 +70,24 @@ def guess(path: Path, target: str | None = None, label: str | None = None) -> Gu
         raise HanmeError(f"{path}: there is no such folder")
     folder = path if path.is_dir() else path.parent
     found, skipped = find_tables(folder.resolve(), None if path.is_dir() else path.name)
-    folder = folder.resolve()
+    return guess_tables(found, folder.resolve(), skipped, target=target, label=label)
+
+
+def guess_tables(
+    found: list[Found],
+    folder: Path,
+    skipped: list[str] | None = None,
+    *,
+    frames: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    label: str | None = None,
+) -> Guess:
+    """Look at tables that were found in a folder, or are in memory; see :func:`guess`."""
+    skipped = [] if skipped is None else skipped
     sources: list[tuple[Found, ResolvedSource]] = []
     for one in found:
         try:
-            sources.append((one, ResolvedSource.find(one.source, folder, one.title)))
+            sources.append((one, ResolvedSource.find(one.source, folder, one.title, frames)))
         except HanmeError as error:
             skipped.append(str(error))
     with Reader([source for _, source in sources], folder) as reader:
@@ -97,7 +112,7 @@ def _look(reader: Reader, source: ResolvedSource, found: Found) -> Sheet:
     missing = sorted({text for column in columns for text in column.missing})
     if missing and not found.source.empty:
         spec = found.source.model_copy(update={"empty": missing})
-        again = ResolvedSource(source.title, source.files, source.query, spec, source.database)
+        again = replace(source, spec=spec)
         return _look(reader, again, Found(found.title, spec))
     kind = re.sub(r"\W+", "_", found.title.split(".")[0].lower()).strip("_") or "node"
     kind = f"node_{kind}" if kind[0].isdigit() else kind
@@ -126,7 +141,11 @@ def _understand(
     reader: Reader, sheets: list[Sheet], skipped: list[str], target: str | None, label: str | None
 ) -> Guess:
     taken: set[str] = set()
+    kinds = [sheet.kind for sheet in sheets]
     for sheet in sheets:
+        ending = re.sub(r"\W+", "_", sheet.file.rpartition(".")[2].lower())
+        if kinds.count(sheet.kind) > 1 and sheet.source.format:  # ml.item and ml.inter
+            sheet.kind = ending
         sheet.kind = untaken(sheet.kind, taken)
     for sheet in sheets:
         others = {other.kind for other in sheets if other is not sheet}
@@ -226,7 +245,7 @@ def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
                 continue
             named = _alludes(column.plain, other)
             # Numbers may be among other numbers by accident, so their name must fit too.
-            if (column.number or other is sheet) and not named:
+            if (column.digits or other is sheet) and not named:
                 continue
             ((total, strays, matched),) = reader.rows(
                 f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "

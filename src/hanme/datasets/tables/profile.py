@@ -47,7 +47,8 @@ class ColumnProfile:
         alias: Its name in the reader's database.
         filled: How many cells are not empty.
         distinct: How many different values there are.
-        number: Whether every cell that is not empty is a number.
+        digits: Whether every cell that is not empty is a number, or looks like one.
+        number: Whether it is one: not if the header says that numbers are tokens.
         words: The mean number of words in a cell.
         items: By separator, what it makes of the cells.
         examples: The three most frequent values.
@@ -63,6 +64,7 @@ class ColumnProfile:
     alias: str
     filled: int
     distinct: int
+    digits: bool
     number: bool
     words: float
     items: dict[str, Items]
@@ -149,8 +151,9 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
     )
     shown = [str(example[0]) for example in examples]
     typed = TYPED.fullmatch(name)
-    numeric = 0 < filled == finite and (typed is None or typed[2] == "float")
-    found = ColumnProfile(name, alias, filled, distinct, numeric, length, {}, shown)
+    digits = 0 < filled == finite
+    numeric = digits and (typed is None or typed[2] == "float")
+    found = ColumnProfile(name, alias, filled, distinct, digits, numeric, length, {}, shown)
     numbers_otherwise = 0 < finite == filled - always
     found.missing = sorted(m for m in missing if numbers_otherwise or m in ALWAYS_MISSING)
     if numeric or not filled:
