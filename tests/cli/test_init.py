@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
+from hanme.datasets.tables.config import GraphConfig
 
+ROOT = Path(__file__).parents[2]
 Command = Callable[..., str]
 
 
@@ -72,6 +74,17 @@ def test_one_wide_csv(hanme: Command, tmp_path: Path) -> None:
     assert film_["features"]["title_year"] == "number"
     assert "film: 6 rows dropped" in trained
     assert "actor: " in trained
+
+
+def test_the_documented_graphs_are_what_they_say(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "tables.md").read_text()
+    found = [tomllib.loads(b) for b in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)]
+    whole = [GraphConfig.model_validate(values) for values in found if "target" in values]
+    assert len(whole) == 3
+    assert list(whole[0].node_types) == ["film", "actor", "director", "keyword"]
+    part = {"target": "film", "nodes": {"film": {"table": "films.csv"}}}
+    for values in found:
+        GraphConfig.model_validate(part | values)
 
 
 def test_a_star_of_five_tables(hanme: Command, tmp_path: Path) -> None:

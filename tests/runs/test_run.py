@@ -12,8 +12,8 @@ import duckdb
 import pytest
 import torch
 
-from hanme.errors import HanmeError
 from hanme.common.files import load_tensors
+from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
 
 FILES = {

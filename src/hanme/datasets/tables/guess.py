@@ -156,14 +156,13 @@ def _understand(
     chosen = _asked_for(sheets, target, label)
     _tell_nodes(sheets, chosen)
     nodes = [sheet for sheet in sheets if sheet.nodes]
-    guesses = {id(sheet): found for sheet in nodes if (found := guess_label(sheet))}
+    guesses = {id(sheet): one for sheet in nodes if (one := guess_label(sheet))}
     chosen = chosen or max(
         nodes, key=lambda s: (guesses.get(id(s), (-1,))[0], len(s.links), s.table.size)
     )
+    column = guesses[id(chosen)][1] if id(chosen) in guesses else None
     if label is not None:
         column = next(c for c in chosen.columns if label in (c.name, c.plain))
-    else:
-        column = guesses[id(chosen)][1] if id(chosen) in guesses else None
     found = Guess(sheets, chosen, column, skipped=skipped)
     if column is not None:
         chosen.links = [c for c in chosen.links if c is not column]
