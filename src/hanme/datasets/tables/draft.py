@@ -26,7 +26,6 @@ FEW_VALUES = 20
 """So few values are a feature each rather than a relation, which would link everything."""
 HUB = 300
 """A relation by which a row has more neighbours than this on average costs more than it says."""
-ENTITY = "entity"
 
 
 def write_draft(
@@ -201,13 +200,10 @@ class _Draft:
                 f"source = {_end(types[0], first)}",
                 f"target = {_end(types[1], end)}",
             ]
-            strays = max(self._lost(sheet, column) for column in (first, end))
+            strays = max(c.strays + sheet.table.size - c.filled for c in (first, end))
             if strays:
                 self.relations.append(f'unknown = "drop"  # {strays:,} rows name no known id')
         self.relations += _hints(sheet)
-
-    def _lost(self, sheet: Sheet, column: ColumnProfile) -> int:
-        return column.strays + sheet.table.size - column.filled
 
     def _end_type(self, column: ColumnProfile) -> str:
         if column.refers is not None:

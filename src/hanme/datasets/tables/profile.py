@@ -199,8 +199,8 @@ def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | N
     ways = {"": f"TRY_CAST({cell} AS TIMESTAMP)"}
     ways |= {way: f"try_strptime({cell}, '{way}')" for way in DATES}
     for way, date in ways.items():
-        ((first, other),) = reader.rows(
-            f"SELECT count({date}), 0 FROM (SELECT {column.alias} FROM {table.sql} "
+        ((first,),) = reader.rows(
+            f"SELECT count({date}) FROM (SELECT {column.alias} FROM {table.sql} "
             f"WHERE {column.alias} IS NOT NULL LIMIT 1)"
         )
         if not first:
