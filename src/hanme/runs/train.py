@@ -14,7 +14,7 @@ from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.build import build_model, costs, dropped_links, load_graph
+from hanme.runs.build import build_model, costs, load_graph, notes
 from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
@@ -80,7 +80,7 @@ def make_trainer(
     graph = graph or load_graph(config, fitted=fitted)
     refuse_changed(graph, fitted, folder)
     model = build_model(config.model, graph)
-    on_start([*dropped_links(graph), *costs(config.model, graph)])
+    on_start([*notes(graph), *costs(config.model, graph)])
     random = draw_weights(model, graph, config.training.seed)
     return Trainer(model, graph, config.training, random=random)
 
