@@ -20,15 +20,15 @@ import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
 # isort: split
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
 from hanme.chain import Chain
 from hanme.common.memory import peak_mb
 from hanme.datasets import load
+from hanme.graph import Graph
 from hanme.metapath import Metapath
-from hanme.nn import HANME
+from hanme.nn import HANME, HANMEConv
 from hanme.training import Trainer, TrainingConfig
 
 MDM, MAM, MKM = "movie-director-movie", "movie-actor-movie", "movie-keyword-movie"
@@ -42,34 +42,26 @@ CASES: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def chains(data: HeteroData, metapaths: list[str]) -> list[Chain]:
-    sizes = {t: data[t].num_nodes for t in data.node_types}
-    parsed = [Metapath.parse(text, data.metadata()) for text in metapaths]
-    return [Chain.build(metapath, data.edge_index_dict, sizes) for metapath in parsed]
+def chains(graph: Graph, metapaths: list[str]) -> list[Chain]:
+    parsed = [Metapath.parse(text, graph.metadata()) for text in metapaths]
+    return [Chain.build(metapath, graph.links, graph.sizes) for metapath in parsed]
 
 
 class PaperConv(nn.Module):
     """The multihop encoder per instance and position, gathered, as in the paper's code."""
 
-    def __init__(self, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> None:
+    def __init__(self, graph: Graph, metapaths: list[str], hidden: int, heads: int) -> None:
         super().__init__()
-        model = HANME(
-            data.metadata(), data.target, metapaths, 1, hidden_channels=hidden, heads=heads
-        )
-        model(data)
-        self.conv = model.conv
-        self.target = data.target
+        self.conv = HANMEConv(graph.widths, hidden, graph.metadata(), metapaths, heads=heads)
         # That code projects the features of every node type, those that no metapath touches too.
-        self.proj = nn.ModuleDict(
-            {t: nn.Linear(data[t].x.size(1), hidden) for t in data.node_types}
-        )
-        self.paths = chains(data, metapaths)
+        self.proj = nn.ModuleDict({t: nn.Linear(n, hidden) for t, n in graph.widths.items()})
+        self.paths = chains(graph, metapaths)
         self.nodes = [chain.instances().nodes for chain in self.paths]
 
-    def forward(self, data: HeteroData) -> Tensor:
-        conv, encoder = self.conv, self.conv.encoder
+    def forward(self, x_dict: dict[str, Tensor]) -> Tensor:
+        conv, encoder = self.conv.channels, self.conv.channels.encoder
         shape = (-1, conv.heads, conv.out_channels // conv.heads)
-        h = {t: lin(data[t].x).view(shape) for t, lin in self.proj.items()}
+        h = {t: lin(x_dict[t]).view(shape) for t, lin in self.proj.items()}
         zs = []
         for i, (chain, nodes) in enumerate(zip(self.paths, self.nodes, strict=True)):
             types = chain.metapath.node_types
@@ -98,49 +90,51 @@ class PaperConv(nn.Module):
             w = torch.nn.functional.dropout(w, 0.6, self.training)
             z = h[types[0]].new_zeros(chain.sizes[0], *e.shape[1:])
             zs.append(z.index_add(0, nodes[:, 0], w[..., None] * e).relu().flatten(1))
-        return conv.semantic(zs)[0]
+        return self.conv.semantic(zs)
 
 
 class PyGConv(nn.Module):
     """PyG's own layer on PyG's own metapath graph."""
 
-    def __init__(self, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> None:
+    def __init__(self, graph: Graph, metapaths: list[str], hidden: int, heads: int) -> None:
         super().__init__()
-        steps = [list(Metapath.parse(text, data.metadata()).steps) for text in metapaths]
-        graph = AddMetaPaths(steps, drop_orig_edge_types=True)(data)
-        self.edges = {k: v.flip(0).contiguous() for k, v in graph.edge_index_dict.items()}
-        self.target = data.target
-        metadata = ([data.target], list(self.edges))
+        steps = [list(Metapath.parse(text, graph.metadata()).steps) for text in metapaths]
+        joined = AddMetaPaths(steps, drop_orig_edge_types=True)(graph.to_hetero())
+        self.edges = {k: v.flip(0).contiguous() for k, v in joined.edge_index_dict.items()}
+        self.target = graph.target
+        metadata = ([graph.target], list(self.edges))
         self.conv = HANConv(-1, hidden, metadata=metadata, heads=heads, dropout=0.6)
 
-    def forward(self, data: HeteroData) -> Tensor:
-        return self.conv({self.target: data[self.target].x}, self.edges)[self.target]
+    def forward(self, x_dict: dict[str, Tensor]) -> Tensor:
+        return self.conv({self.target: x_dict[self.target]}, self.edges)[self.target]
 
 
 class Classifier(nn.Module):
     """A layer and a linear one on top."""
+
+    steps_on = "graph"
 
     def __init__(self, conv: nn.Module, hidden: int, labels: int) -> None:
         super().__init__()
         self.conv = conv
         self.lin = nn.Linear(hidden, labels)
 
-    def forward(self, data: HeteroData) -> Tensor:
-        return self.lin(self.conv(data))
+    def forward(self, x_dict: dict[str, Tensor], *_: object, **__: object) -> Tensor:
+        return self.lin(self.conv(x_dict))
 
     def reset_parameters(self) -> None:
         self.lin.reset_parameters()
 
 
-def build(backend: str, data: HeteroData, metapaths: list[str], hidden: int, heads: int) -> Any:
-    labels = len(data[data.target].label_names)
+def build(backend: str, graph: Graph, metapaths: list[str], hidden: int, heads: int) -> Any:
+    labels = len(graph.labels)
     if backend in ("paper", "pyg"):
-        for node_type in data.node_types:
-            data[node_type].x = data[node_type].x.to_dense()
+        for nodes in graph.nodes.values():
+            nodes.x = nodes.x.to_dense()
         reference = PaperConv if backend == "paper" else PyGConv
-        return Classifier(reference(data, metapaths, hidden, heads), hidden, labels)
+        return Classifier(reference(graph, metapaths, hidden, heads), hidden, labels)
     return HANME(
-        data.metadata(), data.target, metapaths, labels,
+        graph.metadata(), graph.target, metapaths, labels,
         hidden_channels=hidden, heads=heads, backend=backend,
     )  # fmt: skip
 
@@ -162,13 +156,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
     name, metapaths = CASES[arguments.case]
-    data = load(name)
-    trainer = Trainer(build(arguments.backend, data, metapaths, 128, 8), data, TrainingConfig())
+    graph = load(name)
+    trainer = Trainer(build(arguments.backend, graph, metapaths, 128, 8), graph, TrainingConfig())
     if arguments.repeat > 1:
         trainer.step()  # warm: compiled code loaded, structures made
-    train = timed(lambda: trainer._train(1), arguments.repeat)
+    train = timed(lambda: trainer._epoch(1), arguments.repeat)
     evaluate = timed(trainer.logits, arguments.repeat)
-    instances = sum(int(chain.count().sum()) for chain in chains(data, metapaths))
+    instances = sum(int(chain.count().sum()) for chain in chains(graph, metapaths))
     print(
         json.dumps(
             {

@@ -1,9 +1,11 @@
 """`make bench`: every backend on every case, and how time and memory grow with the instances.
 
+Also the time of a step on some roots, by the size of the graph.
+
 Each measurement is a process of its own, so that its peak memory is its own; the machine is noisy,
 so that what counts are ratios within one run. Writes ``speed.md``, ``speed.json`` and
 ``growth.svg`` / ``growth.png`` to the folder given (default: docs/results). With cases named after
-the folder, only these (or ``growth``) are measured, and the others stay as they are there.
+the folder, only these (or ``growth``, ``roots``) are measured, and the others stay as they are.
 """
 
 from __future__ import annotations
@@ -90,6 +92,19 @@ def growth_table(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def roots_table(found: dict[str, Any]) -> list[str]:
+    least = found["sizes"][0]["seconds"]
+    return [
+        "| nodes of each type | instances | forward + backward | × the smallest graph |",
+        "| ---: | ---: | ---: | ---: |",
+        *(
+            f"| {row['nodes']:,} | {row['instances']:,} | {1000 * row['seconds']:.1f} ms "
+            f"| {row['seconds'] / least:.2f} |"
+            for row in found["sizes"]
+        ),
+    ]
+
+
 def draw(rows: list[dict[str, Any]], stem: Path) -> None:
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -120,7 +135,7 @@ def _best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     out = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results")
-    wanted = sys.argv[2:] or [*CASES, "growth"]
+    wanted = sys.argv[2:] or [*CASES, "growth", "roots"]
     known = read_json(out / "speed.json") if sys.argv[2:] else {}
     rows = []
     for case, (_, backends) in CASES.items():
@@ -139,7 +154,8 @@ def main() -> None:
         growth = [measure("growth.py", degree) for degree in DEGREES]
     else:
         growth = known["growth"]
-    write_json(out / "speed.json", {"cases": rows, "growth": growth})
+    roots = measure("roots.py") if "roots" in wanted else known["roots"]
+    write_json(out / "speed.json", {"cases": rows, "growth": growth, "roots": roots})
     draw(growth, out / "growth")
     text = [
         "# Speed and memory",
@@ -169,6 +185,14 @@ def main() -> None:
         *growth_table(growth),
         "",
         "![Time and memory by the number of instances](growth.svg)",
+        "",
+        "## Some nodes of a large graph",
+        "",
+        f"A model asked for {roots['roots']} nodes computes what their instances touch and",
+        "nothing else. A step on graphs of several sizes, in turns, best of",
+        f"{roots['repeat']} (`python benchmarks/roots.py`):",
+        "",
+        *roots_table(roots),
         "",
     ]
     with replacing(out / "speed.md") as path:

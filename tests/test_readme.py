@@ -70,7 +70,7 @@ def test_the_python_of_the_readme_runs(inside: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_python_of_tables_runs(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("docs/tables.md", "python")
+    code = "\n".join(blocks("docs/tables.md", "python"))
     names: dict = {}
     exec(code, names)
     assert len(names["unlabelled"]) == 22

@@ -515,6 +515,17 @@ def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch) -> No
         assert Graph.from_tables(name).origin["name"] == path
     with pytest.raises(HanmeError, match=r"^ACM: not a graph\.toml"):
         Graph.from_tables("ACM")
+    films.with_name("IMDB").rename("imdb")
+    assert known_name("IMDB") == "IMDB"
+    with pytest.raises(HanmeError, match=r"^imdb: .*\./imdb for the folder, or IMDB for"):
+        known_name("imdb")
+
+
+def test_a_command_asks_which_one_is_meant(films: Path, monkeypatch, refused) -> None:
+    monkeypatch.chdir(films.parent)
+    films.rename("IMDB")
+    for name in ("IMDB", "imdb") if Path("imdb").exists() else ("IMDB",):
+        assert f"Write ./{name} for the folder" in refused("inspect", name)
 
 
 @pytest.mark.parametrize("how", ["given", "mean", "onehot", "given-onehot"])

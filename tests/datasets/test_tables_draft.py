@@ -75,13 +75,13 @@ def test_the_command_says_what_was_guessed_and_what_comes_next(
     assert "  hanme inspect ./IMDB\n" in capsys.readouterr().out
 
 
-def test_a_query_that_it_suggests_works(tmp_path: Path) -> None:
+def test_what_it_suggests_works(tmp_path: Path) -> None:
     shutil.copytree(FILMS, tmp_path / "films")
     path = write_draft(tmp_path / "films")
-    line = next(line for line in path.read_text().splitlines() if "with query = " in line)
-    query = line.split("with ")[1].split(" instead")[0]
-    path.write_text(path.read_text().replace('table = "roles.csv"', query))
-    assert load_tables(path).links["film", "role", "person"].size(1) == 302
+    line = next(line for line in path.read_text().splitlines() if "with each = " in line)
+    each = line.split("with ")[1].split(", may")[0]
+    path.write_text(path.read_text().replace('table = "roles.csv"', f'table = "roles.csv"\n{each}'))
+    assert load_tables(path).links["film", "actor", "person"].size(1) == 302
 
 
 def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> None:
@@ -92,20 +92,18 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
     )
     directors = "id,name\n1,A\n2,B\n3,C\n"
     found = guessed(tmp_path, films_csv=films, directors_csv=directors)
-    assert found["relations"]["film_director_id"] == {
-        "table": "films.csv",
-        "source": {"type": "film", "column": "id"},
-        "target": {"type": "director", "column": "director_id"},
-        "unknown": "drop",  # one is empty, some are 4
+    assert found["relations"] == {  # rating is no key
+        "director": {"columns": ["director_id"], "unknown": "drop"}  # some are 4
     }
-    assert set(found["relations"]) == {"film_director_id"}  # rating is no key
     film = found["nodes"]["film"]
     assert (film["label"], film["split"]) == ("class", "part")
-    assert film["features"] == {"rating": "number", "tags": {"kind": "list", "separator": ";"}}
-    data = load_tables(tmp_path)
-    assert data.dropped == {
-        "film_director_id": 1 + sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))
+    assert film["features"] == {
+        "rating": "number",
+        "tags": {"kind": "list", "separator": ";"},
+        "title": {"kind": "text", "method": "tfidf", "size": 100},  # no other text
     }
+    data = load_tables(tmp_path)
+    assert data.dropped == {"director": sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))}
 
 
 def test_other_formats_and_several_labels(tmp_path: Path) -> None:

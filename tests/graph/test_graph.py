@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import HeteroData
+from torch_geometric.transforms import AddMetaPaths
 
 from hanme.datasets import planted
 from hanme.errors import HanmeError
@@ -95,6 +96,13 @@ def test_to_pyg_and_back(graph: Graph, how: Any) -> None:
                 assert value.layout == old[key].layout
                 assert torch.equal(value.to_dense(), old[key].to_dense())
     assert Graph.from_hetero(graph.to_hetero(), target=graph.target).digest == again.digest
+
+
+def test_pyg_s_transforms_take_it() -> None:
+    data = planted(movies=60).to_hetero()
+    there_and_back = [[("movie", "to", "actor"), ("actor", "to", "movie")]]
+    joined = AddMetaPaths(there_and_back)(data)
+    assert ("movie", "metapath_0", "movie") in joined.edge_types
 
 
 def hetero() -> HeteroData:

@@ -19,7 +19,8 @@ from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "tables.md").read_text()
-GRAPH = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)[0]
+BLOCKS = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)
+GRAPH = next(block for block in BLOCKS if "roles.csv" in block)
 MODEL = {"hidden_channels": 16, "heads": 2}
 
 

@@ -11,19 +11,31 @@ import typer
 from hanme.cli.show import printable
 
 
-def init(folder: Annotated[Path, typer.Argument(help="A folder of tables.")]) -> None:
+def init(
+    folder: Annotated[Path, typer.Argument(help="A folder of tables, or one table.")],
+    target: Annotated[
+        str | None, typer.Option(help="The table whose rows to classify (default: a guess).")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Its column of labels (default: a guess).")
+    ] = None,
+) -> None:
     """Guess a graph from a folder of tables and write a graph.toml that explains the guesses."""
     from hanme.datasets import METAPATHS
     from hanme.datasets.tables.config import read_config
     from hanme.datasets.tables.draft import write_draft
 
-    path = write_draft(folder)
+    skipped: list[str] = []
+    path = write_draft(folder, target, label, on_skip=skipped.append)
     config = read_config(path)
-    label = config.nodes[config.target].label
-    wanted = f"its labels are in the column {label}" if label else "say which column is its label"
+    column = config.nodes[config.target].label
+    wanted = f"its labels are in the column {column}" if column else "say which column is its label"
+    folder = path.parent
     taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set has this name
     name = shlex.quote(f"./{folder}" if taken else str(folder))
     print(printable(f"{path} is written. To classify: {config.target}; {wanted}."))
+    for reason in skipped:
+        print(printable(f"Skipped: {reason}"))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")
     print(printable(f"  hanme inspect {name}"))
     print(printable(f"  hanme train {name} --out RUN"))

@@ -72,6 +72,8 @@ def inspect(
         f"{heads} heads and hidden size {hidden}; this machine uses "
         f"{choose_backend('auto', graph.y.device)}. Metapaths without an instance are not shown.",
     )
+    for note in found["notes"]:
+        print(printable(f"{note}."))
     print(
         f"Target {target['type']}: {'several labels' if target['multilabel'] else 'one label'} per "
         f"node; {target['train']:,} / {target['val']:,} / {target['test']:,} training / "

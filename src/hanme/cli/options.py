@@ -12,8 +12,20 @@ from typer.core import TyperCommand
 from hanme.errors import HanmeError
 
 RunFolder = Annotated[Path, typer.Argument(help="A finished run folder.")]
+
+
+def _unambiguous(name: str) -> str:
+    from hanme.datasets import refuse_ambiguous
+
+    refuse_ambiguous(name)
+    return name
+
+
 DataSet = Annotated[
-    str, typer.Argument(help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.")
+    str,
+    typer.Argument(
+        help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.", callback=_unambiguous
+    ),
 ]
 Source = Annotated[
     Path | None,

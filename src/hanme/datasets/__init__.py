@@ -17,9 +17,12 @@ from hanme.common.options import check_options
 from hanme.datasets.hgb import load_hgb
 from hanme.datasets.planted import planted
 from hanme.datasets.tables import (
+    FILE,
     FittedGraph,
     config_path,
+    expand,
     is_tables,
+    load_frames,
     load_tables,
     read_config,
 )
@@ -36,9 +39,11 @@ __all__ = [
     "is_tables",
     "known_name",
     "load",
+    "load_frames",
     "load_hgb",
     "load_tables",
     "planted",
+    "refuse_ambiguous",
     "tables_name",
 ]
 
@@ -98,16 +103,29 @@ def known_name(name: str) -> str:
     """Return the name that loads a data set from any folder.
 
     That is its spelling in ``METAPATHS``, in whatever case it was typed, or the whole path of a
-    ``graph.toml``.
+    ``graph.toml``. In another case than there, the name of a folder with one is refused.
     """
+    if name in METAPATHS:
+        return name
     for known in METAPATHS:
         if known.lower() == name.lower():
+            refuse_ambiguous(name)
             return known
     if is_tables(name):
         return tables_name(name)
     raise HanmeError(
         f"unknown data set {name!r}; there are {', '.join(METAPATHS)}, or name a graph.toml"
     )
+
+
+def refuse_ambiguous(name: str) -> None:
+    """Refuse the name of a benchmark data set, in any case, where a folder here is called so."""
+    known = next((known for known in METAPATHS if known.lower() == name.lower()), None)
+    if known is not None and (Path(name) / FILE).exists():
+        raise HanmeError(
+            f"{name}: the data set {known}, or the folder here? Write ./{name} for the folder"
+            + (f", or {known} for the data set" if name != known else "")
+        )
 
 
 def tables_name(path: str | Path) -> str:
@@ -122,7 +140,7 @@ def default_metapaths(name: str) -> list[str]:
     name = known_name(name)
     if not is_tables(name):
         return METAPATHS[name]
-    config = read_config(Path(name))
+    config = expand(read_config(Path(name)), Path(name))
     found = config.default_metapaths()
     if not found:
         raise HanmeError(f"{name}: no relation starts or ends at the target {config.target}")

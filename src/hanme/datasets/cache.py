@@ -20,7 +20,7 @@ from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.splits import PARTS
 
-VERSION = 3
+VERSION = 4
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -42,6 +42,7 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
             if texts is not None:
                 held = texts if isinstance(texts, Texts) else Texts.of(texts)
                 arrays |= {f"{key}.{i}.text": held.text, f"{key}.{i}.offsets": held.offsets}
+        arrays |= {f"extra.{i}.{key}": value.numpy() for key, value in nodes.extra.items()}
         if nodes.x is not None:
             x = to_scipy(nodes.x)
             arrays |= {f"x.{i}.{part}": getattr(x, part) for part in ("data", "indices", "indptr")}
@@ -60,6 +61,7 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
         "target": graph.target,
         "labels": graph.labels,
         "dropped": graph.dropped,
+        "notes": graph.notes,
         "fitted": graph.fitted,
         "digest": graph.digest,
     }
@@ -111,7 +113,13 @@ def _graph(header: dict[str, Any], arrays: Arrays) -> Graph:
         if kind in header["widths"]:
             parts = tuple(arrays[f"x.{i}.{part}"] for part in ("data", "indices", "indptr"))
             x = to_torch(csr_array(parts, shape=(size, header["widths"][kind])))
-        nodes[kind] = Nodes(kind, size, x, names, ids)
+        start = f"extra.{i}."
+        extra = {
+            key.removeprefix(start): torch.from_numpy(array.astype(np.int64))
+            for key, array in arrays.items()
+            if key.startswith(start)
+        }
+        nodes[kind] = Nodes(kind, size, x, names, ids, extra)
     relations: list[tuple[int, EdgeType]] = [
         (i, tuple(relation)) for i, relation in enumerate(header["relations"])
     ]
@@ -129,6 +137,7 @@ def _graph(header: dict[str, Any], arrays: Arrays) -> Graph:
         labels=header["labels"],
         split=Split(*(torch.from_numpy(arrays[part]) for part in PARTS)),
         dropped=header["dropped"],
+        notes=header["notes"],
         fitted=header["fitted"],
         digest=header["digest"],
     )

@@ -41,6 +41,7 @@ class Graph:
             a graph that came from Python objects.
         fitted: What was learnt from the columns of the user's tables, as JSON holds it.
         dropped: How many links to unknown ids each relation lost.
+        notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
     """
 
@@ -55,6 +56,7 @@ class Graph:
     origin: dict[str, Any] | None = None
     fitted: dict[str, Any] | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     digest: str | None = None
 
     @classmethod
@@ -119,6 +121,31 @@ class Graph:
 
         return load(tables_name(path), features=features, seed=seed)
 
+    @classmethod
+    def from_frames(
+        cls,
+        frames: Mapping[str, Any],
+        config: Mapping[str, Any] | str | Path | None = None,
+        *,
+        label: str | None = None,
+        features: Features = "given",
+        seed: int = 483,
+    ) -> Graph:
+        """Make a graph from tables in memory: of pandas, polars or Arrow.
+
+        Args:
+            frames: The tables by name; ``table = "films"`` in the configuration is the one of that
+                name, and a query can name it.
+            config: What a ``graph.toml`` says, as a dictionary, or the path of such a file
+                (default: a guess, as by ``hanme init``).
+            label: The column of labels, for the guess.
+            features: What node types without features get, see :meth:`with_features`.
+            seed: Draws the split where the tables have none.
+        """
+        from hanme.datasets import load_frames
+
+        return load_frames(frames, config, label=label, features=features, seed=seed)
+
     def to_hetero(self) -> HeteroData:
         """Return the graph as PyG's :class:`HeteroData`; :meth:`from_hetero` reads it back."""
         from torch_geometric.data import HeteroData
@@ -132,7 +159,7 @@ class Graph:
                 if value is not None:
                     store[key] = value
         for edge_type, links in self.links.items():
-            data[edge_type].edge_index = links
+            data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
             if edge_type in self.weights:
                 data[edge_type].edge_weight = self.weights[edge_type]
         target = data[self.target]

@@ -90,6 +90,47 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
     return Split(*masks)
 
 
+def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> Split:
+    """Deal groups of nodes out, each whole, so that the parts have about their share of each label.
+
+    Large groups come first, each into the part where it brings the counts of labels closest to
+    what they should be. A label that would be in no training group takes its largest group there.
+
+    Args:
+        y: Labels, ``[N]`` with -1 for unlabelled nodes, or 0 and 1, ``[N, C]``.
+        group: The number of each node's group, ``[N]``.
+        val: The share of the labelled nodes to validate on.
+        test: The share to test on.
+        seed: The seed of the draw, which orders groups of the same size.
+    """
+    stratum = _strata(y)
+    nodes = np.flatnonzero(stratum >= 0)
+    masks = [torch.zeros(len(stratum), dtype=torch.bool) for _ in PARTS]
+    if not len(nodes):
+        return Split(*masks)
+    _, code = np.unique(group.cpu().numpy()[nodes], return_inverse=True)
+    counts = np.zeros((code.max() + 1, stratum.max() + 1))
+    np.add.at(counts, (code, stratum[nodes]), 1)
+    total = counts.sum(axis=0)
+    shares = np.array([1 - val - test, val, test])
+    wanted, have = shares[:, None] * total, np.zeros((len(PARTS), len(total)))
+    weight = np.where(shares[:, None] > 0, 1 / np.maximum(total, 1), np.inf)
+    order = np.random.default_rng(seed).permutation(len(counts))
+    order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
+    part = np.zeros(len(counts), np.int64)
+    for i in order:
+        given = counts[i] > 0
+        # How much (have - wanted)² grows, summed over labels.
+        grows = counts[i, given] * (counts[i, given] + 2 * (have - wanted)[:, given])
+        part[i] = int((grows * weight[:, given]).sum(axis=1).argmin())
+        have[part[i]] += counts[i]
+    for label in np.flatnonzero((have[0] == 0) & (total > 0)):
+        part[counts[:, label].argmax()] = 0
+    for i, mask in enumerate(masks):
+        mask[nodes[part[code] == i]] = True
+    return Split(*masks)
+
+
 def _strata(y: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return a node's label, of several its rarest one, -1 for an unlabelled node."""
     if y.dim() == 1:

@@ -80,9 +80,9 @@ def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[s
     return {"metapaths": default_metapaths(data_set), **options}
 
 
-def dropped_links(graph: Graph) -> list[str]:
-    """Say how many links to unknown ids a user's own tables lost, a line per relation."""
-    return [
+def notes(graph: Graph) -> list[str]:
+    """Say what a user's own tables lost: links to unknown ids, repeated rows, rare labels."""
+    return graph.notes + [
         f"{relation}: {count:,} links to unknown ids dropped"
         for relation, count in graph.dropped.items()
         if count

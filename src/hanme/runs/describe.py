@@ -49,6 +49,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int) -> dict[str, Any]
             }
             for e, links in graph.links.items()
         ],
+        "notes": graph.notes,
         "target": {
             "type": graph.target,
             "labels": graph.labels,

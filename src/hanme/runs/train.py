@@ -15,7 +15,7 @@ from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.build import build_model, costs, dropped_links, load_graph
+from hanme.runs.build import build_model, costs, load_graph, notes
 from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
@@ -90,7 +90,8 @@ def make_trainer(
     fitted = found.fitted() if found else None
     graph = graph or load_graph(config, fitted=fitted)
     refuse_changed(graph, fitted, folder)
-    on_start([*dropped_links(graph), *costs(config.model, graph)])
+    build_model(config.model, graph)  # refuses wrong options before any work
+    on_start([*notes(graph), *costs(config.model, graph)])
     return prepare(config, graph, found.wide() if found else None)
 
 

@@ -1,215 +1,36 @@
-"""The keys of a ``graph.toml``, as pydantic models and as a JSON schema."""
+"""A whole ``graph.toml``, as a pydantic model and as a JSON schema."""
 
 from __future__ import annotations
 
-import difflib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
 from hanme.common.toml import read_toml
+from hanme.datasets.tables.keys import ColumnLinks, LinkTable, Name, NodeTable, Relation, SplitRule
+from hanme.datasets.tables.kinds import Filled, Part
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 from hanme.metapath import Metapath
 
 FILE = "graph.toml"
-
-Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
-Filled = Annotated[str, StringConstraints(min_length=1)]
-ColumnName = Annotated[Filled, Field(description="A column of the table.")]
-
-
-class _Part(BaseModel):
-    """A part of the file. An unknown key is refused, and the message lists the known ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, values: Any) -> Any:
-        known = list(cls.model_fields)
-        for key in values if isinstance(values, dict) else ():
-            if key not in known:
-                close = difflib.get_close_matches(str(key), known, 1)
-                hint = f"did you mean {close[0]}? " if close else ""
-                raise ValueError(f"no such key {key!r}; {hint}there are {', '.join(known)}")
-        return values
+TARGET_ONLY = (
+    "label", "label_separator", "label_min_count", "label_rest", "split", "shares",
+)  # fmt: skip
 
 
-class NumberSpec(_Part):
-    """A number, standardised: minus the column's mean, divided by its standard deviation.
-
-    An empty cell counts as the mean.
-    """
-
-    kind: Literal["number"]
-
-
-class CategorySpec(_Part):
-    """One value, one-hot. An empty cell is all zeros."""
-
-    kind: Literal["category"]
-    size: int = Field(
-        default=1000, ge=1, description="How many values to keep, the most frequent ones."
-    )
-
-
-class ListSpec(_Part):
-    """Several values in one cell, split by a separator.
-
-    A list in Parquet or JSON is taken as it is.
-    """
-
-    kind: Literal["list"]
-    separator: Filled = Field(default="|", description="The text between two values.")
-    size: int = Field(
-        default=1000, ge=1, description="How many values to keep, the most frequent ones."
-    )
-
-
-class TextSpec(_Part):
-    """The words of a text."""
-
-    kind: Literal["text"]
-    method: Literal["tfidf", "hash"] = Field(
-        default="tfidf",
-        description="tfidf: the most frequent words among those in at most half of the texts, "
-        "weighted by how rare they are. hash: every word, counted in one of `size` buckets.",
-    )
-    size: int = Field(default=100, ge=1, le=2**20, description="Number of words, or of buckets.")
-
-
-KINDS = ("number", "category", "list", "text")
-
-
-def _feature(value: Any) -> Any:
-    """Read ``year = "number"``, which is short for ``year = {kind = "number"}``."""
-    if isinstance(value, str):
-        value = {"kind": value}
-    if not isinstance(value, dict) or value.get("kind") not in KINDS:
-        given = value.get("kind") if isinstance(value, dict) else value
-        raise ValueError(f"a feature is one of {', '.join(KINDS)}, but got {given!r}")
-    return value
-
-
-def _short_form(schema: dict[str, Any]) -> None:
-    long = schema["additionalProperties"]
-    schema["additionalProperties"] = {"anyOf": [{"enum": list(KINDS)}, long]}
-
-
-FeatureSpec = Annotated[
-    Annotated[NumberSpec | CategorySpec | ListSpec | TextSpec, Field(discriminator="kind")],
-    BeforeValidator(_feature),
-]
-
-
-Encoding = Literal["utf-8", "utf-16", "latin-1"]
-
-
-class Source(_Part):
-    """Where rows come from: a table, or a query."""
-
-    table: Filled | None = Field(
-        default=None,
-        description="A CSV, TSV, Parquet or JSON file beside graph.toml, or a pattern such as "
-        "films/*.parquet.",
-    )
-    query: Filled | None = Field(
-        default=None,
-        description="One SELECT in DuckDB's SQL instead of a table; it can read only files that it "
-        "names in quotes.",
-    )
-    separator: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = Field(
-        default=None,
-        description="CSV: the character between two cells (default: a comma, in .tsv a tab).",
-    )
-    encoding: Encoding = Field(default="utf-8", description="CSV: the encoding of the text.")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.table is None) == (self.query is None):
-            raise ValueError("give a table or a query, one of the two")
-        return self
-
-
-class Shares(_Part):
-    """The shares of labelled nodes to train, validate and test on, without a split column."""
-
-    train: float = Field(default=0.6, gt=0, le=1)
-    val: float = Field(default=0.2, gt=0, lt=1)
-    test: float = Field(default=0.2, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if abs(self.train + self.val + self.test - 1) > 1e-6:
-            raise ValueError(f"they add up to {self.train + self.val + self.test:g}, not to 1")
-        return self
-
-
-class NodeTable(Source):
-    """A node type; each row of its table is a node."""
-
-    id: ColumnName
-    name: ColumnName | None = Field(
-        default=None, description="What people call the node (default: its id)."
-    )
-    label: ColumnName | None = Field(
-        default=None, description="Target only: the label. An empty cell is an unlabelled node."
-    )
-    label_separator: Filled | None = Field(
-        default=None, description="Target only: the text between two labels, if nodes have several."
-    )
-    split: ColumnName | None = Field(
-        default=None, description="Target only: train, val or test; an empty cell is none of them."
-    )
-    shares: Shares = Field(
-        default=Shares(),
-        description="Target only: how large the parts are, without a split column.",
-    )
-    features: dict[str, FeatureSpec] = Field(default={}, json_schema_extra=_short_form)
-
-
-class End(_Part):
-    """One end of a relation: a node type, and the column that holds its ids."""
-
-    type: Name
-    column: ColumnName
-
-
-class LinkTable(Source):
-    """A relation; each row of its table is a link. The reverse relation is made as well."""
-
-    source: End
-    target: End
-    weight: ColumnName | None = Field(
-        default=None,
-        description="A column of numbers from 0 on. Links of weight 0 are left out; no model uses "
-        "the other weights so far.",
-    )
-    reverse: Name | None = Field(
-        default=None, description="The name of the reverse relation (default: rev_NAME)."
-    )
-    unknown: Literal["refuse", "drop"] = Field(
-        default="refuse", description="What to do with a link to an id that no table has."
-    )
-
-
-class GraphConfig(_Part):
+class GraphConfig(Part):
     """A whole graph.toml."""
 
     target: Name = Field(description="The node type to classify.")
     nodes: dict[Name, NodeTable] = Field(min_length=1)
-    relations: dict[Name, LinkTable] = Field(min_length=1)
+    relations: dict[Name, Relation] = Field(default={})
+    split: SplitRule | None = Field(
+        default=None, description="How to split, instead of by chance alone."
+    )
     metapaths: list[Filled] | None = Field(
         default=None,
         min_length=1,
@@ -219,32 +40,59 @@ class GraphConfig(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.target not in self.nodes:
-            raise ValueError(f"target: no node type {self.target!r}; there are {self._types()}")
+        self._check_target()
         for kind, nodes in self.nodes.items():
-            if kind == self.target:
-                continue
-            for key in ("label", "label_separator", "split", "shares"):
-                if key in nodes.model_fields_set:
+            for key in TARGET_ONLY:
+                if kind != self.target and key in nodes.model_fields_set:
                     raise ValueError(
                         f"nodes.{kind}.{key}: only the target {self.target} may have it"
                     )
-        target = self.nodes[self.target]
+        for name, relation in self.relations.items():
+            self._check_relation(name, relation)
+        if not any(isinstance(r, LinkTable) and r.each for r in self.relations.values()):
+            self.check_names()
+        return self
+
+    def _check_target(self) -> None:
+        if self.target not in self.nodes:
+            raise ValueError(f"target: no node type {self.target!r}; there are {self._types()}")
+        target, where = self.nodes[self.target], f"nodes.{self.target}"
+        if target.implied:
+            raise ValueError(f"{where}: give a table or a query; it is the target")
         for key in ("label", "split"):
             if getattr(target, key) in target.features:
                 raise ValueError(
-                    f"nodes.{self.target}.features.{getattr(target, key)}: it is the {key}, which "
-                    "no model may see"
+                    f"{where}.features.{getattr(target, key)}: it is the {key}, which no model may "
+                    "see"
                 )
         if target.split and "shares" in target.model_fields_set:
-            raise ValueError(f"nodes.{self.target}: give split or shares, not both")
-        for name, relation in self.relations.items():
-            for side, end in (("source", relation.source), ("target", relation.target)):
-                if end.type not in self.nodes:
+            raise ValueError(f"{where}: give split or shares, not both")
+        if target.split and self.split is not None:
+            raise ValueError(f"split: {where}.split names a column already; give one of the two")
+
+    def _check_relation(self, name: str, relation: LinkTable | ColumnLinks) -> None:
+        if isinstance(relation, LinkTable):
+            ends = {"source": relation.source.type, "target": relation.target.type}
+        else:
+            ends = {"source": relation.source or self.target}
+        for side, kind in ends.items():
+            if kind not in self.nodes:
+                raise ValueError(
+                    f"relations.{name}.{side}: no node type {kind!r}; there are {self._types()}"
+                )
+        if isinstance(relation, ColumnLinks):
+            owner = self.nodes[ends["source"]]
+            if owner.implied:
+                raise ValueError(f"relations.{name}.source: {ends['source']} has no table")
+            for key in ("label", "split"):
+                if getattr(owner, key) in relation.columns:
                     raise ValueError(
-                        f"relations.{name}.{side}: no node type {end.type!r}; "
-                        f"there are {self._types()}"
+                        f"relations.{name}.columns: {getattr(owner, key)} is the {key}, which no "
+                        "model may see"
                     )
+
+    def check_names(self) -> None:
+        """Refuse relations of the same name, and metapaths that the graph does not have."""
         seen: list[EdgeType] = []
         for there, back in self.edge_types.values():
             for edge_type in (there, back):
@@ -255,24 +103,37 @@ class GraphConfig(_Part):
                     )
                 seen.append(edge_type)
         for text in self.metapaths or ():
-            root = Metapath.parse(text, (list(self.nodes), seen)).root
+            root = Metapath.parse(text, (list(self.node_types), seen)).root
             if root != self.target:
                 raise ValueError(f"metapath {text!r}: it starts at {root}, not at {self.target}")
-        return self
 
     def _types(self) -> str:
         return ", ".join(self.nodes)
 
     @property
+    def node_types(self) -> dict[str, NodeTable]:
+        """The node types, with those that only relations name."""
+        named = {kind for edge_types in self.edge_types.values() for kind in edge_types[0][::2]}
+        return self.nodes | {t: NodeTable() for t in sorted(named - set(self.nodes))}
+
+    def column_links(self, kind: str) -> Iterator[tuple[str, ColumnLinks]]:
+        """Return the relations that are columns of a node type's table."""
+        for name, relation in self.relations.items():
+            if isinstance(relation, ColumnLinks) and (relation.source or self.target) == kind:
+                yield name, relation
+
+    @property
     def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
         """The edge type of each relation, and of its reverse."""
-        return {
-            name: (
-                (relation.source.type, name, relation.target.type),
-                (relation.target.type, relation.reverse or f"rev_{name}", relation.source.type),
-            )
-            for name, relation in self.relations.items()
-        }
+        found = {}
+        for name, relation in self.relations.items():
+            if isinstance(relation, LinkTable):
+                source, target = relation.source.type, relation.target.type
+            else:
+                source, target = relation.source or self.target, relation.type or name
+            back = relation.reverse or f"rev_{name}"
+            found[name] = ((source, name, target), (target, back, source))
+        return found
 
     def default_metapaths(self) -> list[str]:
         """Return the metapaths of the file, or each relation of the target there and back."""
@@ -307,15 +168,20 @@ def read_config(path: Path) -> GraphConfig:
     """Read and check a ``graph.toml``."""
     if not os.path.exists(path):
         raise HanmeError(f"{path}: no such file; hanme init FOLDER writes a first one")
+    return check_config(read_toml(path), str(path))
+
+
+def check_config(values: dict[str, Any], where: str) -> GraphConfig:
+    """Check the values of a ``graph.toml`` that were read from `where`."""
     try:
-        return GraphConfig.model_validate(read_toml(path))
+        return GraphConfig.model_validate(values)
     except ValidationError as error:
-        raise HanmeError(f"{path}: {_first(error)}") from None
+        raise HanmeError(f"{where}: {_first(error)}") from None
 
 
 def _first(error: ValidationError) -> str:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("["))
     match first["type"]:
         case "missing":
             what = "it is missing"

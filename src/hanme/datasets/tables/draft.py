@@ -4,141 +4,340 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 from hanme.common.files import replacing
 from hanme.common.toml import toml_key, toml_text
 from hanme.datasets.tables.config import FILE, GraphConfig
 from hanme.datasets.tables.guess import (
-    MOST_VALUES,
-    NAME_WORDS,
-    ColumnProfile,
-    Sheet,
+    FEW_ROWS,
+    Guess,
     guess,
-    guess_label,
     is_split,
-    pairs,
     refers_to,
-    says,
+    singular,
     untaken,
 )
+from hanme.datasets.tables.profile import MOST_VALUES, NAME_WORDS, ColumnProfile, Sheet, says
 from hanme.errors import HanmeError
 
+FEW_VALUES = 20
+"""So few values are a feature each rather than a relation, which would link everything."""
+HUB = 300
+"""A relation by which a row has more neighbours than this on average costs more than it says."""
 
-def write_draft(folder: Path) -> Path:
-    """Write a ``graph.toml`` for the tables in a folder and return its path."""
-    path = folder / FILE
-    if path.exists():
-        raise HanmeError(f"{path}: there is one already; it is left as it is")
-    text = draft(folder)
-    with replacing(path) as temporary:
+
+def write_draft(
+    path: Path,
+    target: str | None = None,
+    label: str | None = None,
+    *,
+    on_skip: Callable[[str], None] = lambda reason: None,
+) -> Path:
+    """Write a ``graph.toml`` for the tables in a folder, or for one file, and return its path.
+
+    Args:
+        path: The folder or the file.
+        target: The table to classify (default: a guess).
+        label: The column of labels (default: a guess).
+        on_skip: Called for each file that is no part of it, with the reason.
+    """
+    file = (path if path.is_dir() or not path.exists() else path.parent) / FILE
+    if file.exists():
+        raise HanmeError(f"{file}: there is one already; it is left as it is")
+    found = guess(path, target, label)
+    text = write_text(found)
+    with replacing(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return path
+    for reason in found.skipped:
+        on_skip(reason)
+    return file
 
 
-def draft(folder: Path) -> str:
+def draft(path: Path) -> str:
     """Return the text of a ``graph.toml`` for the tables in a folder."""
-    text = _write(guess(folder))
+    return write_text(guess(path))
+
+
+def write_text(found: Guess) -> str:
+    """Return the text of a ``graph.toml`` for what was guessed."""
+    text = _Draft(found).text()
     GraphConfig.model_validate(tomllib.loads(text))
     return text
 
 
-def _write(sheets: list[Sheet]) -> str:
-    nodes = [sheet for sheet in sheets if sheet.nodes]
-    guesses = {id(sheet): found for sheet in nodes if (found := guess_label(sheet))}
-    target = max(nodes, key=lambda s: (guesses.get(id(s), (-1,))[0], len(s.links), s.table.size))
-    lines = [
-        "# A first graph.toml, written by hanme init. Everything in it is a guess from the names",
-        "# and values of the columns: change what is wrong. docs/tables.md explains the keys.",
-        "",
-        f"target = {toml_text(target.kind)}  # the node type to classify",
-    ]
-    for sheet in nodes:
-        label = guesses[id(sheet)][1] if sheet is target and id(sheet) in guesses else None
-        lines += ["", *_write_nodes(sheet, sheet is target, label)]
-    taken: set[str] = set()
-    for sheet in sheets:
-        lines += _write_relations(sheet, taken)
-    return "\n".join(lines) + "\n"
+class _Draft:
+    """The text of a ``graph.toml``."""
+
+    def __init__(self, found: Guess) -> None:
+        self.found = found
+        self.kinds = {sheet.kind for sheet in found.sheets if sheet.nodes}
+        self.taken: set[str] = set()
+        self.relations: list[str] = []
+        self.implied: list[str] = []
+
+    def text(self) -> str:
+        target = self.found.target
+        lines = [
+            "# A first graph.toml, written by hanme init. Everything in it is a guess from the",
+            "# names and values of the columns: change what is wrong. docs/tables.md explains the",
+            "# keys.",
+            *(f"# Skipped: {_comment(reason)}" for reason in self.found.skipped),
+            "",
+            f"target = {toml_text(target.kind)}  # the node type to classify",
+        ]
+        for sheet in self.found.sheets:
+            if sheet.nodes:
+                lines += ["", *self._nodes(sheet)]
+        for sheet in self.found.sheets:
+            if sheet.triples and not sheet.nodes:
+                self._triples(sheet)
+            elif not sheet.nodes:
+                self._links(sheet)
+        for kind in self.implied:
+            lines += ["", f"[nodes.{toml_key(kind)}]  # no table: its nodes are the ids in links"]
+        if not self.relations:
+            lines += ["", "# No column links rows to each other. A graph needs a relation, such as"]
+            lines += ["# [relations.NAME]", '# columns = ["a column whose values repeat"]']
+        return "\n".join(lines + self.relations) + "\n"
+
+    def _nodes(self, sheet: Sheet) -> list[str]:
+        found, is_target = self.found, sheet is self.found.target
+        lines = [f"[nodes.{toml_key(sheet.kind)}]  # {sheet.table.size:,} rows"]
+        lines += [*_table_lines(sheet), *_id_lines(sheet)]
+        label = found.label if is_target else None
+        rest = [c for c in sheet.columns if c not in (sheet.id, label) and c not in sheet.links]
+        name = _name(rest)
+        if name:
+            lines.append(f"name = {toml_text(name.name)}")
+        if label:
+            lines += _label_lines(label, sheet.table.size, found.rare)
+            lines += _other_labels(sheet, found)
+        elif is_target:
+            lines.append('# label = "..."  # no column looks like a label: say which one it is')
+        split = next((c for c in rest if is_target and is_split(c)), None)
+        if split:
+            lines.append(f"split = {toml_text(split.name)}  # it holds train, val and test")
+        columns = [c for c in rest if c not in (name, split)]
+        for column in sheet.links:
+            self._column_relation(sheet, [column], refers_to(column))
+        features = self._features(sheet, columns, name)
+        if features:
+            lines += ["", f"[nodes.{toml_key(sheet.kind)}.features]", *features]
+        return lines
+
+    def _features(
+        self, sheet: Sheet, columns: list[ColumnProfile], name: ColumnProfile | None
+    ) -> list[str]:
+        """Write the features of a type; columns of the target may become relations instead."""
+        is_target = sheet is self.found.target
+        groups: dict[str, list[ColumnProfile]] = {}
+        for column in columns:
+            if is_target and column not in self.found.copies and _may_link(column):
+                groups.setdefault(re.sub(r"\d+", "#", column.name), []).append(column)
+        linked = {key: g for key, g in groups.items() if any(map(_should_link, g)) or len(g) > 1}
+        if is_target and not linked and not sheet.links and not self._linked_by_others(sheet):
+            best = min(groups, key=lambda key: sum(c.pairs for c in groups[key]), default=None)
+            linked = {best: groups[best]} if best is not None else {}
+        lines = []
+        for column in columns:
+            group = linked.get(re.sub(r"\d+", "#", column.name), [])
+            if column in self.found.copies and is_target:
+                why = "each of its values has one label, so it may be a copy of it"
+                lines.append(f"# {_comment(column.name)} is left out: {why}")
+            elif column in group:
+                if column is group[0]:
+                    self._column_relation(sheet, group)
+            else:
+                lines.append(_feature_line(column, any(column in g for g in groups.values())))
+        text = any("text" in line and not line.startswith("#") for line in lines)
+        if is_target and name is not None and not text and name.distinct > FEW_VALUES:
+            lines.append(f'{toml_key(name.name)} = {{kind = "text", method = "tfidf", size = 100}}')
+        return lines
+
+    def _linked_by_others(self, sheet: Sheet) -> bool:
+        return any(c.refers is sheet for other in self.found.sheets for c in other.links) or any(
+            other.triples for other in self.found.sheets
+        )
+
+    def _column_relation(
+        self, sheet: Sheet, group: list[ColumnProfile], kind: str | None = None
+    ) -> None:
+        """Write a relation from columns to a type that has a table, or else is made of values."""
+        first = group[0]
+        stem = _stem(first.plain, len(group) > 1)
+        if sheet is not self.found.target:
+            stem = f"{sheet.kind}_{stem}"
+        name = untaken(stem, self.taken)
+        separator = first.separator
+        shown = f"{first.distinct:,} different cells" if separator else f"{first.distinct:,} values"
+        listed = ", ".join(toml_text(column.name) for column in group)
+        lines = ["", f"[relations.{toml_key(name)}]  # {shown}", f"columns = [{listed}]"]
+        if separator:
+            lines.append(f"separator = {toml_text(separator)}")
+        if sheet is not self.found.target:
+            lines.append(f"source = {toml_text(sheet.kind)}")
+        if kind is None:
+            kind = untaken(name, self.kinds)
+        if kind != name:
+            lines.append(f"type = {toml_text(kind)}")
+        if first.strays:
+            lines.append(f'unknown = "drop"  # {first.strays:,} values are no known id')
+        self.relations += lines
+
+    def _links(self, sheet: Sheet) -> None:
+        """Write the relations of a table of links."""
+        first, *others = sheet.links + sheet.ends[: max(0, 2 - len(sheet.links))]
+        for end in others:
+            name = sheet.kind if len(others) == 1 else f"{sheet.kind}_{_stem(end.plain, False)}"
+            name = untaken(re.sub(r"\W+", "_", name.lower()).strip("_"), self.taken)
+            types = [self._end_type(column) for column in (first, end)]
+            self.relations += [
+                "",
+                f"[relations.{toml_key(name)}]  # {sheet.table.size:,} rows",
+                *_table_lines(sheet),
+                f"source = {_end(types[0], first)}",
+                f"target = {_end(types[1], end)}",
+            ]
+            strays = max(c.strays + sheet.table.size - c.filled for c in (first, end))
+            if strays:
+                self.relations.append(f'unknown = "drop"  # {strays:,} rows name no known id')
+        self.relations += _hints(sheet)
+
+    def _end_type(self, column: ColumnProfile) -> str:
+        if column.refers is not None:
+            return refers_to(column)
+        kind = _stem(column.plain, False)
+        if kind not in self.implied:
+            kind = untaken(kind, self.kinds)
+            self.implied.append(kind)
+        return kind
+
+    def _triples(self, sheet: Sheet) -> None:
+        """Write a table of facts: a relation for each value of the middle column."""
+        assert sheet.triples is not None
+        head, relation, tail = sheet.triples
+        kind = self.found.target.kind
+        shown = ", ".join(map(_comment, relation.examples))
+        more = ", ..." if relation.distinct > len(relation.examples) else ""
+        self.relations += [
+            "",
+            f"[relations.{toml_key(untaken(sheet.kind, self.taken))}]  # {sheet.table.size:,} rows",
+            *_table_lines(sheet),
+            f"each = {toml_text(relation.name)}  # {relation.distinct:,} relations: {shown}{more}",
+            f"source = {_end(kind, head)}",
+            f"target = {_end(kind, tail)}",
+            f'unknown = "add"  # ids that are in no other table become nodes of {kind}',
+        ]
 
 
-def _write_nodes(sheet: Sheet, target: bool, label: ColumnProfile | None) -> list[str]:
-    assert sheet.id is not None
-    lines = [f"[nodes.{toml_key(sheet.kind)}]  # {sheet.table.size:,} rows", *_table_lines(sheet)]
-    lines.append(f"id = {toml_text(sheet.id.name)}  # no value is there twice")
-    rest = [c for c in sheet.columns if c is not sheet.id and c not in sheet.links]
-    name = next((c for c in rest if says(c, NAME_WORDS) and not c.number and c is not label), None)
-    if name:
-        lines.append(f"name = {toml_text(name.name)}")
-    if label:
-        lines += _label_lines(label, sheet.table.size)
-    elif target:
-        lines.append('# label = "..."  # no column looks like a label: say which one it is')
-    split = next((c for c in rest if target and is_split(c)), None)
-    if split:
-        lines.append(f"split = {toml_text(split.name)}  # it holds train, val and test")
-    features = [c for c in rest if c not in (name, label, split)]
-    if features:
-        lines += ["", f"[nodes.{toml_key(sheet.kind)}.features]"]
-        lines += map(_feature_line, features)
-    return lines
+def _name(columns: list[ColumnProfile]) -> ColumnProfile | None:
+    """Return the column of names: of several, the one with the most different values."""
+    named = [c for c in columns if says(c, NAME_WORDS) and not c.number]
+    named = [c for c in named if c.distinct * 2 > c.filled]
+    return max(named, key=lambda column: column.distinct, default=None)
+
+
+def _stem(name: str, several: bool) -> str:
+    """Return what a column's values are: ``actor_1_name`` are of type actor."""
+    words = [w for w in re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) if w]
+    short = [w for w in words if w not in ("id", "name", "key") and not (several and w.isdigit())]
+    stem = "_".join(short or words) or "value"
+    return f"value_{stem}" if stem[0].isdigit() else singular(stem)
+
+
+def _may_link(column: ColumnProfile) -> bool:
+    """Return whether values of a column repeat, so that it could link rows."""
+    if not column.filled or column.date is not None or column.vector or column.distinct < 2:
+        return False
+    if column.separator:
+        found = column.items[column.separator]
+        return found.total >= 1.2 * found.distinct
+    if column.number and not says(column, ("id", "code", "key", "zip")):
+        return False
+    return column.distinct <= 0.8 * column.filled and column.words < 6
+
+
+def _should_link(column: ColumnProfile) -> bool:
+    """Return whether a column links rows without linking everything to everything."""
+    distinct = column.items[column.separator].distinct if column.separator else column.distinct
+    return distinct > FEW_VALUES and column.pairs <= HUB * column.filled
 
 
 def _table_lines(sheet: Sheet) -> list[str]:
-    lines = [f"table = {toml_text(sheet.file)}"]
-    if sheet.source.separator:
-        lines.append(f"separator = {toml_text(sheet.source.separator)}")
-    if sheet.source.encoding != "utf-8":
-        lines.append(f"encoding = {toml_text(sheet.source.encoding)}  # it is not UTF-8")
+    source = sheet.source
+    lines = [f"table = {toml_text(source.table or '')}"]
+    if source.database:
+        lines.insert(0, f"database = {toml_text(source.database)}")
+    if source.format:
+        lines.append(f"format = {toml_text(source.format)}")
+    if source.separator:
+        lines.append(f"separator = {toml_text(source.separator)}")
+    if source.encoding != "utf-8":
+        lines.append(f"encoding = {toml_text(source.encoding)}  # it is not UTF-8")
+    if source.empty:
+        listed = ", ".join(map(toml_text, source.empty))
+        lines.append(f"empty = [{listed}]  # such cells count as empty")
     return lines
 
 
-def _label_lines(label: ColumnProfile, size: int) -> list[str]:
+def _id_lines(sheet: Sheet) -> list[str]:
+    again = f'duplicates = "first"  # {sheet.repeated:,} rows are there already'
+    if sheet.id is None:
+        lines = ["# Without an id, rows have their numbers, from 1 on, as ids."]
+        wide = len(sheet.columns) >= 4 and sheet.repeated * 5 < sheet.table.size
+        return [*lines, again] if sheet.repeated and wide else lines
+    lines = [f"id = {toml_text(sheet.id.name)}"]
+    return [*lines, again] if sheet.repeated else [f"{lines[0]}  # no value is there twice"]
+
+
+def _label_lines(label: ColumnProfile, size: int, rare: int) -> list[str]:
     shown = ", ".join(_comment(example) for example in label.examples)
     empty = f", {size - label.filled:,} rows without" if label.filled < size else ""
     more = ", ..." if label.separator or label.distinct > len(label.examples) else ""
     lines = [f"label = {toml_text(label.name)}  # {shown}{more}{empty}"]
     if label.separator:
         lines.append(f"label_separator = {toml_text(label.separator)}  # several labels per node")
+    if rare:
+        lines.append(f"label_min_count = {FEW_ROWS}  # {rare:,} labels have fewer rows")
+        lines.append('label_rest = "drop"  # "other" joins them as one label')
     return lines
 
 
-def _feature_line(column: ColumnProfile) -> str:
-    key = toml_key(column.name)
+def _other_labels(sheet: Sheet, found: Guess) -> list[str]:
+    others = [
+        column.name
+        for column in sheet.columns
+        if column not in (found.label, sheet.id) and 2 <= column.distinct <= FEW_VALUES
+        and not column.number and column not in sheet.links and not is_split(column)
+    ]  # fmt: skip
+    listed = ", ".join(_comment(name) for name in others[:5])
+    return [f"# --label chooses another column, such as {listed}"] if others else []
+
+
+def _feature_line(column: ColumnProfile, may_link: bool) -> str:
+    key, left_out = toml_key(column.name), f"# {_comment(column.name)} is left out"
     if not column.filled:
-        return f"# {_comment(column.name)} is left out: it is empty"
+        return f"{left_out}: it is empty"
+    if column.vector:
+        return f'{key} = "vector"'
+    if column.date is not None:
+        how = f'{{kind = "date", format = {toml_text(column.date)}}}' if column.date else '"date"'
+        return f"{key} = {how}"
+    if column.distinct == 1:
+        return f"{left_out}: every cell is the same"
     if column.number:
         unique = column.distinct == column.filled > 2 and says(column, ("id", "key", "code"))
-        return f'{key} = "number"' if not unique else f"# {_comment(column.name)} is left out: ids"
+        return f'{key} = "number"' if not unique else f"{left_out}: ids"
     if column.separator:
         return f'{key} = {{kind = "list", separator = {toml_text(column.separator)}}}'
-    if column.words >= 4:
+    if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
         return f'{key} = {{kind = "text", method = "tfidf", size = 100}}'
     if column.distinct <= MOST_VALUES and column.distinct <= max(20, column.filled / 2):
-        return f'{key} = "category"  # {column.distinct:,} different values'
-    return f"# {_comment(column.name)} is left out: {column.distinct:,} different values"
-
-
-def _write_relations(sheet: Sheet, taken: set[str]) -> list[str]:
-    """Write the links of a table of nodes to what its columns refer to, or of a table of links."""
-    found = pairs(sheet)
-    lines: list[str] = []
-    for kind, start, end in found:
-        name = sheet.kind if not sheet.nodes and len(found) == 1 else f"{sheet.kind}_{end.name}"
-        name = untaken(re.sub(r"\W+", "_", name.lower()).strip("_"), taken)
-        strays = max(end.strays, 0 if sheet.nodes else start.strays)
-        lines += [
-            "",
-            f"[relations.{toml_key(name)}]  # {sheet.table.size:,} rows",
-            *_table_lines(sheet),
-            f"source = {_end(kind, start)}",
-            f"target = {_end(refers_to(end), end)}",
-        ]
-        if strays:
-            lines.append(f'unknown = "drop"  # {strays:,} rows name no known id')
-    if found and not sheet.nodes:
-        lines += _hints(sheet)
-    return lines
+        or_else = "; or a relation: columns = [...]" if may_link else ""
+        return f'{key} = "category"  # {column.distinct:,} different values{or_else}'
+    return f"{left_out}: {column.distinct:,} different values"
 
 
 def _end(kind: str, column: ColumnProfile) -> str:
@@ -149,16 +348,14 @@ def _hints(sheet: Sheet) -> list[str]:
     """Suggest what else could be made of a table of links."""
     lines = []
     for column in sheet.columns:
-        if column in sheet.links or column is sheet.id or not 2 <= column.distinct <= 10:
+        if column in (*sheet.links, *sheet.ends, sheet.id) or not 2 <= column.distinct <= 10:
             continue
-        value, cell = column.examples[0].replace("'", "''"), column.name.replace('"', '""')
-        query = f"SELECT * FROM '{sheet.file}' WHERE \"{cell}\" = '{value}'"
-        if "'" not in sheet.file:
-            lines += [
-                f"# {_comment(column.name)} tells rows apart: a relation for each of its values "
-                f"({', '.join(map(_comment, column.examples))}{', ...' * (column.distinct > 3)}),",
-                f"# with query = {_comment(toml_text(query))} instead of table, may say more.",
-            ]
+        shown = f"{', '.join(map(_comment, column.examples))}{', ...' * (column.distinct > 3)}"
+        lines += [
+            f"# {_comment(column.name)} tells rows apart: a relation for each of its values "
+            f"({shown}),",
+            f"# with each = {_comment(toml_text(column.name))}, may say more.",
+        ]
     return lines
 
 

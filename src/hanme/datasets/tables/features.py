@@ -13,16 +13,18 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.sparse import coo_array, csr_array, diags_array, hstack
+from scipy.sparse import coo_array, csr_array, diags_array, hstack, vstack
 
-from hanme.datasets.tables.config import (
+from hanme.datasets.tables.kinds import (
     CategorySpec,
+    DateSpec,
     FeatureSpec,
     ListSpec,
     NumberSpec,
     TextSpec,
+    VectorSpec,
 )
-from hanme.datasets.tables.read import Kind, Reader, Table, column
+from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.errors import HanmeError
 
 COMMON = 0.5
@@ -36,7 +38,7 @@ class _Fitted(BaseModel):
 class FittedNumber(_Fitted):
     """The mean and standard deviation of a column."""
 
-    kind: Literal["number"] = "number"
+    kind: Literal["number", "date"] = "number"
     mean: float
     std: float = Field(gt=0)
 
@@ -56,6 +58,14 @@ class FittedWords(_Fitted):
     idf: list[float]
 
 
+class FittedVector(_Fitted):
+    """The mean and standard deviation of each place of a column of vectors."""
+
+    kind: Literal["vector"] = "vector"
+    mean: list[float]
+    std: list[Annotated[float, Field(gt=0)]]
+
+
 class FittedHash(_Fitted):
     """The number of buckets; nothing is learnt from the words."""
 
@@ -64,19 +74,24 @@ class FittedHash(_Fitted):
 
 
 Fitted = Annotated[
-    FittedNumber | FittedValues | FittedWords | FittedHash, Field(discriminator="kind")
+    FittedNumber | FittedValues | FittedWords | FittedHash | FittedVector,
+    Field(discriminator="kind"),
 ]
 
 
-def read_as(spec: FeatureSpec) -> Kind:
+def wanted(column: str, spec: FeatureSpec) -> Wanted:
     """Return what to read a feature's column as."""
     match spec:
         case NumberSpec():
-            return "number"
+            return Wanted(column, "number")
         case ListSpec():
-            return "list"
+            return Wanted(column, "list")
+        case DateSpec():
+            return Wanted(column, "date", spec.format)
+        case VectorSpec():
+            return Wanted(column, "vector")
         case _:
-            return "text"
+            return Wanted(column, "text")
 
 
 def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
@@ -84,6 +99,11 @@ def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
     match spec:
         case NumberSpec():
             return _fit_number(numbers(reader, table, alias), table, alias)
+        case DateSpec():
+            dates = numbers(reader, table, alias, "date" + f" as {spec.format}" * bool(spec.format))
+            return _fit_number(dates, table, alias).model_copy(update={"kind": "date"})
+        case VectorSpec():
+            return fit_vectors(reader, table, alias)
         case CategorySpec():
             values = most_frequent(reader, table, cell_items(table, alias, None), spec.size)
             return FittedValues(kind="category", values=list(values))
@@ -104,7 +124,8 @@ def encode(
     """Return the rows of a column as features, ``[rows, width]``."""
     match fitted:
         case FittedNumber():
-            return _scaled(numbers(reader, table, alias), fitted, table, alias)
+            what = "date" if fitted.kind == "date" else "finite number"
+            return _scaled(numbers(reader, table, alias, what), fitted, table, alias)
         case FittedValues():
             items = cell_items(table, alias, getattr(spec, "separator", None))
             matrix = _counts(reader, table, items, fitted.values)
@@ -120,14 +141,19 @@ def encode(
                 fitted.size,
             )
             return _unit_rows(_matrix(found, table.size, fitted.size))
+        case FittedVector():
+            return encode_vectors(reader, table, alias, fitted)
 
 
-def side_by_side(blocks: list[csr_array]) -> csr_array:
-    """Join the features of several columns."""
-    return csr_array(hstack(blocks, format="csr", dtype=np.float32))
+def side_by_side(blocks: list[csr_array], below: bool = False) -> csr_array:
+    """Join the features of several columns; or, one below the other, of several sets of rows."""
+    join = vstack if below else hstack
+    return csr_array(join(blocks, format="csr", dtype=np.float32))
 
 
-def numbers(reader: Reader, table: Table, alias: str) -> NDArray[np.float64]:
+def numbers(
+    reader: Reader, table: Table, alias: str, what: str = "finite number"
+) -> NDArray[np.float64]:
     """Return a column of numbers, NaN for an empty cell; a cell that is no number is refused."""
     values = reader.arrays(f"SELECT {alias} FROM {table.sql}")[alias]
     given = np.ma.getdata(values).astype(np.float64)
@@ -136,7 +162,7 @@ def numbers(reader: Reader, table: Table, alias: str) -> NDArray[np.float64]:
     if wrong.size:
         row = int(wrong[0])
         text = reader.original(table, row, alias)
-        raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a finite number")
+        raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a {what}")
     return np.where(empty, np.nan, given)
 
 
@@ -217,6 +243,49 @@ def _fit_words(reader: Reader, table: Table, alias: str, size: int) -> FittedWor
     found = most_frequent(reader, table, _words(alias), size, at_most)
     idf = [float(np.log((1 + texts) / (1 + n)) + 1) for n in found.values()]
     return FittedWords(words=list(found), idf=idf)
+
+
+def fit_vectors(reader: Reader, table: Table, alias: str) -> FittedVector:
+    """Learn the mean and standard deviation of each place of a column of vectors."""
+    found = reader.rows(
+        f"SELECT len({alias}) AS size, min(rowid) FROM {table.sql} WHERE {alias} IS NOT NULL "
+        "GROUP BY size ORDER BY count(*) DESC, size LIMIT 1"
+    )
+    if not found:
+        return FittedVector(mean=[], std=[])
+    given = _vectors(reader, table, alias, found[0][0])
+    mean, std = np.nanmean(given, axis=0), np.nanstd(given, axis=0)
+    if not np.isfinite([mean, std]).all():
+        raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
+    return FittedVector(mean=mean.tolist(), std=np.where(std > 0, std, 1.0).tolist())
+
+
+def encode_vectors(reader: Reader, table: Table, alias: str, fitted: FittedVector) -> csr_array:
+    """Standardise vectors; an empty cell counts as the mean."""
+    given = _vectors(reader, table, alias, len(fitted.mean))
+    values = (given - np.asarray(fitted.mean)) / np.asarray(fitted.std)
+    return csr_array(np.nan_to_num(values).astype(np.float32))
+
+
+def _vectors(reader: Reader, table: Table, alias: str, size: int) -> NDArray[np.float64]:
+    """Return a column of vectors, ``[rows, size]``; a row of NaN for an empty cell."""
+    wrong = reader.rows(
+        f"SELECT rowid, len({alias}) FROM {table.sql} WHERE {alias} IS NOT NULL AND "
+        f"(len({alias}) <> ? OR len(list_filter({alias}, lambda x: coalesce(isfinite(x), false))) "
+        f"<> len({alias})) ORDER BY rowid LIMIT 1",
+        size,
+    )
+    for row, length in wrong:
+        what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
+        raise HanmeError(f"{table.place(row, alias)}: {what}")
+    given = np.full((table.size, size), np.nan)
+    found = reader.arrays(
+        f"SELECT row, value FROM (SELECT rowid AS row, unnest({alias}) AS value, "
+        f"generate_subscripts({alias}, 1) AS place FROM {table.sql}) ORDER BY row, place"
+    )
+    rows = column(found, "row", 0).reshape(-1, max(1, size))[:, 0]
+    given[rows] = column(found, "value", 0).reshape(-1, size)
+    return given
 
 
 def _counts(reader: Reader, table: Table, items: str, values: list[str]) -> csr_array:

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hanme.datasets.tables.config import GraphConfig, TextSpec
+from hanme.datasets.tables.config import GraphConfig
 from hanme.datasets.tables.features import Fitted
+from hanme.datasets.tables.kinds import TextSpec
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
@@ -55,9 +56,10 @@ class FittedGraph(BaseModel):
             HanmeError: If the graph has another schema than the run.
         """
         self._check(config, path)
+        types = config.node_types
         nodes = {
-            kind: config.nodes[kind].model_copy(
-                update={"features": {c: config.nodes[kind].features[c] for c in columns}}
+            kind: types[kind].model_copy(
+                update={"features": {c: types[kind].features[c] for c in columns}}
             )
             for kind, columns in self.features.items()
         }
@@ -72,15 +74,15 @@ class FittedGraph(BaseModel):
         pairs: dict[str, tuple[Any, Any]] = {
             "target": (config.target, self.target),
             "relations": (_listed(edge_types), _listed(self.relations)),
-            "node types": (sorted(config.nodes), sorted(self.features)),
+            "node types": (sorted(config.node_types), sorted(self.features)),
         }
         if target.label is not None:
             several = target.label_separator is not None
             pairs["several labels per node"] = (several, self.multilabel)
-        for kind in set(config.nodes) & set(self.features):
+        for kind in set(config.node_types) & set(self.features):
             mine = {
                 c: spec.method if isinstance(spec, TextSpec) else spec.kind
-                for c, spec in config.nodes[kind].features.items()
+                for c, spec in config.node_types[kind].features.items()
             }
             run = {c: fitted.kind for c, fitted in self.features[kind].items()}
             pairs[f"features of {kind}"] = (mine, run)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
-from hanme.datasets.tables.config import Encoding, Source
-from hanme.datasets.tables.read import Kind, Reader, Table
-from hanme.datasets.tables.sources import FORMATS, ResolvedSource, open_text, suffix
+from hanme.datasets.tables.files import Found, find_tables
+from hanme.datasets.tables.profile import (
+    NAME_WORDS,
+    ColumnProfile,
+    Sheet,
+    cells,
+    profile,
+    says,
+    words_of,
+)
+from hanme.datasets.tables.read import Reader, Wanted
+from hanme.datasets.tables.sources import FORMATS, ResolvedSource
 from hanme.errors import HanmeError
 
 LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "type", "kind")
-NAME_WORDS = ("name", "title")
-SEPARATORS = ("|", ";", ",")
+HEADS = ("head", "h", "subject", "subj", "s", "source", "from")
+FACTS = ("relation", "rel", "r", "predicate", "pred", "p", "property", "type", "edge")
+TAILS = ("tail", "t", "object", "obj", "o", "target", "to")
 LIKELY_LABELS = 50
-MOST_VALUES = 1000
+FEW_ROWS = 5
+MATCHES = 0.8
+"""The share of a column's values that must be ids of a table that its name does not allude to."""
 SINGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
     "series": "series",
@@ -26,173 +38,95 @@ SINGULAR = {
 
 
 @dataclass
-class ColumnProfile:
-    """What is known of a column.
+class Guess:
+    """What the tables of a folder seem to be.
 
     Args:
-        name: The user's name of it.
-        alias: Its name in the reader's database.
-        filled: How many cells are not empty.
-        distinct: How many different values there are.
-        number: Whether every cell that is not empty is a number.
-        words: The mean number of words in a cell.
-        items: By separator, the share of cells that it splits and how many different parts result.
-        examples: The three most frequent values.
-        refers: The table whose ids the cells hold.
-        strays: How many rows hold no id of that table.
+        sheets: The tables.
+        target: The one to classify.
+        label: Its column of labels.
+        rare: How many labels only a few rows have.
+        copies: The columns that tell the label.
+        skipped: Why other files are no part of it.
     """
 
-    name: str
-    alias: str
-    filled: int
-    distinct: int
-    number: bool
-    words: float
-    items: dict[str, tuple[float, int]]
-    examples: list[str]
-    refers: Sheet | None = None
-    strays: int = 0
-
-    @property
-    def separator(self) -> str | None:
-        """The text between the values of a cell, if cells seem to hold several."""
-        for separator, (share, distinct) in self.items.items():
-            few = self.distinct if separator == "," else max(20, self.distinct)
-            if share >= 0.1 and distinct <= min(MOST_VALUES, few):
-                return separator
-        return None
+    sheets: list[Sheet]
+    target: Sheet
+    label: ColumnProfile | None
+    rare: int = 0
+    copies: list[ColumnProfile] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Sheet:
-    """A table of the folder.
+def guess(path: Path, target: str | None = None, label: str | None = None) -> Guess:
+    """Look at the tables in a folder, or at one file.
 
     Args:
-        file: The name of the file.
-        source: How to read it, as in ``graph.toml``.
-        table: Its rows.
-        kind: The name of its node type, or of its links.
-        columns: Its columns.
-        id: The column of ids.
-        links: The columns that hold ids of a table.
-        nodes: Whether a row is a node; else it is a link.
+        path: The folder or the file.
+        target: The table to classify, by its name with or without the ending, or its node type.
+        label: The column of labels.
     """
-
-    file: str
-    source: Source
-    table: Table
-    kind: str
-    columns: list[ColumnProfile]
-    id: ColumnProfile | None = None
-    links: list[ColumnProfile] = field(default_factory=list)
-    nodes: bool = False
+    if not path.exists():
+        raise HanmeError(f"{path}: there is no such folder")
+    folder = path if path.is_dir() else path.parent
+    found, skipped = find_tables(folder.resolve(), None if path.is_dir() else path.name)
+    return guess_tables(found, folder.resolve(), skipped, target=target, label=label)
 
 
-def guess(folder: Path) -> list[Sheet]:
-    """Find the tables in a folder, and in each its ids and the columns that hold ids of others."""
-    if not folder.is_dir():
-        raise HanmeError(f"{folder}: not a folder")
-    files = sorted(p.name for p in folder.iterdir() if p.is_file() and _is_table(p))
-    if not files:
-        raise HanmeError(f"{folder}: no table in it; known are {', '.join(FORMATS)}")
-    folder = folder.resolve()
-    found = [ResolvedSource.find(_spec(folder, file), folder, file) for file in files]
-    with Reader(found, folder) as reader:
-        sheets = [_look(reader, source, file) for source, file in zip(found, files, strict=True)]
-        _name(sheets)
-        for sheet in sheets:
-            others = {other.kind for other in sheets if other is not sheet}
-            sheet.id = _guess_id(sheet, others)
-        for sheet in sheets:
-            _guess_links(reader, sheet, sheets)
-        _tell_nodes(sheets)
-    if not any(sheet.nodes for sheet in sheets):
-        raise HanmeError(f"{folder}: no table has a column of ids, each there once")
-    if not any(pairs(sheet) for sheet in sheets):
-        raise HanmeError(f"{folder}: no column of a table holds the ids of another")
-    return sheets
+def guess_tables(
+    found: list[Found],
+    folder: Path,
+    skipped: list[str] | None = None,
+    *,
+    frames: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    label: str | None = None,
+) -> Guess:
+    """Look at tables that were found in a folder, or are in memory; see :func:`guess`."""
+    skipped = [] if skipped is None else skipped
+    sources: list[tuple[Found, ResolvedSource]] = []
+    for one in found:
+        try:
+            sources.append((one, ResolvedSource.find(one.source, folder, one.title, frames)))
+        except HanmeError as error:
+            skipped.append(str(error))
+    with Reader([source for _, source in sources], folder) as reader:
+        sheets = []
+        for one, source in sources:
+            try:
+                sheets.append(_look(reader, source, one))
+            except HanmeError as error:
+                skipped.append(str(error))
+        if not sheets:
+            known = f"no table in it; known are {', '.join(FORMATS)}, DuckDB and SQLite files"
+            raise HanmeError(skipped[0] if len(skipped) == 1 else f"{folder}: {known}")
+        return _understand(reader, sheets, skipped, target, label)
 
 
-def _is_table(path: Path) -> bool:
-    return suffix(path.name) in FORMATS
-
-
-def _spec(folder: Path, file: str) -> Source:
-    """Say how to read a file: a header without a comma but with a semicolon has semicolons."""
-    if FORMATS[suffix(file)] != "csv":
-        return Source(table=file)
-    try:
-        encoding, separator = _encoding(folder / file), None
-        with open_text(folder / file, encoding) as text:
-            head = text.readline(100_000)
-    except (EOFError, OSError, zlib.error) as error:
-        raise HanmeError(f"{folder / file}: it cannot be read ({error})") from None
-    if suffix(file) == ".csv" and "," not in head:
-        separator = next((s for s in (";", "\t", "|") if s in head), None)
-    return Source(table=file, separator=separator, encoding=encoding)
-
-
-def _encoding(path: Path) -> Encoding:
-    """Guess the encoding: UTF-16 begins with a mark, and all that is not UTF-8 is latin-1."""
-    with open_text(path, "latin-1") as text:
-        mark = text.read(2)
-    if mark == "\xff\xfe":
-        return "utf-16"
-    if mark == "\xfe\xff":
-        raise HanmeError(f"{path}: UTF-16 with the high byte first; saved as UTF-8 it can be read")
-    try:
-        with open_text(path, "utf-8", "strict") as text:
-            while text.read(1 << 20):
-                pass
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
-
-
-def _look(reader: Reader, source: ResolvedSource, file: str) -> Sheet:
+def _look(reader: Reader, source: ResolvedSource, found: Found) -> Sheet:
+    """Read a table and look at its columns, again if some cells turn out to mean nothing."""
     names = [name for name in reader.columns(source) if name]
-    wanted: dict[str, tuple[str, Kind]] = {f"c{i}": (name, "text") for i, name in enumerate(names)}
+    wanted = {f"c{i}": Wanted(name) for i, name in enumerate(names)}
     table = reader.read(source, wanted)
-    columns = [_profile(reader, table, alias, name) for alias, (name, _) in wanted.items()]
-    kind = re.sub(r"\W+", "_", file.split(".")[0].lower()).strip("_") or "node"
-    return Sheet(file, source.spec, table, SINGULAR.get(kind, _singular(kind)), columns)
+    columns = [profile(reader, table, alias) for alias in wanted]
+    missing = sorted({text for column in columns for text in column.missing})
+    if missing and not found.source.empty:
+        spec = found.source.model_copy(update={"empty": missing})
+        again = replace(source, spec=spec)
+        return _look(reader, again, Found(found.title, spec))
+    kind = re.sub(r"\W+", "_", found.title.split(".")[0].lower()).strip("_") or "node"
+    kind = f"node_{kind}" if kind[0].isdigit() else kind
+    sheet = Sheet(found.title, found.source, table, SINGULAR.get(kind, singular(kind)), columns)
+    ((different,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
+    sheet.repeated = table.size - different
+    return sheet
 
 
-def _singular(word: str) -> str:
+def singular(word: str) -> str:
+    """Return a word of plural form in the singular, as far as English has rules."""
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
     return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
-
-
-def _profile(reader: Reader, table: Table, alias: str, name: str) -> ColumnProfile:
-    numbers = f"TRY_CAST({alias} AS DOUBLE)"
-    words = rf"len(regexp_extract_all({alias}, '[\p{{L}}\p{{N}}]+'))"
-    ((filled, distinct, finite, length),) = reader.rows(
-        f"SELECT count({alias}), count(DISTINCT {alias}), "
-        f"count(*) FILTER (isfinite({numbers})), coalesce(avg({words}), 0) FROM {table.sql}"
-    )
-    number = 0 < filled == finite
-    items = {}
-    for separator in () if number or not filled else SEPARATORS:
-        split = f"string_split({alias}, '{separator}')"
-        ((several, parts),) = reader.rows(
-            f"SELECT count(*) FILTER (len({split}) > 1), (SELECT count(DISTINCT trim(item)) FROM "
-            f"(SELECT unnest({split}) AS item FROM {table.sql})) FROM {table.sql}"
-        )
-        items[separator] = (several / filled, parts)
-    examples = reader.rows(
-        f"SELECT {alias} FROM {table.sql} WHERE {alias} IS NOT NULL "
-        f"GROUP BY {alias} ORDER BY count(*) DESC, {alias} LIMIT 3"
-    )
-    shown = [str(example[0]) for example in examples]
-    return ColumnProfile(name, alias, filled, distinct, number, length, items, shown)
-
-
-def _name(sheets: list[Sheet]) -> None:
-    """Give every table a name of its own."""
-    taken: set[str] = set()
-    for sheet in sheets:
-        sheet.kind = untaken(sheet.kind, taken)
 
 
 def untaken(name: str, taken: set[str]) -> str:
@@ -203,18 +137,77 @@ def untaken(name: str, taken: set[str]) -> str:
     return found
 
 
+def _understand(
+    reader: Reader, sheets: list[Sheet], skipped: list[str], target: str | None, label: str | None
+) -> Guess:
+    taken: set[str] = set()
+    kinds = [sheet.kind for sheet in sheets]
+    for sheet in sheets:
+        ending = re.sub(r"\W+", "_", sheet.file.rpartition(".")[2].lower())
+        if kinds.count(sheet.kind) > 1 and sheet.source.format:  # ml.item and ml.inter
+            sheet.kind = ending
+        sheet.kind = untaken(sheet.kind, taken)
+    for sheet in sheets:
+        others = {other.kind for other in sheets if other is not sheet}
+        sheet.id = _guess_id(sheet, others)
+        sheet.triples = _triples(sheet)
+    for sheet in sheets:
+        _guess_links(reader, sheet, sheets)
+    chosen = _asked_for(sheets, target, label)
+    _tell_nodes(sheets, chosen)
+    nodes = [sheet for sheet in sheets if sheet.nodes]
+    guesses = {id(sheet): one for sheet in nodes if (one := guess_label(sheet))}
+    chosen = chosen or max(
+        nodes, key=lambda s: (guesses.get(id(s), (-1,))[0], len(s.links), s.table.size)
+    )
+    column = guesses[id(chosen)][1] if id(chosen) in guesses else None
+    if label is not None:
+        column = next(c for c in chosen.columns if label in (c.name, c.plain))
+    found = Guess(sheets, chosen, column, skipped=skipped)
+    if column is not None:
+        chosen.links = [c for c in chosen.links if c is not column]
+        found.rare = _rare(reader, chosen, column)
+        found.copies = [c for c in chosen.columns if _tells(reader, chosen, c, column)]
+    return found
+
+
+def _asked_for(sheets: list[Sheet], target: str | None, label: str | None) -> Sheet | None:
+    """Return the table that the user names, or the only one with the label that the user names."""
+    chosen = sheets
+    if target is not None:
+        chosen = [s for s in sheets if target in (s.kind, s.file, s.file.split(".")[0])]
+        if not chosen:
+            kinds = ", ".join(sheet.kind for sheet in sheets)
+            raise HanmeError(f"--target {target}: no such table; there are {kinds}")
+    if label is not None:
+        having = [s for s in chosen if any(label in (c.name, c.plain) for c in s.columns)]
+        if not having:
+            columns = ", ".join(c.name for sheet in chosen for c in sheet.columns)[:300]
+            raise HanmeError(f"--label {label}: no such column; there are {columns}")
+        if len(having) > 1:
+            kinds = ", ".join(sheet.kind for sheet in having)
+            raise HanmeError(f"--label {label}: several tables have it; say --target {kinds}")
+        chosen = having
+    return chosen[0] if target is not None or label is not None else None
+
+
 def _guess_id(sheet: Sheet, others: set[str]) -> ColumnProfile | None:
-    """Find a column whose values are all different and whose name is not that of another table."""
+    """Find a column whose values are all different and whose name is not that of another table.
+
+    Rows that are there twice count once.
+    """
+    different = sheet.table.size - sheet.repeated
     unique = [
         column
         for column in sheet.columns
-        if column.filled == column.distinct == sheet.table.size
-        and not others & set(_words(column.name))
+        if column.filled >= column.distinct == different
+        and column.filled == sheet.table.size
+        and not others & set(words_of(column.plain))
     ]
     own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", sheet.kind, "key", "uuid"}
     for fits in (
-        lambda c: c.name.lower() in own,
-        lambda c: c.name.lower().endswith("id"),
+        lambda c: c.plain.lower() in own,
+        lambda c: c.plain.lower().endswith("id"),
         lambda c: c is sheet.columns[0] and c.words <= 2,
     ):
         for column in unique:
@@ -223,56 +216,81 @@ def _guess_id(sheet: Sheet, others: set[str]) -> ColumnProfile | None:
     return None
 
 
+def _triples(
+    sheet: Sheet,
+) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
+    """Return the columns of head, relation and tail of a table of facts."""
+    if len(sheet.columns) > 4:
+        return None
+    found = [
+        next((c for c in sheet.columns if c.plain.lower() in words), None)
+        for words in (HEADS, FACTS, TAILS)
+    ]
+    head, relation, tail = found
+    if head is None or relation is None or tail is None or len({id(c) for c in found}) < 3:
+        return None
+    few = relation.distinct <= max(2, relation.filled // 2) and relation.distinct <= 1000
+    return (head, relation, tail) if few else None
+
+
 def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
     """Find columns whose values are the ids of a table."""
     for column in sheet.columns:
-        if column is sheet.id or not column.filled:
+        if column is sheet.id or not column.filled or sheet.triples or column.date is not None:
             continue
         best: tuple[float, bool, int] | None = None
         for other in sheets:
             if other.id is None:
                 continue
-            named = _alludes(column.name, other)
+            named = _alludes(column.plain, other)
             # Numbers may be among other numbers by accident, so their name must fit too.
-            if (column.number or other is sheet) and not named:
+            if (column.digits or other is sheet) and not named:
                 continue
-            ((strays,),) = reader.rows(
-                f"SELECT count(*) FROM {sheet.table.sql} AS mine WHERE mine.{column.alias} IS NOT "
-                f"NULL AND mine.{column.alias} NOT IN (SELECT {other.id.alias} FROM "
-                f"{other.table.sql})"
+            ((total, strays, matched),) = reader.rows(
+                f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
+                f"(SELECT unnest({cells(column)}) AS item FROM {sheet.table.sql}) LEFT JOIN "
+                f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
+                "ON item = ids.id "
+                "WHERE item <> ''"
             )
-            share = 1 - strays / column.filled
+            share = 1 - strays / max(1, total)
             found = (share, named, -other.table.size)
-            if share >= (0.5 if named else 1) and (best is None or found > best):
+            enough = share >= (0.5 if named else MATCHES) and matched >= 1 + (share < 1)
+            if enough and (best is None or found > best):
                 best, column.refers, column.strays = found, other, strays
         if column.refers is not None:
-            column.strays += sheet.table.size - column.filled
             sheet.links.append(column)
 
 
 def _alludes(name: str, other: Sheet) -> bool:
-    name = name.lower()
-    own = other.id.name.lower() if other.id else ""
-    named = other.kind in _words(name) or name == f"{other.kind}id"
-    return named or (own == name and own != "id")
+    own = other.id.plain.lower() if other.id else ""
+    named = other.kind in words_of(name) or name.lower() == f"{other.kind}id"
+    return named or (own == name.lower() and own != "id")
 
 
-def _words(name: str) -> list[str]:
-    return re.split(r"[\W_]+", name.lower())
-
-
-def _tell_nodes(sheets: list[Sheet]) -> None:
-    """Decide which tables are nodes: those with ids, unless all they do is link other tables."""
+def _tell_nodes(sheets: list[Sheet], target: Sheet | None) -> None:
+    """Decide which tables are nodes: those that do more than link other tables."""
     referred = {id(column.refers) for sheet in sheets for column in sheet.links}
     for sheet in sheets:
-        only_links = len(sheet.links) >= 2 and id(sheet) not in referred
-        named = any(says(c, NAME_WORDS) for c in sheet.columns)
-        sheet.nodes = sheet.id is not None and (not only_links or named)
+        named = sheet.id is not None and any(says(c, NAME_WORDS) for c in sheet.columns)
+        rest = [c for c in sheet.columns if c not in sheet.links and c is not sheet.id]
+        alone = len(sheet.links) == 1 and sheet.id is None
+        sheet.ends = [c for c in rest if _is_end(c)] if alone else []
+        narrow = len(rest) <= max(2, len(sheet.links)) + len(sheet.ends)
+        ends = len(sheet.links) + len(sheet.ends[:1])
+        links = ends >= 2 and id(sheet) not in referred and not named and narrow
+        sheet.nodes = sheet is target or not (links or sheet.triples)
+        if sheet.nodes:
+            sheet.ends = []
+    if not any(sheet.nodes for sheet in sheets):
+        max(sheets, key=lambda s: (s.triples is None, s.table.size)).nodes = True
 
 
-def says(column: ColumnProfile, words: Iterable[str]) -> bool:
-    """Return whether a column's name contains one of the words."""
-    return any(word in _words(column.name) for word in words)
+def _is_end(column: ColumnProfile) -> bool:
+    """Return whether the values of a column in a table of links are likely ids."""
+    an_id = words_of(column.plain)[-1] == "id" or column.typed == "token"
+    text = not column.number and column.date is None and column.words <= 4
+    return column.distinct >= 2 and (an_id or (text and column.distinct < 0.8 * column.filled))
 
 
 def guess_label(sheet: Sheet) -> tuple[int, ColumnProfile] | None:
@@ -281,7 +299,10 @@ def guess_label(sheet: Sheet) -> tuple[int, ColumnProfile] | None:
     for column in sheet.columns:
         if column is sheet.id or column in sheet.links or is_split(column):
             continue
-        distinct = column.items[column.separator][1] if column.separator else column.distinct
+        if column.date is not None or column.vector:
+            continue
+        separator = column.separator
+        distinct = column.items[separator].distinct if separator else column.distinct
         if not 2 <= distinct <= min(LIKELY_LABELS, column.filled // 2):
             continue
         if column.number and not says(column, LABEL_WORDS):
@@ -298,11 +319,26 @@ def is_split(column: ColumnProfile) -> bool:
     return column.distinct <= 3 and {"train", "val"} <= found <= {"train", "val", "test"}
 
 
-def pairs(sheet: Sheet) -> list[tuple[str, ColumnProfile, ColumnProfile]]:
-    """Return the links of a table: the type and column they start from, the column they end at."""
-    if sheet.nodes and sheet.id is not None:
-        return [(sheet.kind, sheet.id, column) for column in sheet.links]
-    return [(refers_to(sheet.links[0]), sheet.links[0], column) for column in sheet.links[1:]]
+def _rare(reader: Reader, sheet: Sheet, label: ColumnProfile) -> int:
+    """Count the labels that few rows have; 0 if fewer than two others would be left."""
+    ((rare, others),) = reader.rows(
+        f"SELECT count(*) FILTER (n < {FEW_ROWS}), count(*) FILTER (n >= {FEW_ROWS}) FROM (SELECT "
+        f"count(*) AS n FROM (SELECT unnest({cells(label)}) AS item FROM {sheet.table.sql}) WHERE "
+        "item <> '' GROUP BY item)"
+    )
+    return int(rare) if others >= 2 else 0
+
+
+def _tells(reader: Reader, sheet: Sheet, column: ColumnProfile, label: ColumnProfile) -> bool:
+    """Return whether each value of a column has one label and enough rows for that to mean it."""
+    if column is label or column is sheet.id or column in sheet.links or is_split(column):
+        return False
+    ((both, values, rows),) = reader.rows(
+        f"SELECT count(DISTINCT ({column.alias}, {label.alias})), count(DISTINCT {column.alias}), "
+        f"count(*) FROM {sheet.table.sql} WHERE {column.alias} IS NOT NULL AND {label.alias} IS "
+        "NOT NULL"
+    )
+    return bool(values >= 2 and both == values and rows >= FEW_ROWS * values)
 
 
 def refers_to(column: ColumnProfile) -> str:

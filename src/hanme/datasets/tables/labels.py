@@ -1,4 +1,4 @@
-"""Read the labels and the split of a target table."""
+"""Read the labels of a target table."""
 
 from __future__ import annotations
 
@@ -10,77 +10,160 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.datasets.tables.config import NodeTable
 from hanme.datasets.tables.features import cell_items, most_frequent, placed
+from hanme.datasets.tables.keys import NodeTable
+from hanme.datasets.tables.nodes import NodeRows
 from hanme.datasets.tables.read import Reader, Table, column
 from hanme.errors import HanmeError
-from hanme.graph import Split
-from hanme.graph.splits import PARTS
 
 MOST_LABELS = 1000
+OTHER = "other"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The content of the label and split columns.
+    """The content of the label column.
 
     Args:
         names: What the labels are called.
         multilabel: Whether a node may have several.
         y: The labels, as :class:`~hanme.graph.Graph` has them.
-        split: The split of its column; without one, all labelled nodes are for training.
     """
 
     names: list[str]
     multilabel: bool
     y: Tensor
-    split: Split
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """A label of a node, for each that it has: the row it is in, the node, its place in names."""
+
+    row: NDArray[np.int64]
+    node: NDArray[np.int64]
+    place: NDArray[np.int64]
 
 
 def read_labels(
-    reader: Reader, table: Table, nodes: NodeTable, known: list[str] | None, several: bool = False
+    reader: Reader,
+    rows: NodeRows,
+    nodes: NodeTable,
+    size: int,
+    known: tuple[list[str], bool] | None,
+    held: NDArray[np.bool_],
+    notes: list[str],
 ) -> Labels:
     """Read the labels of a table.
 
     Args:
         reader: Reads the table.
-        table: The table.
+        rows: The rows of the table.
         nodes: What ``graph.toml`` says of it.
-        known: The labels of a trained run. Other labels then count as none, and a table without
-            labels is no mistake.
-        several: Whether a node may have several labels in that run.
+        size: The number of nodes; those without a row have no label.
+        known: The labels of a trained run, and whether a node may have several there. Other labels
+            then count as none, and a table without labels is no mistake.
+        held: Which rows are not trained on, as far as a condition says so.
+        notes: Takes what a user should know of them.
     """
-    multilabel = several if known is not None else nodes.label_separator is not None
-    names, row, place = known, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    multilabel = known[1] if known is not None else nodes.label_separator is not None
+    names = known[0] if known is not None else None
+    none = np.zeros(0, np.int64)
+    cells = _Cells(none, none, none)
     if nodes.label is not None:
-        if table.kinds["label"] == "list" and nodes.label_separator is None:
-            raise HanmeError(
-                f"{table.column_title('label')}: it has lists, so that a node may have several "
-                'labels; say so with label_separator = "|"'
-            )
-        items = cell_items(table, "label", nodes.label_separator)
-        if names is None:
-            names = sorted(most_frequent(reader, table, items, MOST_LABELS + 1))
-            _check_names(names, table.column_title("label"))
-        found = placed(reader, table, items, names)
-        row, place = (column(found, key, 0).astype(np.int64) for key in ("row", "place"))
+        names, cells = _cells(reader, rows, nodes, names)
+        if known is None:
+            names, cells = _without_rare(names, cells, nodes, held, rows.every, notes)
+            _check_names(names, rows.every.column_title("label"))
     if names is None:
         raise HanmeError(
-            f"{table.parts[0][0]}: the target has no labels; name their column with label = "
+            f"{rows.table.parts[0][0]}: the target has no labels; name their column with label = "
         )
-    y: NDArray[Any] = (
-        np.zeros((table.size, len(names)), np.float32) if multilabel else np.full(table.size, -1)
-    )
+    if not multilabel:
+        _check_single(cells, names, rows.every)
+    y: NDArray[Any] = np.zeros((size, len(names)), np.float32) if multilabel else np.full(size, -1)
     if multilabel:
-        y[row, place] = 1
+        y[cells.node, cells.place] = 1
     else:
-        y[row] = place
-    labelled = np.asarray(y.any(axis=1) if multilabel else y >= 0)
-    part = _read_split(reader, table) if nodes.split else np.where(labelled, 0, -1)
-    if known is None and nodes.split:
-        _check_split(y, labelled, part, names, table)
-    split = Split(*(torch.from_numpy(part == i) for i in range(len(PARTS))))
-    return Labels(names, multilabel, torch.from_numpy(y), split)
+        y[cells.node] = cells.place
+    return Labels(names, multilabel, torch.from_numpy(y))
+
+
+def _cells(
+    reader: Reader, rows: NodeRows, nodes: NodeTable, known: list[str] | None
+) -> tuple[list[str], _Cells]:
+    """Return the labels, and which node has which of them."""
+    table = rows.every
+    if table.kinds["label"] == "list" and nodes.label_separator is None:
+        raise HanmeError(
+            f"{table.column_title('label')}: it has lists, so that a node may have several "
+            'labels; say so with label_separator = "|"'
+        )
+    items = cell_items(table, "label", nodes.label_separator)
+    most = MOST_LABELS + 1 if nodes.label_min_count is None else table.size
+    names = known
+    if names is None:
+        names = sorted(most_frequent(reader, table, items, most))
+    joined = known is not None and nodes.label_rest == OTHER and OTHER in known
+    if joined:  # labels that the run does not know are among its others
+        names = sorted({*names, *most_frequent(reader, table, items, table.size)})
+    found = placed(reader, table, items, names)
+    row, place = (column(found, key, 0).astype(np.int64) for key in ("row", "place"))
+    if joined and known is not None:
+        to = np.array([known.index(n if n in known else OTHER) for n in names], np.int64)
+        names, place = known, to[place]
+    return names, _Cells(row, row if rows.node is None else rows.node[row], place)
+
+
+def _without_rare(
+    names: list[str],
+    cells: _Cells,
+    nodes: NodeTable,
+    held: NDArray[np.bool_],
+    table: Table,
+    notes: list[str],
+) -> tuple[list[str], _Cells]:
+    """Drop labels that too few nodes have that may be trained on, or join them as one."""
+    fewest = nodes.label_min_count or 0
+    trained = np.ones(len(cells.row), np.bool_) if not held.any() else ~held[cells.node]
+    pairs = np.unique(cells.node[trained] * len(names) + cells.place[trained])
+    counts = np.bincount(pairs % max(1, len(names)), minlength=len(names))
+    if nodes.label_min_count is None:
+        for i in np.flatnonzero(counts[cells.place] == 0)[:1] if held.any() else ():
+            raise HanmeError(
+                f"{table.place(int(cells.row[i]), 'label')}: no row in train has the label "
+                f"{names[cells.place[i]]!r}; label_min_count = 1 leaves such labels out"
+            )
+        return names, cells
+    rare = counts < fewest
+    if not rare.any():
+        return names, cells
+    listed = [name for name, few in zip(names, rare, strict=True) if few]
+    shown = ", ".join(listed[:5]) + (", ..." if len(listed) > 5 else "")
+    what = "dropped" if nodes.label_rest == "drop" else f"joined as {OTHER}"
+    plural = "label" if len(listed) == 1 else "labels"
+    notes.append(f"{len(listed):,} {plural} of fewer than {fewest} training rows {what}: {shown}")
+    kept = [name for name, few in zip(names, rare, strict=True) if not few]
+    if nodes.label_rest == OTHER:
+        kept = sorted({*kept, OTHER})
+    to = np.array([kept.index(n) if n in kept else -1 for n in names], np.int64)
+    if nodes.label_rest == OTHER:
+        to[rare] = kept.index(OTHER)
+    place = to[cells.place]
+    given = place >= 0
+    return kept, _Cells(cells.row[given], cells.node[given], place[given])
+
+
+def _check_single(cells: _Cells, names: list[str], table: Table) -> None:
+    """Refuse several labels for a node of which several rows make one."""
+    order = np.lexsort((cells.row, cells.node))
+    node, place = cells.node[order], cells.place[order]
+    other = np.flatnonzero((node[1:] == node[:-1]) & (place[1:] != place[:-1]))
+    if other.size:
+        i = order[other[0] + 1]
+        raise HanmeError(
+            f"{table.place(int(cells.row[i]), 'label')}: {names[cells.place[i]]!r}, but an earlier "
+            'row of this node has another label; label_separator = "|" allows several'
+        )
 
 
 def _check_names(names: list[str], where: str) -> None:
@@ -89,50 +172,7 @@ def _check_names(names: list[str], where: str) -> None:
     if len(names) == 1:
         raise HanmeError(f"{where}: every label is {names[0]!r}; two different ones are needed")
     if len(names) > MOST_LABELS:
-        raise HanmeError(f"{where}: more than {MOST_LABELS:,} different labels")
-
-
-def _read_split(reader: Reader, table: Table) -> NDArray[np.integer]:
-    """Return for each row 0, 1 or 2 for train, val and test, or -1."""
-    values = ", ".join(f"'{name}'" for name in PARTS)
-    wrong = reader.rows(
-        f"SELECT rowid, split FROM {table.sql} WHERE trim(split) NOT IN ({values}, '') "
-        "ORDER BY rowid LIMIT 1"
-    )
-    if wrong:
-        row, value = wrong[0]
         raise HanmeError(
-            f"{table.place(row, 'split')}: {value[:60]!r} is none of {', '.join(PARTS)} or empty"
-        )
-    found = reader.arrays(
-        f"SELECT coalesce(list_position([{values}], trim(split)), 0) - 1 AS part FROM {table.sql}"
-    )
-    return column(found, "part", -1)
-
-
-def _check_split(
-    y: NDArray[Any],
-    labelled: NDArray[np.bool_],
-    part: NDArray[np.integer],
-    names: list[str],
-    table: Table,
-) -> None:
-    """Refuse a part of unlabelled rows, and a split that leaves nothing or too little to learn."""
-    bare = np.flatnonzero((part >= 0) & ~labelled)
-    if bare.size:
-        row = int(bare[0])
-        raise HanmeError(
-            f"{table.place(row, 'split')}: the row is in {PARTS[part[row]]}, but has no label"
-        )
-    for i, name in enumerate(PARTS[:2]):
-        if not (part == i).any():
-            raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
-    if y.ndim == 1:
-        places = np.flatnonzero(labelled & ~np.isin(y, y[part == 0]))
-        unseen = [(row, y[row]) for row in places[:1]]
-    else:
-        unseen = np.argwhere((y > 0) & ~y[part == 0].any(axis=0))[:1].tolist()
-    for row, label in unseen:
-        raise HanmeError(
-            f"{table.place(row, 'label')}: no row in train has the label {names[label]!r}"
+            f"{where}: more than {MOST_LABELS:,} different labels; label_min_count = 5 leaves out "
+            "those of fewer rows"
         )

@@ -1,8 +1,9 @@
-"""Read the links of a user's tables."""
+"""Read the links of a user's tables: from tables of links, and from columns of node tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,71 +11,166 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.datasets.tables.config import LinkTable
-from hanme.datasets.tables.features import numbers
-from hanme.datasets.tables.read import Kind, Reader, Table, column
+from hanme.datasets.tables.config import GraphConfig
+from hanme.datasets.tables.features import cell_items, numbers
+from hanme.datasets.tables.keys import ColumnLinks, LinkTable
+from hanme.datasets.tables.nodes import Ids, NodeRows, link_aliases
+from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
+from hanme.graph import EdgeType
+
+
+@dataclass(frozen=True)
+class LinkRows:
+    """The rows of a relation, before their ids are numbered.
+
+    Args:
+        name: The relation.
+        edge_type: Its types.
+        relation: What ``graph.toml`` says of it.
+        table: The table that they are in.
+        select: The rows in SQL: their number, a place within the row, the ids of both ends.
+        values: The values that `select` asks for.
+    """
+
+    name: str
+    edge_type: EdgeType
+    relation: LinkTable | ColumnLinks
+    table: Table
+    select: str
+    values: tuple[str, ...] = ()
+
+    def add_ids(self, ids: Mapping[str, Ids], implied: set[str]) -> None:
+        """Number the ids of node types that have no table, or to which unknown ids are added."""
+        for side, kind in (("source", self.edge_type[0]), ("target", self.edge_type[2])):
+            if kind in implied or self.relation.unknown == "add":
+                ids[kind].add(
+                    f"SELECT {side} AS id, (row, place) AS row FROM ({self.select})", *self.values
+                )
+
+
+def open_links(
+    reader: Reader,
+    config: GraphConfig,
+    name: str,
+    source: ResolvedSource | None,
+    rows: Mapping[str, NodeRows],
+    opened: list[LinkRows],
+) -> LinkRows:
+    """Read the table of a relation; relations of the same table that are `opened` share it."""
+    relation, edge_type = config.relations[name], config.edge_types[name][0]
+    if isinstance(relation, ColumnLinks):
+        every = rows[edge_type[0]].every
+        lists = [cell_items(every, a, relation.separator) for a in link_aliases(config, name)]
+        select = (
+            "SELECT row, source, target, place FROM (SELECT row, source, unnest(items) AS target, "
+            "generate_subscripts(items, 1) AS place FROM (SELECT rowid AS row, id AS source, "
+            f"flatten([{', '.join(lists)}]) AS items FROM {every.sql})) WHERE target <> ''"
+        )
+        return LinkRows(name, edge_type, relation, every, select)
+    assert source is not None
+    columns = {
+        "source": Wanted(relation.source.column),
+        "target": Wanted(relation.target.column),
+        **{f"where{i}": Wanted(column) for i, column in enumerate(relation.where)},
+    }
+    if relation.weight is not None:
+        columns["weight"] = Wanted(relation.weight, "number")
+    names = {alias: wanted.column for alias, wanted in columns.items()}
+    same = (o.table for o in opened if o.table.source == source and o.table.columns == names)
+    table = next(same, None) or reader.read(source, columns)
+    where = " AND ".join(f"where{i} = ?" for i in range(len(relation.where)))
+    select = f"SELECT rowid AS row, 1 AS place, source, target FROM {table.sql}"
+    values = tuple(relation.where.values())
+    return LinkRows(name, edge_type, relation, table, f"{select} WHERE {where or 'true'}", values)
 
 
 def read_links(
-    reader: Reader,
-    source: ResolvedSource,
-    name: str,
-    relation: LinkTable,
-    tables: Mapping[str, Table],
+    reader: Reader, links: LinkRows, ids: Mapping[str, Ids], notes: list[str]
 ) -> tuple[Tensor, Tensor | None, int]:
-    """Read the links of one relation.
+    """Number the ends of a relation's links.
 
     Args:
-        reader: Reads the table.
-        source: The table of links.
-        name: The name of the relation, for messages.
-        relation: What ``graph.toml`` says of it.
-        tables: The tables of nodes by type.
+        reader: Has read the rows.
+        links: The rows.
+        ids: The ids by node type.
+        notes: Takes what a user should know of it.
 
     Returns:
         Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to
         unknown ids were dropped.
     """
-    wanted: dict[str, tuple[str, Kind]] = {
-        "source": (relation.source.column, "text"),
-        "target": (relation.target.column, "text"),
-    }
-    if relation.weight is not None:
-        wanted["weight"] = (relation.weight, "number")
-    table = reader.read(source, wanted)
+    source, _, target = links.edge_type
     found = reader.arrays(
-        f"SELECT s.rowid AS source, t.rowid AS target FROM {table.sql} AS link "
-        f"LEFT JOIN {tables[relation.source.type].sql} AS s ON link.source = s.id "
-        f"LEFT JOIN {tables[relation.target.type].sql} AS t ON link.target = t.id "
-        "ORDER BY link.rowid"
+        f"SELECT link.row, s.node AS source, t.node AS target FROM ({links.select}) AS link "
+        f"LEFT JOIN {ids[source].sql} AS s ON link.source = s.id "
+        f"LEFT JOIN {ids[target].sql} AS t ON link.target = t.id ORDER BY link.row, link.place",
+        *links.values,
     )
+    row = column(found, "row", 0)
     ends = np.stack([column(found, end, -1) for end in ("source", "target")]).astype(np.int64)
-    known = (ends >= 0).all(axis=0)
+    known: NDArray[np.bool_] = np.asarray((ends >= 0).all(axis=0))
     dropped = int((~known).sum())
-    if dropped and relation.unknown == "refuse":
-        _refuse(reader, table, name, relation, ends, int(np.flatnonzero(~known)[0]))
+    if dropped and links.relation.unknown == "refuse":
+        _refuse(reader, links, ends, int(np.flatnonzero(~known)[0]), row)
     weights = None
-    if relation.weight is not None:
-        given = _weights(reader, table)
-        known &= given > 0
-        weights = torch.from_numpy(given[known].astype(np.float32))
-    reader.connection.execute(f"DROP TABLE {table.sql}")
+    if isinstance(links.relation, LinkTable) and links.relation.weight is not None:
+        weights = _weights(reader, links.table)[row]
+        known = known & (weights > 0)
+    known = known & ~_repeated(links, ends, known, row, notes)
+    if weights is not None:
+        weights = torch.from_numpy(weights[known].astype(np.float32))
     return torch.from_numpy(ends if known.all() else ends[:, known]), weights, dropped
 
 
+def _repeated(
+    links: LinkRows,
+    ends: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    row: NDArray[Any],
+    notes: list[str],
+) -> NDArray[np.bool_]:
+    """Return which links to leave out because an earlier one is the same."""
+    places = np.flatnonzero(known)
+    source, target = ends[:, places]
+    _, first = np.unique(source * (target.max(initial=0) + 1) + target, return_index=True)
+    again = np.ones(len(places), np.bool_)
+    again[first] = False
+    repeated = np.zeros(len(known), np.bool_)
+    repeated[places[again]] = True
+    columns = isinstance(links.relation, ColumnLinks)
+    how = links.relation.duplicates or ("first" if columns else "all")
+    if not again.any():
+        return repeated
+    if how == "error":
+        place = links.table.place(int(row[np.flatnonzero(repeated)[0]]))
+        raise HanmeError(
+            f"{place}: the link is there already; "
+            f'duplicates = "first" in relations.{links.name} keeps one of each'
+        )
+    what = "each counts" if how == "all" else "each is kept once"
+    notes.append(f"{links.name}: {int(again.sum()):,} links are repetitions of others; {what}")
+    return repeated if how == "first" else np.zeros_like(repeated)
+
+
 def _refuse(
-    reader: Reader, table: Table, name: str, relation: LinkTable, ends: NDArray[Any], row: int
+    reader: Reader, links: LinkRows, ends: NDArray[Any], place: int, row: NDArray[Any]
 ) -> None:
-    end, kind = (
-        ("source", relation.source.type) if ends[0, row] < 0 else ("target", relation.target.type)
+    side, kind = (
+        ("source", links.edge_type[0]) if ends[0, place] < 0 else ("target", links.edge_type[2])
     )
-    value = reader.rows(f"SELECT {end} FROM {table.sql} WHERE rowid = ?", row)[0][0]
+    value = reader.rows(
+        f"SELECT {side} FROM ({links.select}) ORDER BY row, place LIMIT 1 OFFSET {place}",
+        *links.values,
+    )[0][0]
     what = "the id is empty" if value is None else f"no {kind} has the id {value[:60]!r}"
+    if isinstance(links.relation, LinkTable):
+        where = links.table.place(int(row[place]), side)
+    else:
+        where = f"{links.table.place(int(row[place]))}, column {', '.join(links.relation.columns)}"
     raise HanmeError(
-        f"{table.place(row, end)}: {what}; "
-        f'unknown = "drop" in relations.{name} leaves such links out'
+        f'{where}: {what}; unknown = "drop" in relations.{links.name} leaves such links out'
     )
 
 

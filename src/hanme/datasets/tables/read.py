@@ -5,42 +5,36 @@ Messages count rows from 1, without the header of a CSV file; a line is a line o
 
 from __future__ import annotations
 
-import csv
 import glob
-import re
 import tempfile
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, NamedTuple, Self
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hanme.datasets.tables.config import Source
-from hanme.datasets.tables.sources import (
-    ResolvedSource,
-    file_title,
-    open_text,
-    quoted,
-    separator,
-    table_format,
-    translate,
-)
+from hanme.datasets.tables.databases import attach, copy_sqlite
+from hanme.datasets.tables.rows import Kind, Rows, identifier
+from hanme.datasets.tables.sources import ResolvedSource, check_query, file_title, quoted
 from hanme.errors import HanmeError
 
 MEMORY = "1GB"
 """How much memory DuckDB may take before it uses the disk."""
 
-Kind = Literal["text", "number", "list"]
 
-_NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*\))")
+class Wanted(NamedTuple):
+    """A column to read: the user's name of it, what to read it as, and how dates are written."""
+
+    column: str
+    kind: Kind = "text"
+    date: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +48,7 @@ class Table:
         kinds: What each column was read as: a list only where the file has lists.
         parts: The title of each file, and the number of rows before it.
         source: Where it comes from.
+        kept: The number of each row in the files, where some rows were dropped.
     """
 
     sql: str
@@ -62,15 +57,18 @@ class Table:
     kinds: Mapping[str, Kind]
     parts: Sequence[tuple[str, int]]
     source: ResolvedSource
+    kept: NDArray[np.int64] | None = None
 
-    def part(self, row: int) -> int:
-        """Return the number of the file that a row is from."""
-        return bisect_right([before for _, before in self.parts], row) - 1
+    def file_row(self, row: int) -> tuple[int, int]:
+        """Return the number of the file that a row is from, and the row's number there."""
+        row = row if self.kept is None else int(self.kept[row])
+        part = bisect_right([before for _, before in self.parts], row) - 1
+        return part, row - self.parts[part][1]
 
     def place(self, row: int, alias: str | None = None) -> str:
         """Return ``films.csv row 3, column year`` for a row counted from 0 over all files."""
-        title, before = self.parts[self.part(row)]
-        place = f"{title} row {row - before + 1}"
+        part, number = self.file_row(row)
+        place = f"{self.parts[part][0]} row {number + 1}"
         return f"{place}, column {self.columns[alias]}" if alias else place
 
     def column_title(self, alias: str) -> str:
@@ -87,8 +85,13 @@ class Reader:
 
     def __init__(self, sources: Iterable[ResolvedSource], folder: Path) -> None:
         self.folder = folder
+        sources = list(sources)
         files = {str(path) for source in sources for path in source.files}
         self._files = sorted(files | {glob.escape(path) for path in files})
+        self._frames = {s.title: s.frame for s in sources if s.frame is not None}
+        attached = sorted({s.files[0] for s in sources if s.database == "duckdb"})
+        self._attached = {path: f"hanme_db{i}" for i, path in enumerate(attached)}
+        self._copied: dict[tuple[Path, str], str] = {}
         self._stack = ExitStack()
         self._count = 0
 
@@ -103,6 +106,8 @@ class Reader:
             "temp_directory": temporary,
         }
         self.connection = self._stack.enter_context(duckdb.connect(config=config))
+        for path, name in self._attached.items():
+            attach(self.connection, path, name)
         allowed = ", ".join(quoted(path) for path in self._files)
         for statement in (
             f"SET allowed_paths = [{allowed}]",
@@ -110,6 +115,8 @@ class Reader:
             "SET lock_configuration = true",
         ):
             self.connection.execute(statement)
+        for name, frame in self._frames.items():
+            self._register(name, frame)
         return self
 
     def __exit__(
@@ -119,6 +126,16 @@ class Reader:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+    def _register(self, name: str, frame: Any) -> None:
+        try:
+            self.connection.register(name, frame)
+        except (duckdb.Error, TypeError, ValueError) as error:
+            what = " ".join(str(error).split())[:200]
+            raise HanmeError(
+                f"{name}: expected a table of pandas, polars or Arrow, but got "
+                f"{type(frame).__name__} ({what})"
+            ) from None
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the result of a statement, a tuple per row."""
@@ -134,29 +151,50 @@ class Reader:
         """Return the names of a table's columns; of several files, those of the first."""
         return next(self._parts(source)).columns
 
-    def _parts(self, source: ResolvedSource) -> Iterator[_Rows]:
-        for path in source.files if source.query is None else (None,):
-            title = source.title if path is None else file_title(path, self.folder)
-            yield _Rows(self.connection, source, path, title)
+    def _parts(self, source: ResolvedSource) -> Iterator[Rows]:
+        if source.frame is not None:
+            yield Rows(self.connection, source, None, source.title, identifier(source.title))
+        elif source.database == "sqlite":
+            key = (source.files[0], source.query or source.spec.table or "")
+            if key not in self._copied:
+                self._copied[key] = self._new_name()
+                copy_sqlite(self.connection, source, self._copied[key])
+            yield Rows(self.connection, source, None, source.title, self._copied[key])
+        elif source.database == "duckdb":
+            name = self._attached[source.files[0]]
+            at = "" if source.query else f"{name}.{identifier(source.spec.table or '')}"
+            yield Rows(self.connection, source, None, source.title, at, name)
+        elif source.query is not None:
+            yield Rows(self.connection, source, None, source.title)
+        else:
+            for path in source.files:
+                yield Rows(self.connection, source, path, file_title(path, self.folder))
 
-    def read(self, source: ResolvedSource, columns: Mapping[str, tuple[str, Kind]]) -> Table:
+    def count_up(self) -> int:
+        """Return a number that no table of the database has in its name."""
+        self._count += 1
+        return self._count
+
+    def _new_name(self) -> str:
+        return f"hanme_{self.count_up()}"
+
+    def read(self, source: ResolvedSource, columns: Mapping[str, Wanted]) -> Table:
         """Read some columns of a table, in the order of its rows.
 
         Args:
             source: The table.
-            columns: By the name each column gets, the user's column and what to read it as. A text
+            columns: By the name each column gets, the user's column and what to read it as. Text
                 that should be a number but is not becomes NaN. A list is read as one where the
                 file has lists, else as text.
         """
-        self._count += 1
-        sql = f"table{self._count}"
+        sql = self._new_name()
         parts: list[tuple[str, int]] = []
         kinds: dict[str, Kind] = {}
         size = 0
         for rows in self._parts(source):
             selected = []
-            for alias, (column, kind) in columns.items():
-                expression, found = rows.expression(column, kind)
+            for alias, (column, kind, date) in columns.items():
+                expression, found = rows.expression(column, kind, date)
                 if kinds.setdefault(alias, found) != found:
                     raise HanmeError(
                         f"{rows.title}: column {column} is a list in some files of {source.title}, "
@@ -164,128 +202,63 @@ class Reader:
                     )
                 selected.append(f"{expression} AS {alias}")
             verb = f"CREATE TEMP TABLE {sql} AS" if not parts else f"INSERT INTO {sql}"
-            statement = f"{verb} SELECT {', '.join(selected)} FROM {rows.sql(columns.values())}"
-            rows.execute(statement)
+            read = rows.sql(wanted.column for wanted in columns.values())
+            rows.execute(f"{verb} SELECT {', '.join(selected)} FROM {read}")
             parts.append((rows.title, size))
             ((size,),) = self.rows(f"SELECT count(*) FROM {sql}")
         if not size:
             raise HanmeError(f"{source.title}: the table is empty")
-        names = {alias: column for alias, (column, _) in columns.items()}
+        names = {alias: wanted.column for alias, wanted in columns.items()}
         return Table(sql, size, names, kinds, parts, source)
+
+    def keep(self, table: Table, where: str) -> Table:
+        """Return a table of some of the rows, which know where they were."""
+        sql = self._new_name()
+        self.connection.execute(
+            f"CREATE TEMP TABLE {sql} AS SELECT * FROM {table.sql} WHERE {where} ORDER BY rowid"
+        )
+        kept = self.arrays(f"SELECT rowid AS row FROM {table.sql} WHERE {where} ORDER BY rowid")
+        return replace(table, sql=sql, size=len(kept["row"]), kept=column(kept, "row", 0))
+
+    def numbered(self, table: Table) -> Table:
+        """Return a table with a column of ids, which are the numbers of the rows from 1 on."""
+        sql = self._new_name()
+        number = "CAST(rowid + 1 AS VARCHAR) AS id"
+        self.connection.execute(
+            f"CREATE TEMP TABLE {sql} AS SELECT *, {number} FROM {table.sql} ORDER BY rowid"
+        )
+        self.connection.execute(f"DROP TABLE {table.sql}")
+        return replace(table, sql=sql)
+
+    def true(self, table: Table, condition: str, where: str) -> NDArray[np.bool_]:
+        """Return for which rows of a table a condition in SQL on the file's columns is true.
+
+        Args:
+            table: The table.
+            condition: The condition; columns have the names and, in CSV, the numbers of the file.
+            where: The place in ``graph.toml``, for messages.
+        """
+        found = []
+        for rows in self._parts(table.source):
+            statement = f"SELECT CAST(({condition}\n) AS BOOLEAN) AS part FROM {rows.typed()}"
+            check_query(statement, where, "one condition, such as year >= 2015")
+            answer: dict[str, NDArray[Any]] = rows.execute(statement, where, arrays=True)
+            if list(answer) != ["part"]:
+                raise HanmeError(f"{where}: it must be one condition, such as year >= 2015")
+            found.append(column(answer, "part", 0).astype(np.bool_))
+        part = np.concatenate(found)
+        part = part if table.kept is None else part[table.kept]
+        if len(part) != table.size:
+            raise HanmeError(f"{where}: expected a value for each row of {table.source.title}")
+        return part
 
     def original(self, table: Table, row: int, alias: str) -> str:
         """Return the text of a cell as the file has it, for a message."""
-        part = table.part(row)
-        rows, before = next(islice(self._parts(table.source), part, None)), table.parts[part][1]
+        part, number = table.file_row(row)
+        rows = next(islice(self._parts(table.source), part, None))
         expression, _ = rows.expression(table.columns[alias], "text")
-        select = f"SELECT {expression} FROM {rows.sql([(table.columns[alias], 'text')])}"
-        found = self.rows(f"{select} LIMIT 1 OFFSET ?", row - before)
-        return str(found[0][0])
-
-
-class _Rows:
-    """One file, or a query, as something to select from."""
-
-    def __init__(
-        self, connection: Any, source: ResolvedSource, path: Path | None, title: str
-    ) -> None:
-        self.connection = connection
-        self.source = source
-        self.path = path
-        self.title = title
-        self.format = "query" if path is None else table_format(path)
-        if self.format == "csv":
-            self.columns = _header(path, source.spec, title) if path else []
-            self.types = ["VARCHAR"] * len(self.columns)
-        else:
-            described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}").fetchall()
-            self.columns = [row[0] for row in described]
-            if self.format == "json" and self.columns == ["json"]:
-                raise HanmeError(f'{title}: no rows such as {{"id": 1, "name": "One"}} in it')
-            read_as = _json_type if self.format == "json" else str
-            self.types = [read_as(row[1]) for row in described]
-
-    def execute(self, statement: str) -> Any:
-        """Run a statement; an error of DuckDB becomes one line."""
-        try:
-            return self.connection.execute(statement)
-        except duckdb.Error as error:
-            raise HanmeError(translate(str(error), self.title, self.format)) from None
-
-    def expression(self, column: str, kind: Kind) -> tuple[str, Kind]:
-        """Return a column in SQL, and what it is read as."""
-        index = self._index(column)
-        name = f"c{index}" if self.format == "csv" else _identifier(self.columns[index])
-        is_list = self.types[index].endswith("[]")
-        if kind == "number":
-            if _NUMBERS.fullmatch(self.types[index]):
-                return f"CAST({name} AS DOUBLE)", "number"
-            # Text that is no number becomes NaN, which is refused where its row is known.
-            text = f"nullif(trim(CAST({name} AS VARCHAR)), '')"
-            number = f"coalesce(TRY_CAST({text} AS DOUBLE), 'nan'::DOUBLE)"
-            return f"CASE WHEN {text} IS NOT NULL THEN {number} END", "number"
-        if is_list:
-            items = f"CAST({name} AS VARCHAR[])"
-            text = f"nullif(array_to_string({items}, '|'), '')"
-            return (items, "list") if kind == "list" else (text, "text")
-        return f"nullif(CAST({name} AS VARCHAR), '')", "text"
-
-    def sql(self, wanted: Iterable[tuple[str, Kind]] = ()) -> str:
-        """Return what to select from; the wanted columns of JSON are read as they are written."""
-        if self.path is None:
-            return f"({(self.source.query or '').rstrip().rstrip(';')}\n)"
-        path = quoted(glob.escape(str(self.path)))
-        if self.format == "parquet":
-            return f"read_parquet({path}, hive_partitioning = false)"
-        if self.format == "json":
-            typed = {column: self.types[self._index(column)] for column, _ in wanted}
-            chosen = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in typed.items())
-            columns = f", columns = {{{chosen}}}" if typed else ""
-            return f"read_json({path}, sample_size = -1, hive_partitioning = false{columns})"
-        spec = self.source.spec
-        columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
-        return (
-            f"read_csv({path}, auto_detect = false, header = true, columns = {{{columns}}}, "
-            f"delim = {quoted(separator(self.path, spec))}, quote = '\"', escape = '\"', "
-            f"encoding = '{spec.encoding}', strict_mode = true, hive_partitioning = false)"
-        )
-
-    def _index(self, column: str) -> int:
-        found = [i for i, name in enumerate(self.columns) if name == column]
-        if not found:
-            listed = ", ".join(self.columns[:20]) + (", ..." if len(self.columns) > 20 else "")
-            raise HanmeError(f"{self.title}: no column {column!r}; there are {listed}")
-        if len(found) > 1:
-            raise HanmeError(f"{self.title}: there are {len(found)} columns {column!r}")
-        return found[0]
-
-
-def _json_type(guessed: str) -> str:
-    """Return the type to read a column of JSON with, so that values stay as they are written."""
-    if guessed.endswith("[]"):
-        return "VARCHAR[]"
-    return "DOUBLE" if guessed == "DOUBLE" else "VARCHAR"
-
-
-def _header(path: Path, spec: Source, title: str) -> list[str]:
-    """Read the column names of a CSV file; DuckDB would rename a name that is there twice."""
-    encoding = "utf-8-sig" if spec.encoding == "utf-8" else spec.encoding
-    try:
-        # Mistakes below the header are found by DuckDB, which knows the line.
-        with open_text(path, encoding) as file:
-            rows = csv.reader(file, delimiter=separator(path, spec), strict=True)
-            columns = next(rows, [])
-    except (UnicodeError, csv.Error, EOFError, OSError, zlib.error) as error:
-        raise HanmeError(f"{title} line 1: no header ({error})") from None
-    if not any(columns):
-        raise HanmeError(f"{title} line 1: no header")
-    if any("\ufffd" in column for column in columns):
-        raise HanmeError(f"{title} line 1: the text is not in the encoding {spec.encoding}")
-    return columns
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        select = f"SELECT {expression} FROM {rows.sql([table.columns[alias]])}"
+        return str(rows.execute(f"{select} LIMIT 1 OFFSET {number}")[0][0])
 
 
 def column(arrays: Mapping[str, NDArray[Any]], name: str, missing: float) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Find the files of a table: by name, by a pattern, or in quotes in a query."""
+"""Find where a table is: in files, in a database file, in a frame in memory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import glob
 import gzip
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
 import duckdb
 
-from hanme.datasets.tables.config import Source
+from hanme.datasets.tables.keys import Source
 from hanme.errors import HanmeError
 
 FORMATS = {
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
     ".json": "json", ".jsonl": "json", ".ndjson": "json",
 }  # fmt: skip
+
+Database = Literal["duckdb", "sqlite"]
 
 # A quoted text where a file may stand: after FROM or JOIN, or among a function's arguments.
 _SQL = re.compile(r"""--[^\n]*|/\*.*?\*/|"(?:[^"]|"")*"|'(?:[^']|'')*'""", re.DOTALL)
@@ -32,29 +34,57 @@ class ResolvedSource:
 
     Args:
         title: What messages call it.
-        files: The files it reads.
+        files: The files it reads; for a database, that file.
         query: The query, with the whole paths of its files; None for a table.
         spec: What ``graph.toml`` says.
+        database: What kind of database file it is in, if it is in one.
+        frame: The rows, if they are in memory.
     """
 
     title: str
     files: tuple[Path, ...]
     query: str | None
     spec: Source
+    database: Database | None = None
+    frame: Any = None
 
     @classmethod
-    def find(cls, spec: Source, folder: Path, where: str) -> ResolvedSource:
-        """Find the files of a table or query, relative to the folder of ``graph.toml``."""
+    def find(
+        cls, spec: Source, folder: Path, where: str, frames: Mapping[str, Any] | None = None
+    ) -> ResolvedSource:
+        """Find a table or query, relative to the folder of ``graph.toml``.
+
+        Args:
+            spec: What ``graph.toml`` says.
+            folder: Where files are.
+            where: The place in ``graph.toml``, for messages.
+            frames: Tables in memory by name, which go before files.
+        """
+        title = f"{where} query" if spec.table is None else spec.table
+        if spec.database is not None:
+            path = (folder / spec.database).resolve()
+            if not path.is_file():
+                raise HanmeError(f"{where}: no file {spec.database} in {folder}")
+            if (kind := database_kind(path)) is None:
+                raise HanmeError(f"{spec.database}: neither a DuckDB nor an SQLite file")
+            if spec.query and kind == "duckdb":
+                check_query(spec.query, title)
+            title = title if spec.table is None else f"{spec.database} table {spec.table}"
+            return cls(title, (path,), spec.query, spec, kind)
+        if spec.table is not None and spec.table in (frames or {}):
+            return cls(title, (), None, spec, frame=(frames or {})[spec.table])
         if spec.table is not None:
             files = _files(spec.table, folder)
+            if not files and frames is not None:
+                raise HanmeError(f"{where}: no table {spec.table!r}; there are {', '.join(frames)}")
             if not files:
                 raise HanmeError(f"{where}: no file {spec.table} in {folder}")
             for path in files:
-                _check_file(path, folder)
-            return cls(spec.table, files, None, spec)
+                _check_file(path, folder, spec)
+            return cls(title, files, None, spec)
         query, found = _with_whole_paths(spec, folder, where)
-        _check_query(query, where)
-        return cls(f"{where} query", tuple(found), query, spec)
+        check_query(query, title)
+        return cls(title, tuple(found), query, spec)
 
 
 def fingerprint(sources: Iterable[ResolvedSource], *texts: str) -> str:
@@ -62,10 +92,30 @@ def fingerprint(sources: Iterable[ResolvedSource], *texts: str) -> str:
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass"))
     for source in sources:
         digest.update(f"\0{source.spec!r}".encode("utf-8", "surrogatepass"))
-        for path in source.files:
+        for path in _with_logs(source):
             stat = path.stat()
             digest.update(f"\0{path} {stat.st_size} {stat.st_mtime_ns}".encode(errors="replace"))
     return digest.hexdigest()
+
+
+def _with_logs(source: ResolvedSource) -> Iterable[Path]:
+    """Return the files of a source, of a database also those with what is not yet in it."""
+    yield from source.files
+    for path in source.files if source.database else ():
+        beside = (path.with_name(f"{path.name}{end}") for end in (".wal", "-wal"))
+        yield from (log for log in beside if log.exists())
+
+
+def database_kind(path: Path) -> Database | None:
+    """Return what kind of database a file is, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError:
+        return None
+    if start == b"SQLite format 3\0":
+        return "sqlite"
+    return "duckdb" if start[8:12] == b"DUCK" else None
 
 
 def _files(table: str, folder: Path) -> tuple[Path, ...]:
@@ -89,13 +139,13 @@ def _real(path: Path) -> Path:
     return real if suffix(real.name) in FORMATS else path.parent.resolve() / path.name
 
 
-def _check_file(path: Path, folder: Path) -> None:
+def _check_file(path: Path, folder: Path, spec: Source) -> None:
     title = file_title(path, folder)
     if path.is_dir():
         raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
     if not path.is_file():
         raise HanmeError(f"{title}: it is not a file")
-    table_format(path, title)
+    table_format(path, spec, title)
     try:
         with path.open("rb") as file:
             empty = not file.read(1)
@@ -110,12 +160,22 @@ def suffix(name: str) -> str:
     return Path(name.lower().removesuffix(".gz")).suffix
 
 
-def table_format(path: Path, title: str | None = None) -> str:
+def table_format(path: Path, spec: Source, title: str | None = None) -> str:
     """Return how a file is read: as csv, parquet or json."""
+    if spec.format is not None:
+        return "csv" if spec.format == "tsv" else spec.format
     kind = FORMATS.get(suffix(path.name))
+    if kind is None and database_kind(path):
+        raise HanmeError(
+            f"{title or path}: a database; write database = {path.name!r}, and table = for a table "
+            "in it"
+        )
     if kind is None:
         known = ", ".join(FORMATS)
-        raise HanmeError(f"{title or path}: what kind of table is it? Known are {known}")
+        raise HanmeError(
+            f"{title or path}: what kind of table is it? Known are {known}; for another ending, "
+            'name it with format = "tsv", "csv", "parquet" or "json"'
+        )
     return kind
 
 
@@ -130,40 +190,44 @@ def _with_whole_paths(spec: Source, folder: Path, where: str) -> tuple[str, list
         if mark not in "'\"" or not _BEFORE_FILE.search(query, 0, match.start()):
             return whole
         text = whole[1:-1].replace(mark * 2, mark)
-        files = _files(text, folder) if suffix(text) in FORMATS else ()
+        known = suffix(text) in FORMATS or (spec.format is not None and "." in text)
+        files = _files(text, folder) if known else ()
         table = re.search(r"\b(from|join)\s*$", query[: match.start()], re.IGNORECASE)
         if not files and table and mark == "'" and suffix(text) in FORMATS:
             raise HanmeError(f"{where} query: no file {text} in {folder}")
         if not files:
             return whole
         for path in files:
-            _check_file(path, folder)
+            _check_file(path, folder, spec)
         found.extend(files)
         paths = [quoted(glob.escape(str(path))) for path in files]
         if table:
-            form = table_format(files[0])
-            options = _csv_options(spec, files[0]) if form == "csv" else ""
+            form = table_format(files[0], spec)
+            options = csv_options(spec, files[0]) if form == "csv" else ""
             return f"read_{form}([{', '.join(paths)}]{options})"
         return paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
 
     return _SQL.sub(replace, query), found
 
 
-def _csv_options(spec: Source, path: Path) -> str:
+def csv_options(spec: Source, path: Path) -> str:
     """Return options to read a CSV file in a query: numbers are numbers, all else is text.
 
     No other type is guessed, so that dates and the like stay as they are written.
     """
+    nulls = ", ".join(map(quoted, ["", *spec.empty]))
     return (
-        f", header = true, delim = {quoted(separator(path, spec))}, quote = '\"', "
-        f"escape = '\"', encoding = '{spec.encoding}', strict_mode = true, sample_size = -1, "
-        "auto_type_candidates = ['BIGINT', 'DOUBLE', 'VARCHAR'], hive_partitioning = false"
+        f", header = true, nullstr = [{nulls}], delim = {quoted(separator(path, spec))}, "
+        f"quote = '\"', escape = '\"', encoding = '{spec.encoding}', strict_mode = true, "
+        "sample_size = -1, auto_type_candidates = ['BIGINT', 'DOUBLE', 'VARCHAR'], "
+        "hive_partitioning = false"
     )
 
 
 def separator(path: Path, spec: Source) -> str:
     """Return the character between the cells of a CSV file."""
-    return spec.separator or ("\t" if suffix(path.name) == ".tsv" else ",")
+    tabs = spec.format == "tsv" or (spec.format is None and suffix(path.name) == ".tsv")
+    return spec.separator or ("\t" if tabs else ",")
 
 
 def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
@@ -172,13 +236,14 @@ def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
     return cast(TextIO, opener(path, "rt", encoding=encoding, errors=errors, newline=""))
 
 
-def _check_query(query: str, where: str) -> None:
+def check_query(query: str, where: str, what: str = "one SELECT statement") -> None:
+    """Refuse what is not one SELECT."""
     try:
         statements = duckdb.extract_statements(query)
     except duckdb.Error as error:
-        raise HanmeError(translate(str(error), f"{where} query", "query")) from None
+        raise HanmeError(translate(str(error), where, "query")) from None
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise HanmeError(f"{where} query: it must be one SELECT statement")
+        raise HanmeError(f"{where}: it must be {what}")
 
 
 def translate(message: str, title: str, form: str) -> str:

@@ -1,0 +1,84 @@
+"""Make a relation of each value of a column, such as the predicates of a knowledge graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from hanme.datasets.tables.config import GraphConfig
+from hanme.datasets.tables.keys import LinkTable, Relation
+from hanme.datasets.tables.read import Reader, Wanted
+from hanme.datasets.tables.sources import ResolvedSource
+from hanme.errors import HanmeError
+
+MOST_RELATIONS = 1000
+
+
+def expand(
+    config: GraphConfig,
+    path: Path,
+    known: Collection[str] | None = None,
+    frames: Mapping[str, Any] | None = None,
+) -> GraphConfig:
+    """Return a configuration in which no relation has ``each``.
+
+    Args:
+        config: What ``graph.toml`` says.
+        path: The file; tables are beside it.
+        known: The relations of a trained run: those of other values are left out.
+        frames: Tables in memory by name.
+    """
+    found: dict[str, Relation] = {}
+    for name, relation in config.relations.items():
+        if not isinstance(relation, LinkTable) or relation.each is None:
+            found[name] = relation
+            continue
+        for value in _values(relation, path.parent, name, frames):
+            own = _named(value, found)
+            if known is None or own in known:
+                where = relation.where | {relation.each: value}
+                found[own] = relation.model_copy(update={"each": None, "where": where})
+    if len(found) == len(config.relations) and set(found) == set(config.relations):
+        return config
+    config = config.model_copy(update={"relations": found})
+    try:
+        config.check_names()
+    except ValueError as error:
+        raise HanmeError(f"{path}: {error}") from None
+    return config
+
+
+def _values(
+    relation: LinkTable, folder: Path, name: str, frames: Mapping[str, Any] | None
+) -> list[str]:
+    source = ResolvedSource.find(relation, folder, f"relations.{name}", frames)
+    with Reader([source], folder) as reader:
+        columns = {"value": Wanted(relation.each or "")}
+        columns |= {f"where{i}": Wanted(column) for i, column in enumerate(relation.where)}
+        table = reader.read(source, columns)
+        where = "".join(f" AND where{i} = ?" for i in range(len(relation.where)))
+        found = reader.rows(
+            f"SELECT DISTINCT value FROM {table.sql} WHERE trim(value) <> ''{where} ORDER BY value "
+            f"LIMIT {MOST_RELATIONS + 1}",
+            *relation.where.values(),
+        )
+    if not found:
+        raise HanmeError(f"{table.column_title('value')}: every cell is empty")
+    if len(found) > MOST_RELATIONS:
+        raise HanmeError(
+            f"{table.column_title('value')}: more than {MOST_RELATIONS:,} different values, too "
+            "many for a relation each"
+        )
+    return [value for (value,) in found]
+
+
+def _named(value: str, taken: Mapping[str, object]) -> str:
+    """Return a value as the name of a relation; http://x/ns#bornIn becomes bornIn."""
+    last = re.split(r"[/#]", value.strip().rstrip("/#>"))[-1] if "://" in value else value
+    name = re.sub(r"\W+", "_", last).strip("_") or "relation"
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found

@@ -1,0 +1,102 @@
+"""Find the tables in a folder, and how each is to be read."""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanme.datasets.tables.databases import table_names
+from hanme.datasets.tables.keys import Encoding, Format, Source
+from hanme.datasets.tables.sources import FORMATS, database_kind, open_text, suffix
+from hanme.errors import HanmeError
+
+FIRST_LINES = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """A table: what it is called, and how to read it."""
+
+    title: str
+    source: Source
+
+
+def find_tables(folder: Path, only: str | None = None) -> tuple[list[Found], list[str]]:
+    """Find the tables in a folder, or in one file of it.
+
+    Returns:
+        The tables, and for each file that is none why it was skipped.
+    """
+    found: list[Found] = []
+    skipped: list[str] = []
+    for path in sorted(folder.iterdir()):
+        hidden = path.name.startswith((".", "graph.toml")) or path.name.endswith((".wal", "-wal"))
+        if not path.is_file() or (hidden if only is None else path.name != only):
+            continue
+        try:
+            found += _tables_in(path)
+        except HanmeError as error:
+            skipped.append(str(error).removeprefix(f"{path.parent}/"))
+    return found, skipped
+
+
+def _tables_in(path: Path) -> list[Found]:
+    kind = database_kind(path)
+    if kind is not None:
+        return [Found(n, Source(database=path.name, table=n)) for n in table_names(path, kind)]
+    name = path.name
+    if suffix(name) not in FORMATS:
+        format_ = _sniff(path)
+        return [Found(name, Source(table=name, format=format_, encoding=_encoding(path)))]
+    if FORMATS[suffix(name)] != "csv":
+        return [Found(name, Source(table=name))]
+    try:
+        encoding, separator = _encoding(path), None
+        with open_text(path, encoding) as text:
+            head = text.readline(100_000)
+    except (EOFError, OSError, zlib.error) as error:
+        raise HanmeError(f"{path}: it cannot be read ({error})") from None
+    if suffix(name) == ".csv" and "," not in head:
+        separator = next((s for s in (";", "\t", "|") if s in head), None)
+    return [Found(name, Source(table=name, separator=separator, encoding=encoding))]
+
+
+def _sniff(path: Path) -> Format:
+    """Guess what a file of an unknown ending is: its rows must have as many cells each."""
+    try:
+        with open_text(path, "latin-1") as text:
+            lines = [text.readline(100_000) for _ in range(FIRST_LINES)]
+    except (EOFError, OSError, zlib.error) as error:
+        raise HanmeError(f"{path}: it cannot be read ({error})") from None
+    rows = [line for line in lines if line.strip()]
+    guesses: tuple[tuple[str, Format], ...] = (("\t", "tsv"), (",", "csv"))
+    for separator, name in guesses:
+        try:
+            sizes = {len(row) for row in csv.reader(rows, delimiter=separator, strict=True)}
+        except csv.Error:
+            continue
+        if len(rows) > 1 and len(sizes) == 1 and min(sizes) > 1:
+            return name
+    raise HanmeError(
+        f"{path}: its ending says no format; if it is a table, name it in graph.toml with "
+        'format = "tsv", "csv", "parquet" or "json"'
+    )
+
+
+def _encoding(path: Path) -> Encoding:
+    """Guess the encoding: UTF-16 begins with a mark, and all that is not UTF-8 is latin-1."""
+    with open_text(path, "latin-1") as text:
+        mark = text.read(2)
+    if mark == "\xff\xfe":
+        return "utf-16"
+    if mark == "\xfe\xff":
+        raise HanmeError(f"{path}: UTF-16 with the high byte first; saved as UTF-8 it can be read")
+    try:
+        with open_text(path, "utf-8", "strict") as text:
+            while text.read(1 << 20):
+                pass
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"

@@ -1,0 +1,48 @@
+"""Make a graph from tables in memory."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hanme.datasets.tables.config import FILE, GraphConfig, check_config, read_config
+from hanme.datasets.tables.draft import write_text
+from hanme.datasets.tables.files import Found
+from hanme.datasets.tables.guess import guess_tables
+from hanme.datasets.tables.keys import Source
+from hanme.datasets.tables.load import load_config
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.features import Features
+
+
+def load_frames(
+    frames: Mapping[str, Any],
+    config: Mapping[str, Any] | str | Path | None = None,
+    *,
+    label: str | None = None,
+    features: Features = "given",
+    seed: int = 483,
+) -> Graph:
+    """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
+    if not frames or not all(isinstance(name, str) and name for name in frames):
+        raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
+    path = Path.cwd() / FILE
+    if config is not None and label is not None:
+        raise HanmeError("`label` is for a guess; a configuration names the label itself")
+    if isinstance(config, str | Path):
+        path = Path(config).expanduser().resolve()
+        checked = read_config(path)
+    elif config is not None:
+        checked = check_config(dict(config), "config")
+    else:
+        checked = _guessed(frames, label)
+    return load_config(checked, path, features=features, seed=seed, frames=frames)
+
+
+def _guessed(frames: Mapping[str, Any], label: str | None) -> GraphConfig:
+    found = [Found(name, Source(table=name)) for name in frames]
+    text = write_text(guess_tables(found, Path.cwd(), frames=frames, label=label))
+    return GraphConfig.model_validate(tomllib.loads(text))

@@ -1,0 +1,180 @@
+"""Read the rows of node types, and number their ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from hanme.datasets.tables.config import GraphConfig
+from hanme.datasets.tables.features import Fitted, encode, fit, side_by_side, wanted
+from hanme.datasets.tables.keys import NodeTable
+from hanme.datasets.tables.kinds import FeatureSpec
+from hanme.datasets.tables.read import Reader, Table, Wanted, column
+from hanme.datasets.tables.sources import ResolvedSource
+from hanme.errors import HanmeError
+from hanme.graph import Nodes, Texts
+from hanme.graph.features import to_torch
+
+
+@dataclass(frozen=True)
+class NodeRows:
+    """The rows of a node type.
+
+    Args:
+        table: A row for each node.
+        every: All rows; more than nodes where several rows of an id make one node.
+        node: The node of each row in `every`; None if they are the same.
+    """
+
+    table: Table
+    every: Table
+    node: NDArray[np.int64] | None = None
+
+
+class Ids:
+    """The ids of a node type and their numbers, as a table in the reader's database."""
+
+    def __init__(self, reader: Reader, kind: str, table: Table | None) -> None:
+        self.reader = reader
+        self.sql = f"hanme_ids_{reader.count_up()}"
+        self.kind = kind
+        first = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
+        if table is not None:
+            first = f"SELECT id, rowid::BIGINT AS node FROM {table.sql}"
+        reader.connection.execute(f"CREATE TEMP TABLE {self.sql} AS {first}")
+        self.size = 0 if table is None else table.size
+
+    def add(self, select: str, *values: object) -> None:
+        """Number new ids in the order of their rows; `select` has the columns id and row."""
+        self.reader.connection.execute(
+            f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
+            f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "
+            f"AND id NOT IN (SELECT id FROM {self.sql}) GROUP BY id)",
+            list(values),
+        )
+        ((self.size,),) = self.reader.rows(f"SELECT count(*) FROM {self.sql}")
+
+    def texts(self) -> Texts:
+        """Return the ids in the order of their numbers."""
+        return Texts.of(self.reader.arrays(f"SELECT id FROM {self.sql} ORDER BY node")["id"])
+
+
+def read_rows(
+    reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str, notes: list[str]
+) -> NodeRows:
+    """Read the table of a node type, with the columns of its relations.
+
+    Args:
+        reader: Reads the table.
+        source: The table.
+        config: The whole ``graph.toml``.
+        kind: The node type.
+        notes: Takes what a user should know of it.
+    """
+    nodes = config.nodes[kind]
+    columns = {alias: wanted(*pair) for alias, pair in _feature_columns(nodes).items()}
+    named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
+    columns |= {alias: Wanted(name) for alias, name in named.items() if name is not None}
+    if nodes.label is not None:
+        columns["label"] = Wanted(nodes.label, "list")
+    for name, relation in config.column_links(kind):
+        for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
+            columns[alias] = Wanted(cell, "list")
+    group = config.split.group if config.split and kind == config.target else None
+    if group is not None and group not in config.relations:
+        columns["together"] = Wanted(group)
+    if nodes.id is None and (nodes.duplicates in ("error", "first") or not columns):
+        columns |= {f"cell{i}": Wanted(c) for i, c in enumerate(reader.columns(source))}
+    every = reader.read(source, columns)
+    if nodes.id is None:
+        every = reader.numbered(every)
+    return _without_duplicates(reader, every, nodes, kind, notes)
+
+
+def link_aliases(config: GraphConfig, name: str) -> list[str]:
+    """Return what the columns of a relation are called in the database."""
+    columns = getattr(config.relations[name], "columns", [])
+    return [f"link{list(config.relations).index(name)}_{i}" for i in range(len(columns))]
+
+
+def _without_duplicates(
+    reader: Reader, every: Table, nodes: NodeTable, kind: str, notes: list[str]
+) -> NodeRows:
+    """Check that every row has an id of its own, or do what `duplicates` says."""
+    how = nodes.duplicates or ("all" if nodes.id is None else "error")
+    if nodes.id is None and how == "all":
+        return NodeRows(every, every)
+    key = "id"
+    if nodes.id is None:
+        key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
+    else:
+        empty = reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE trim(id) = '' OR id IS NULL")
+        if empty[0][0] is not None:
+            raise HanmeError(f"{every.place(empty[0][0], 'id')}: the id is empty")
+    twice = reader.rows(
+        f"SELECT any_value(id), min(rowid), min(rowid, 2)[2] FROM {every.sql} "
+        f"GROUP BY {key} HAVING count(*) > 1 ORDER BY 3 LIMIT 1"
+    )
+    if not twice:
+        return NodeRows(every, every)
+    if how == "error":
+        raise HanmeError(_twice(every, nodes, *twice[0]))
+    table = reader.keep(every, f"rowid IN (SELECT min(rowid) FROM {every.sql} GROUP BY {key})")
+    more = every.size - table.size
+    if how == "first":
+        notes.append(f"{kind}: {more:,} rows dropped, as an earlier row is the same node")
+        return NodeRows(table, table)
+    notes.append(f"{kind}: {more:,} rows joined with an earlier row of the same id")
+    found = reader.arrays(
+        f"SELECT t.rowid AS node FROM {every.sql} AS e JOIN {table.sql} AS t USING (id) "
+        "ORDER BY e.rowid"
+    )
+    return NodeRows(table, every, column(found, "node", 0))
+
+
+def _twice(every: Table, nodes: NodeTable, text: str, first: int, second: int) -> str:
+    hint = 'duplicates = "first" drops such rows'
+    if nodes.id is None:
+        return f"{every.place(second)}: the same as {every.place(first)}; {hint}"
+    return (
+        f"{every.place(second, 'id')}: the id {text[:60]!r} is already that of "
+        f"{every.place(first)}; {hint}"
+    )
+
+
+def _feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
+    return {f"feature{i}": pair for i, pair in enumerate(nodes.features.items())}
+
+
+def make_nodes(
+    reader: Reader,
+    ids: Ids,
+    rows: NodeRows | None,
+    spec: NodeTable,
+    known: dict[str, Fitted] | None,
+) -> tuple[Nodes, dict[str, Fitted]]:
+    """Return the nodes of a type, and what was learnt of their columns, or was `known` before."""
+    texts = ids.texts()
+    if rows is None:
+        return Nodes(ids.kind, ids.size, None, texts, texts), {}
+    table = rows.table
+    learnt, blocks = {}, []
+    for alias, (name, feature) in _feature_columns(spec).items():
+        learnt[name] = known[name] if known else fit(reader, table, alias, feature)
+        blocks.append(encode(reader, table, alias, feature, learnt[name]))
+    x = None
+    if any(block.shape[1] for block in blocks):  # a column of empty cells has no values
+        matrix = side_by_side(blocks)
+        more = csr_array((ids.size - table.size, matrix.shape[1]), dtype=np.float32)
+        x = to_torch(side_by_side([matrix, more], below=True) if more.shape[0] else matrix)
+    names = texts
+    if spec.name is not None:  # a node with an empty name is called by its id
+        found = reader.arrays(
+            f"SELECT coalesce(nullif(trim(t.name), ''), i.id) AS text FROM {ids.sql} AS i "
+            f"LEFT JOIN {table.sql} AS t ON i.node = t.rowid ORDER BY i.node"
+        )
+        names = Texts.of(found["text"])
+    return Nodes(ids.kind, ids.size, x, names, texts), learnt

@@ -1,0 +1,238 @@
+"""Look at the columns of a table: how many values, of what kind, and how often each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hanme.datasets.tables.keys import Source
+from hanme.datasets.tables.read import Reader, Table
+
+NAME_WORDS = ("name", "title")
+SEPARATORS = ("|", ";", ",")
+MOST_VALUES = 1000
+MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null")
+ALWAYS_MISSING = ("NULL", "NaN", "nan", "#N/A", "\\N")
+DATES = (
+    "%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d",
+    "%d-%b-%y", "%Y%m%d",
+)  # fmt: skip
+TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
+
+
+@dataclass(frozen=True)
+class Items:
+    """What a separator makes of a column's cells.
+
+    Args:
+        share: The share of cells that it splits.
+        distinct: How many different parts result.
+        total: How many parts result.
+        words: The mean number of words in a part.
+    """
+
+    share: float
+    distinct: int
+    total: int
+    words: float
+
+
+@dataclass
+class ColumnProfile:
+    """What is known of a column.
+
+    Args:
+        name: The user's name of it.
+        alias: Its name in the reader's database.
+        filled: How many cells are not empty.
+        distinct: How many different values there are.
+        digits: Whether every cell that is not empty is a number, or looks like one.
+        number: Whether it is one: not if the header says that numbers are tokens.
+        words: The mean number of words in a cell.
+        items: By separator, what it makes of the cells.
+        examples: The three most frequent values.
+        pairs: How many pairs of rows share a value; rows with themselves count.
+        missing: Texts such as NA among cells that are numbers otherwise.
+        date: How dates are written; empty for 2004-11-12 with a time, None if there are none.
+        vector: Whether every cell has as many numbers.
+        refers: The table whose ids the cells hold.
+        strays: How many values are no id of that table.
+    """
+
+    name: str
+    alias: str
+    filled: int
+    distinct: int
+    digits: bool
+    number: bool
+    words: float
+    items: dict[str, Items]
+    examples: list[str]
+    pairs: int = 0
+    missing: list[str] = field(default_factory=list)
+    date: str | None = None
+    vector: bool = False
+    refers: Sheet | None = None
+    strays: int = 0
+
+    @property
+    def typed(self) -> str | None:
+        """The type that a header such as ``class:token_seq`` gives."""
+        found = TYPED.fullmatch(self.name)
+        return found[2] if found else None
+
+    @property
+    def plain(self) -> str:
+        """The name without such a type."""
+        found = TYPED.fullmatch(self.name)
+        return found[1] if found else self.name
+
+    @property
+    def separator(self) -> str | None:
+        """The text between the values of a cell, if cells seem to hold several."""
+        if self.typed == "token_seq":
+            return " "
+        for separator, found in self.items.items():
+            few = self.distinct if separator == "," else max(20, self.distinct)
+            short = found.distinct <= min(MOST_VALUES, few)
+            repeated = found.words <= 3 and found.total >= 1.5 * found.distinct
+            if found.share >= 0.1 and (short or repeated):
+                return separator
+        return None
+
+
+@dataclass
+class Sheet:
+    """A table of the folder.
+
+    Args:
+        file: What messages call it.
+        source: How to read it, as in ``graph.toml``.
+        table: Its rows.
+        kind: The name of its node type, or of its links.
+        columns: Its columns.
+        id: The column of ids; without one, rows are numbered.
+        repeated: How many rows are there already.
+        links: The columns that hold ids of a table.
+        ends: In a table of links, the columns whose values are ids of no table.
+        nodes: Whether a row is a node; else it is a link.
+        triples: The columns of head, relation and tail in a table of facts.
+    """
+
+    file: str
+    source: Source
+    table: Table
+    kind: str
+    columns: list[ColumnProfile]
+    id: ColumnProfile | None = None
+    repeated: int = 0
+    links: list[ColumnProfile] = field(default_factory=list)
+    ends: list[ColumnProfile] = field(default_factory=list)
+    nodes: bool = False
+    triples: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
+
+
+def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
+    """Look at a column of a table that was read as text."""
+    name = table.columns[alias]
+    number = f"TRY_CAST({alias} AS DOUBLE)"
+    words = rf"len(regexp_extract_all({alias}, '[\p{{L}}\p{{N}}]+'))"
+    known = ", ".join(f"'{text}'" for text in (*MISSING, *ALWAYS_MISSING))
+    ((filled, distinct, finite, length, missing, always),) = reader.rows(
+        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
+        f"coalesce(avg({words}), 0), coalesce(list(DISTINCT trim({alias})) FILTER "
+        f"(trim({alias}) IN ({known})), []), count(*) FILTER (trim({alias}) IN ({known})) "
+        f"FROM {table.sql}"
+    )
+    examples = reader.rows(
+        f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
+        f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
+    )
+    shown = [str(example[0]) for example in examples]
+    typed = TYPED.fullmatch(name)
+    digits = 0 < filled == finite
+    numeric = digits and (typed is None or typed[2] == "float")
+    found = ColumnProfile(name, alias, filled, distinct, digits, numeric, length, {}, shown)
+    numbers_otherwise = 0 < finite == filled - always
+    found.missing = sorted(m for m in missing if numbers_otherwise or m in ALWAYS_MISSING)
+    if numeric or not filled:
+        return found
+    found.date = _date_format(reader, table, found)
+    found.vector = _is_vector(reader, table, found)
+    for separator in SEPARATORS if found.typed is None else (" ",):
+        found.items[separator] = _items(reader, table, alias, separator, filled)
+    found.pairs = _pairs(reader, table, found)
+    return found
+
+
+def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int) -> Items:
+    split = f"string_split({alias}, '{separator}')"
+    ((several, distinct, total, words),) = reader.rows(
+        f"SELECT (SELECT count(*) FILTER (len({split}) > 1) FROM {table.sql}), "
+        "count(DISTINCT item), count(*), "
+        r"coalesce(avg(len(regexp_extract_all(item, '[\p{L}\p{N}]+'))), 0) "
+        f"FROM (SELECT trim(unnest({split})) AS item FROM {table.sql})"
+    )
+    return Items(several / filled, distinct, total, words)
+
+
+def cells(column: ColumnProfile) -> str:
+    """Return the values of a column in SQL, a list per row."""
+    if column.separator is None:
+        return f"[trim({column.alias})]"
+    split = f"string_split({column.alias}, '{column.separator}')"
+    return f"list_transform({split}, lambda item: trim(item))"
+
+
+def _pairs(reader: Reader, table: Table, column: ColumnProfile) -> int:
+    ((pairs,),) = reader.rows(
+        "SELECT coalesce(sum(n * n), 0)::BIGINT FROM (SELECT count(*) AS n FROM (SELECT "
+        f"unnest({cells(column)}) AS item FROM {table.sql}) WHERE item <> '' GROUP BY item)"
+    )
+    return int(pairs)
+
+
+def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | None:
+    """Return the first way to write dates in which every cell is one."""
+    cell = f"trim({column.alias})"
+    ways = {"": f"TRY_CAST({cell} AS TIMESTAMP)"}
+    ways |= {way: f"try_strptime({cell}, '{way}')" for way in DATES}
+    for way, date in ways.items():
+        ((first,),) = reader.rows(
+            f"SELECT count({date}) FROM (SELECT {column.alias} FROM {table.sql} "
+            f"WHERE {column.alias} IS NOT NULL LIMIT 1)"
+        )
+        if not first:
+            continue
+        ((other,),) = reader.rows(
+            f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND {date} IS NULL"
+        )
+        if not other:
+            return way
+    return None
+
+
+def _is_vector(reader: Reader, table: Table, column: ColumnProfile) -> bool:
+    """Return whether every cell has as many numbers, at least four, most of them no integers."""
+    if column.typed is not None:
+        return column.typed == "float_seq"
+    inner = rf"regexp_replace({column.alias}, '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
+    parts = rf"regexp_split_to_array({inner}, '[\s,;|]+')"
+    ((least, most, wrong, points),) = reader.rows(
+        f"SELECT min(len(parts)), max(len(parts)), count(*) FILTER (len(list_filter(parts, "
+        "lambda p: TRY_CAST(p AS DOUBLE) IS NULL)) > 0), count(*) FILTER (contains("
+        f"array_to_string(parts, ' '), '.')) FROM (SELECT {parts} AS parts FROM {table.sql} "
+        f"WHERE {column.alias} IS NOT NULL)"
+    )
+    return bool(least == most and least >= 4 and not wrong and points * 2 > column.filled)
+
+
+def says(column: ColumnProfile, words: Iterable[str]) -> bool:
+    """Return whether a column's name contains one of the words."""
+    return any(word in words_of(column.plain) for word in words)
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name: ``director_id`` and ``directorId`` have two."""
+    return re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
