@@ -30,7 +30,15 @@ from hanme.nn.model import Model
 from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths
 from hanme.runs.config import PYTHON
 from hanme.runs.train import finish, prepare, train
-from hanme.runs.use import all_logits, changed, check_widths, load_fitting, trained_model
+from hanme.runs.use import (
+    all_logits,
+    changed,
+    check_widths,
+    known_ids,
+    load_fitting,
+    renumber,
+    trained_model,
+)
 from hanme.training import Epoch, Settled, Trainer, Wide, settle
 from hanme.training.metrics import scores
 
@@ -120,7 +128,9 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             grown = changed(here, known)
         else:
             here, grown = _relabelled(_as_graph(graph), known), True
-        return other._fitted(here, self.model_, self.config_, self.epochs_, grown=grown)
+        model = copy.deepcopy(self.model_)
+        renumber(model, known_ids(model, self._graph), here)
+        return other._fitted(here, model, self.config_, self.epochs_, grown=grown)
 
     def predict(
         self,

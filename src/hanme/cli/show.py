@@ -62,6 +62,42 @@ def print_scores(scores: dict[str, Any]) -> None:
     print_table(heads, rows, title="F1 (%)", width=100)
 
 
+def print_worth(model: str, result: dict[str, Any]) -> None:
+    """Print the model beside the baselines on the same nodes, and say plainly if it does not win."""
+    scores = result["scores"]
+    own = scores.get("decided", scores["with_fallback"])
+    rows = {**result["baselines"], model: own}
+    if model == "linear":
+        rows.pop("linear", None)
+        rows["linear"] = own
+    heads = [f"{part} {f1}" for part in ("val", "test") for f1 in ("micro", "macro")]
+    cells = [
+        [
+            name,
+            *(
+                f"{parts[part][f1]:.2f}" if part in parts else "–"
+                for part in ("val", "test")
+                for f1 in ("micro", "macro")
+            ),
+        ]
+        for name, parts in rows.items()
+    ]
+    print_table(["what it is worth", *heads], cells, title="F1 (%)", width=100)
+    for name in ("majority", "linear"):
+        other = rows.get(name, {}).get("val")
+        if name == model or other is None or "val" not in own:
+            continue
+        if own["val"]["micro"] <= other["micro"] and own["val"]["macro"] <= other["macro"]:
+            learnt = "It has learnt nothing." if name == "majority" else ADVICE
+            print(f"On validation nodes {model} does not beat {name}. {learnt}")
+
+
+ADVICE = (
+    "Use --model linear, which is faster, or try other metapaths (-m), --encoder direct or more "
+    "labelled nodes."
+)
+
+
 def print_table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hanme.cli.options import Changes, FeaturesOption, Json, Options, Source, fields, pairs
-from hanme.cli.show import print_costs, print_scores, show_epochs
+from hanme.cli.show import print_costs, print_scores, print_worth, show_epochs
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
@@ -194,5 +194,6 @@ def _show(run: Run) -> None:
     explained = takes_metapaths(run.config.model.name)
     commands = "evaluate, predict or explain" if explained else "evaluate or predict"
     print_scores(result["scores"])
+    print_worth(run.config.model.name, result)
     print(f"Weights of epoch {result['best_epoch']} of {result['epochs']} ({chosen}).", end=" ")
     print(f"The run is in {run.folder}: use it with hanme {commands}.")

@@ -3,7 +3,8 @@
 A run folder holds ``config.json``, for a user's own tables ``features.json`` (what was learnt of
 their columns), ``wide.json`` (the wide part that was chosen), ``metrics.jsonl`` (a line per epoch)
 and, while training, ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best
-epoch's weights), ``decision.json`` (from logits to labels), ``predictions.parquet``,
+epoch's weights), ``ids.safetensors`` (whose ids have weights), ``decision.json`` (from logits to
+labels), ``predictions.parquet``,
 ``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every file but ``metrics.jsonl``
 is written aside and moved into place, so that it is whole or not there; ``metrics.jsonl`` is cut
 back to the checkpoint when a run is resumed.
@@ -18,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -26,6 +28,7 @@ from hanme.datasets import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.texts import Texts
 from hanme.nn.model import Model
 from hanme.runs.config import RunConfig
 from hanme.training import Epoch, Trainer, Wide
@@ -99,6 +102,29 @@ class Run:
         """Return the wide part that training chose; None for a run without."""
         path = self.folder / "wide.json"
         return Wide.make(read_json(path), str(path)) if path.exists() else None
+
+    def ids(self) -> dict[str, Texts]:
+        """Return the ids of the nodes that a wide part has weights for, by type."""
+        path = self.folder / "ids.safetensors"
+        if not path.exists():
+            return {}
+        tensors, _ = load_tensors(path)
+        return {
+            name.removeprefix("offsets "): Texts(
+                tensors[f"text {name.removeprefix('offsets ')}"].numpy(), offsets.numpy()
+            )
+            for name, offsets in tensors.items()
+            if name.startswith("offsets ")
+        }
+
+    def write_ids(self, ids: Mapping[str, Texts]) -> None:
+        """Write the ids of the nodes that a wide part has weights for, by type."""
+        tensors: dict[str, Tensor] = {}
+        for kind, texts in ids.items():
+            tensors[f"text {kind}"] = torch.tensor(texts.text)
+            tensors[f"offsets {kind}"] = torch.tensor(texts.offsets.astype("int64"))
+        if tensors:
+            save_tensors(self.folder / "ids.safetensors", tensors, {})
 
     def decision(self) -> Decision:
         """Return what turns the finished run's logits into labels."""

@@ -20,7 +20,7 @@ from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
 from hanme.runs.predictions import write_predictions
-from hanme.runs.use import majority, refuse_changed, score_parts, worth
+from hanme.runs.use import known_ids, majority, refuse_changed, score_parts, worth
 from hanme.training import (
     Answer,
     Epoch,
@@ -141,6 +141,7 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    run.write_ids(known_ids(trainer.model, graph))
     run.finish(trainer.model, answer.decision, result)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from hanme.datasets import FittedGraph, tables_name
 from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.texts import Texts
 from hanme.nn.model import Model
 from hanme.runs.build import build_model, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
-from hanme.training import size_weights
+from hanme.training import size_weights, wide_part
 from hanme.training.metrics import F1, f1, scores
 
 
@@ -43,7 +44,31 @@ def trained_model(run: Run, graph: Graph) -> Model:
     size_weights(model, graph)
     load_weights(model, run.weights(), run.folder / "model.safetensors")
     model.train(False)
+    renumber(model, run.ids(), graph)
     return model
+
+
+def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
+    """Return the ids that a model has weights for, by node type, where the graph has ids."""
+    part = wide_part(model)
+    found = {kind: graph.nodes[kind].ids for kind in (part.id_types if part else ())}
+    return {
+        kind: ids if isinstance(ids, Texts) else Texts.of(ids)
+        for kind, ids in found.items()
+        if ids is not None
+    }
+
+
+def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
+    """Fit the weights of ids to a graph that may have other nodes, or in another order."""
+    part = wide_part(model)
+    for kind, ids in known.items():
+        here = graph.nodes[kind].ids
+        if part is None or here is None or (len(here) == len(ids) and Texts.of(here) == ids):
+            continue
+        places = {text: i for i, text in enumerate(here)}
+        numbers = torch.tensor([places.get(text, -1) for text in ids])
+        part.renumber(kind, numbers, len(here))
 
 
 @torch.no_grad()

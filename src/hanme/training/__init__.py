@@ -3,7 +3,7 @@
 from hanme.training.config import RECIPES, Recipe, TrainingConfig
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
-from hanme.training.settle import Answer, Settled, settle
+from hanme.training.settle import Answer, Settled, settle, wide_part
 from hanme.training.trainer import (
     Batches,
     Epoch,
@@ -33,4 +33,5 @@ __all__ = [
     "settle",
     "size_weights",
     "start_at_odds",
+    "wide_part",
 ]

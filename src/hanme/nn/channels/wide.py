@@ -67,6 +67,29 @@ class WideChannels(Channels):
                 self.rarity[i] = nn.Parameter(torch.from_numpy(made.rarity), requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
 
+    @property
+    def id_types(self) -> list[str]:
+        """The node types whose ids have weights."""
+        ends = [b.path.node_types[-1] for b in self.blocks if b.path and b.read == "ids"]
+        return list(dict.fromkeys(ends))
+
+    @torch.no_grad()
+    def renumber(self, node_type: str, numbers: Tensor, size: int) -> None:
+        """Move the weights of a type's ids to a graph that numbers its nodes otherwise.
+
+        Args:
+            node_type: The type.
+            numbers: For each node that has weights its number on that graph, or -1.
+            size: How many nodes of the type that graph has.
+        """
+        there = numbers >= 0
+        for i, block in enumerate(self.blocks):
+            if block.path and block.read == "ids" and block.path.node_types[-1] == node_type:
+                before = self.weight[i]
+                after = before.new_zeros(size, self.labels)
+                after[numbers[there]] = before[there.nonzero().flatten()]
+                self.weight[i] = nn.Parameter(after, requires_grad=False)
+
     @torch.no_grad()
     def scale(self, slope: float, bias: Tensor) -> None:
         """Multiply the logits and add a bias."""
