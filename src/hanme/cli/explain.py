@@ -124,12 +124,25 @@ def _print_explanation(found: Explanation) -> None:
     ]
     label, moves = shown(found.label), [f"move of\n{shown(name)}" for name in columns]
     print_table(["label", "probability", "logit"], labels, title=shown(found.node), width=WIDTH)
-    print_table(["metapath", "weight", "instances"], metapaths, width=WIDTH)
+    if metapaths:
+        print_table(["metapath", "weight", "instances"], metapaths, width=WIDTH)
+    if found.others:
+        print_table(
+            ["what else counts", f"part of\n{label}"],
+            [
+                *([shown(n), f"{p[found.label]:+.4f}"] for n, p in found.others.items()),
+                *([f"  {reason}", f"{reason.parts[found.label]:+.4f}"] for reason in found.reasons),
+            ],
+            title="The wide part by block, and what counts most in it",
+            width=WIDTH,
+        )
+    if not instances:
+        return
     print_table(
         ["instance", "metapath", f"part of\n{label}", *moves, "attention", "hops"],
         instances,
         title=f"Top {len(instances)} by {found.by} for {label}",
-        caption="part: the parts of all instances and the label's bias add up to its logit; "
+        caption="part: the parts of all instances and of all else add up to the label's logit; "
         "move: the logit with the instance minus without it",
         width=WIDTH,
         left=2,

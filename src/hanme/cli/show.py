@@ -63,7 +63,7 @@ def print_scores(scores: dict[str, Any]) -> None:
 
 
 def print_worth(model: str, result: dict[str, Any]) -> None:
-    """Print the model beside the baselines on the same nodes, and say plainly if it does not win."""
+    """Print the model beside the baselines on the same nodes, and say so if it does not win."""
     scores = result["scores"]
     own = scores.get("decided", scores["with_fallback"])
     rows = {**result["baselines"], model: own}

@@ -186,14 +186,15 @@ def train(
 
 
 def _show(run: Run) -> None:
-    from hanme.runs import takes_metapaths
+    from hanme.runs.build import takes_metapaths, takes_wide
 
     result, select = run.result(), run.config.training.select
     by = {"last": "the last", "loss": "least loss on validation nodes"}
     chosen = by.get(select, f"best {select} F1 on validation nodes")
-    explained = takes_metapaths(run.config.model.name)
+    explained = takes_metapaths(run.config.model.name) or takes_wide(run.config.model.name)
     commands = "evaluate, predict or explain" if explained else "evaluate or predict"
     print_scores(result["scores"])
     print_worth(run.config.model.name, result)
-    print(f"Weights of epoch {result['best_epoch']} of {result['epochs']} ({chosen}).", end=" ")
+    if result["epochs"]:
+        print(f"Weights of epoch {result['best_epoch']} of {result['epochs']} ({chosen}).", end=" ")
     print(f"The run is in {run.folder}: use it with hanme {commands}.")

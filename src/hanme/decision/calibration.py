@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hanme.decision.losses import node_losses
 
-PRIOR = 1.0
+PRIOR = 0.5
 """How strongly slopes are held at 1 and biases at 0: as if by a Gaussian of this width."""
 
 

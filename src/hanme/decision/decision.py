@@ -38,7 +38,9 @@ class Decision(BaseModel):
     thresholds: tuple[float, ...] = ()
 
     @classmethod
-    def fit(cls, rule: Rule, logits: Tensor, y: Tensor, everyone: Tensor) -> Decision:
+    def fit(
+        cls, rule: Rule, logits: Tensor, y: Tensor, everyone: Tensor, *, calibrated: bool = False
+    ) -> Decision:
         """Fit calibration and thresholds to nodes that the weights have not seen.
 
         Args:
@@ -47,11 +49,14 @@ class Decision(BaseModel):
             y: Their labels, ``[n]`` or ``[n, C]``.
             everyone: The logits of all nodes that the weights have not seen, labelled or not: the
                 expected F1 is over these, and needs no label.
+            calibrated: Whether the logits are calibrated already.
         """
         if rule in ("half", "fallback"):
             return cls(rule=rule)
-        (slope,), bias = calibrate([logits], y)
-        fitted = cls(rule=rule, slope=slope, bias=tuple(bias.tolist()))
+        fitted = cls(rule=rule)
+        if not calibrated:
+            (slope,), bias = calibrate([logits], y)
+            fitted = cls(rule=rule, slope=slope, bias=tuple(bias.tolist()))
         if y.dim() == 1:
             return fitted
         p = fitted.probabilities(everyone, multilabel=True)

@@ -12,9 +12,11 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.removal import Encoded, OpenModel, Root
+from hanme.explain.wide import wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
 from hanme.ops.eager import coefficient
+from hanme.training import wide_part
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -77,7 +79,7 @@ class Explainer:
         several = self.graph.multilabel
         probabilities = self.decision.probabilities(logits[None], multilabel=several)[0]
         given = zip(self.graph.labels, self._predicted[number].tolist(), strict=True)
-        texts = list(self.open.paths)
+        texts, part = list(self.open.paths), wide_part(self.open.model)
         return Explanation(
             self.graph.targets.title(number),
             self.graph.targets.identity(number),
@@ -91,6 +93,7 @@ class Explainer:
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
             tuple(self._instance(root, *place) for place in top_instances(root, chosen, top, by)),
             {name: self._by_label(logits) for name, logits in root.others.items()},
+            wide_reasons(part, self.graph, number, chosen, top) if part else (),
         )
 
     def _label(self, node: int, label: str | None) -> int:

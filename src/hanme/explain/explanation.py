@@ -38,6 +38,24 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """A node that was met or a feature, and its part of the logits by the wide part of a model.
+
+    Args:
+        block: The block of rows that it is in, such as ``movie-actor:ids:unit``.
+        what: The node's name, or the feature.
+        parts: By label, its part of the logit.
+    """
+
+    block: str
+    what: str
+    parts: dict[str, float]
+
+    def __str__(self) -> str:
+        return f"{shown(self.what)} ({shown(self.block)})"
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a model gives one node its labels.
 
@@ -55,6 +73,7 @@ class Explanation:
         instances: The top ones.
         others: What else is added to the logit of each label: the bias and, by name, each channel
             that does not come from instances.
+        reasons: The nodes and features that count most in the model's wide part, if it has one.
     """
 
     node: str
@@ -69,6 +88,7 @@ class Explanation:
     counts: dict[str, int]
     instances: tuple[Instance, ...]
     others: dict[str, dict[str, float]]
+    reasons: tuple[Reason, ...] = ()
 
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
@@ -82,6 +102,8 @@ class Explanation:
         for name, parts in self.others.items():
             if name != "bias":
                 lines.append(f"  part {parts[self.label]:+.4f}  {name}")
+        for reason in self.reasons:
+            lines.append(f"  part {reason.parts[self.label]:+.4f}  {reason}")
         for instance in self.instances:
             part, move = instance.parts[self.label], instance.moves[self.label]
             lines.append(

@@ -55,8 +55,9 @@ class OpenModel:
     def __init__(self, model: Model, graph: Graph) -> None:
         if not isinstance(model, ChannelModel):
             raise _cannot(model, "it attends to no metapath instances")
-        if model.fusion is None or not isinstance(model.head, nn.Linear):
+        if model.head is not None and not isinstance(model.head, nn.Linear):
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
+        self.model = model
         inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
         training = model.training
         try:
@@ -64,16 +65,18 @@ class OpenModel:
             followed = [part.follow(inputs) for part, _ in given]
         finally:
             model.train(training)
-        beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
-        if beta is None:
-            fusion = type(model.fusion).__name__
-            raise _cannot(model, f"its fusion, {fusion}, is no weighted sum with known weights")
-        left = iter(beta.tolist())
-        self.weight = model.head.weight.detach().double()  # [C, K D]
+        self.weight, left = torch.zeros(self.logits.size(1), 0).double(), iter([0.0])
+        if model.head is not None and model.fusion is not None:
+            beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
+            if beta is None:
+                fusion = type(model.fusion).__name__
+                raise _cannot(model, f"its fusion, {fusion}, is no weighted sum with known weights")
+            left = iter(beta.tolist())
+            self.weight = model.head.weight.detach().double()  # [C, K D]
         self.paths: dict[str, Followed] = {}
         self.beta: list[float] = []
         self.others: dict[str, Tensor] = {}
-        if model.head.bias is not None:
+        if model.head is not None and model.head.bias is not None:
             self.others["bias"] = model.head.bias.detach().expand_as(self.logits)
         for (part, xs), ways in zip(given, followed, strict=True):
             for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
@@ -81,8 +84,9 @@ class OpenModel:
                     self.paths[name] = ways[i]
                     self.beta.append(next(left))
                 else:
-                    self.others[name] = x if part.wide else next(left) * (x @ model.head.weight.t())
-        if not self.paths:
+                    wide = part.wide or model.head is None
+                    self.others[name] = x if wide else next(left) * (x @ self.weight.float().t())
+        if not self.paths and model.head is not None:
             raise _cannot(model, "none of its channels attends to metapath instances")
 
     @torch.no_grad()
@@ -161,9 +165,12 @@ class Root:
         )
 
     def _logits(self, active: Sequence[Tensor]) -> Tensor:
-        pairs = zip(self.model.beta, active, strict=True)
-        mixed = torch.stack([beta * z.flatten() for beta, z in pairs]).sum(0)
-        return sum(self.others.values(), start=self.model.weight @ mixed)
+        logits = torch.zeros_like(next(iter(self.others.values())))
+        if active:
+            pairs = zip(self.model.beta, active, strict=True)
+            mixed = torch.stack([beta * z.flatten() for beta, z in pairs]).sum(0)
+            logits = self.model.weight @ mixed
+        return sum(self.others.values(), start=logits)
 
 
 @dataclass(frozen=True)

@@ -70,12 +70,10 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     )
     deep = model(inputs.x_dict, inputs.edge_index_dict, labels=inputs.labels)
     fit_wide(own, graph, wide, graph.split.train)
-    seen = sum(own(inputs)[1:], own(inputs)[0])
-    last = seen
+    last = seen = _total(own(inputs))
     if config.refit:
         fit_wide(own, graph, wide, graph.split.labelled)
-        given = own(inputs)
-        last = sum(given[1:], given[0])
+        last = _total(own(inputs))
     alone = _answer(seen, last, graph, config)
     if part is None:
         return Settled(_answer(deep, deep, graph, config), alone)
@@ -84,7 +82,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     if model.head is None:
         (slope,), bias = calibrate([seen[val]], y)
         part.scale(slope, bias)
-        found = _answer(slope * seen + bias, slope * last + bias, graph, config)
+        found = _answer(slope * seen + bias, slope * last + bias, graph, config, calibrated=True)
         return Settled(found, alone)
     slopes, bias = calibrate([seen[val], deep[val]], y)
     part.scale(slopes[0], bias)
@@ -92,7 +90,8 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     model.head.weight.mul_(slopes[1])
     model.head.bias.mul_(slopes[1])
     rest = slopes[1] * deep + bias
-    found = _answer(slopes[0] * seen + rest, slopes[0] * last + rest, graph, config)
+    held_out, logits = slopes[0] * seen + rest, slopes[0] * last + rest
+    found = _answer(held_out, logits, graph, config, calibrated=True)
     return Settled(found, alone, {"wide": slopes[0], "deep": slopes[1]})
 
 
@@ -102,7 +101,20 @@ def wide_part(model: Model) -> WideChannels | None:
     return next((part for part in parts if isinstance(part, WideChannels)), None)
 
 
-def _answer(held_out: Tensor, logits: Tensor, graph: Graph, config: TrainingConfig) -> Answer:
+def _total(logits: list[Tensor]) -> Tensor:
+    return torch.stack(logits).sum(0)
+
+
+def _answer(
+    held_out: Tensor,
+    logits: Tensor,
+    graph: Graph,
+    config: TrainingConfig,
+    *,
+    calibrated: bool = False,
+) -> Answer:
     val, unseen = graph.split.val, ~graph.split.train
-    decision = Decision.fit(config.decide, held_out[val], graph.y[val], held_out[unseen])
+    decision = Decision.fit(
+        config.decide, held_out[val], graph.y[val], held_out[unseen], calibrated=calibrated
+    )
     return Answer(held_out, logits, decision)

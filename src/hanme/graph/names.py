@@ -1,0 +1,30 @@
+"""What the features of a user's own tables are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def feature_names(fitted: Mapping[str, Any] | None, node_type: str) -> list[str]:
+    """Name the features of a node type by what was learnt from its columns.
+
+    Args:
+        fitted: ``Graph.fitted``, None for a graph that has no columns.
+        node_type: The type.
+
+    Returns:
+        A name per feature; empty where the features do not come from columns.
+    """
+    columns = (fitted or {}).get("features", {}).get(node_type, {})
+    names: list[str] = []
+    for column, learnt in columns.items():
+        if "values" in learnt or "words" in learnt:
+            names += [f"{column}: {value}" for value in learnt.get("values", learnt.get("words"))]
+        elif "size" in learnt:
+            names += [f"{column}: bucket {i}" for i in range(learnt["size"])]
+        elif isinstance(learnt.get("mean"), list):
+            names += [f"{column}[{i}]" for i in range(len(learnt["mean"]))]
+        else:
+            names.append(column)
+    return names
