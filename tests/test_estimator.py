@@ -252,7 +252,7 @@ def test_a_graph_of_one_s_own() -> None:
 
 @pytest.mark.parametrize("fallback", [True, False])
 def test_an_explanation_decides_as_a_prediction_does(fallback: bool) -> None:
-    training = {"epochs": 1, "fallback": fallback}
+    training = {"epochs": 1, "recipe": "paper", "fallback": fallback}
     classifier = Classifier(**ACTORS | {"training": training}).fit(planted(movies=100))
     with torch.no_grad():
         for name, weight in classifier.model_.named_parameters():

@@ -60,7 +60,7 @@ def test_decision_rules_have_a_row_each_where_they_differ(
     print_scores({"with_fallback": good, "without_fallback": good})
     said = capsys.readouterr().out
     assert said.count("75.00") == 1
-    assert "either" in said
+    assert "any" in said
 
 
 def test_train_json_and_resume(run: Path) -> None:
@@ -80,7 +80,7 @@ def test_train_starts_from_a_configuration_and_options_go_before_it(tmp_path: Pa
     assert config["model"]["options"]["hidden_channels"] == 32  # the file's
     assert config["training"]["epochs"] == 2
     assert config["training"]["lts"]["pace"] == "root"
-    assert config["training"]["fallback"] is False
+    assert config["training"]["decide"] == "half"
 
 
 def test_inspect_shows_types_relations_metapaths_and_costs() -> None:

@@ -26,7 +26,7 @@ def test_a_packaged_file_is_a_run_s_configuration(name: str) -> None:
     assert config.data.name == graph
     assert config.data.source is None
     assert config.model.name == model.partition("-")[0]
-    assert not config.training.fallback  # HGB's rule
+    assert config.training.decide == "half"  # HGB's rule
     assert config.training.select != "last"
     assert path.read_text().startswith("# ")  # says where its values come from
 

@@ -8,6 +8,7 @@ import torch
 
 from hanme import Graph
 from hanme.datasets import planted
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, explain, removal
 from hanme.nn import GAT, HAN, HANME
@@ -109,8 +110,8 @@ def test_predicted_labels_follow_the_decision_rule(graph: Graph) -> None:
     net = untrained(graph)
     with torch.no_grad():
         net.head.bias -= 100
-    assert Explainer(net, graph, fallback=False).explain(7).predicted == ()
-    assert len(Explainer(net, graph, fallback=True).explain(7).predicted) == 1
+    assert Explainer(net, graph, Decision(rule="half")).explain(7).predicted == ()
+    assert len(Explainer(net, graph).explain(7).predicted) == 1
 
 
 def test_one_label_per_node(graph: Graph) -> None:

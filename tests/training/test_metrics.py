@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from hanme.decision import Decision
+from hanme.decision.losses import node_losses
 from hanme.graph.graph import label_matrix
-from hanme.training.metrics import decide, f1, node_losses, scores
+from hanme.training.metrics import f1, scores
 
 
 @settings(max_examples=100, deadline=None)
@@ -27,11 +29,12 @@ def test_multilabel_equals_scikit_learn(
     y = (torch.rand(n, labels, generator=generator) < share).float()
     probability = torch.sigmoid(logits.double()).numpy()
     predicted = probability > 0.5
+    decision = Decision(rule="fallback" if fallback else "half")
     if fallback:
         for row, p in zip(predicted, probability, strict=True):
             if not row.any():
                 row[np.argmax(p)] = True
-    ours = f1(decide(logits, multilabel=True, fallback=fallback), y.bool())
+    ours = f1(decision.labels(logits, multilabel=True), y.bool())
     for average, value in zip(("micro", "macro"), ours, strict=True):
         expected = f1_score(y.numpy(), predicted, average=average, zero_division=0)
         assert value == pytest.approx(expected)
@@ -43,7 +46,7 @@ def test_single_label_equals_scikit_learn(n: int, labels: int, seed: int) -> Non
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, labels, generator=generator)
     y = torch.randint(0, labels, (n,), generator=generator)
-    ours = scores(logits, y, {"all": torch.ones(n, dtype=torch.bool)}, fallback=False)["all"]
+    ours = scores(logits, y, {"all": torch.ones(n, dtype=torch.bool)}, Decision(rule="half"))["all"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for average, value in zip(("micro", "macro"), ours, strict=True):

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from hanme.runs import Run
 
 
-DEFAULTS = {"model": {"name": "hanme"}, "training": {"recipe": "default"}}
+DEFAULTS = {
+    "data": {"features": "given"},
+    "model": {"name": "hanme"},
+    "training": {"recipe": "default"},
+}
 
 
 def train(
