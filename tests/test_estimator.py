@@ -16,7 +16,7 @@ from torch_geometric.data import HeteroData
 from hanme import Classifier, Graph
 from hanme.datasets import load, planted
 from hanme.errors import HanmeError
-from hanme.graph import Split
+from hanme.graph import Split, defaults
 from hanme.runs import evaluate, predict
 
 ROOT = Path(__file__).parents[1]
@@ -285,3 +285,16 @@ def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     exec(code.replace('"epochs": 100', '"epochs": 2'), {})
     assert "'test': {'micro':" in capsys.readouterr().out
+
+
+def test_a_metapath_that_costs_too_much_is_left_out_with_a_warning(monkeypatch) -> None:
+    monkeypatch.setattr(defaults, "BUDGET", 1)
+    with pytest.warns(UserWarning, match="left out") as said:
+        found = Classifier(**SMALL).fit(bare())
+    texts = [str(warning.message) for warning in said]
+    assert any(
+        re.fullmatch(r"metapath movie-actor-movie: left out, [\d,]+ inst.*", t) for t in texts
+    )
+    assert found.config_.model.options["metapaths"] == ["movie-director-movie"]
+    named = Classifier(**ACTORS).fit(bare())
+    assert named.config_.model.options["metapaths"] == ["movie-actor-movie"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from hanme.datasets import FittedGraph
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph
+from hanme.graph.defaults import refuse_none_left, with_defaults
 from hanme.metapath import metapaths_between
 from hanme.nn.model import Model
 from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths
@@ -299,10 +301,14 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
 
 
 def default_metapaths(graph: Graph) -> list[str]:
-    """Return a graph's own metapaths, else all there and back."""
-    if graph.metapaths:
-        return graph.metapaths
-    return [m.text for m in metapaths_between(graph.metadata(), graph.target, 2)]
+    """Return a graph's own metapaths, else all there and back; warn of those left out."""
+    if not (graph.metapaths or graph.left_out):
+        there_and_back = metapaths_between(graph.metadata(), graph.target, 2)
+        graph = with_defaults(graph, [metapath.text for metapath in there_and_back])
+    refuse_none_left(graph, "Classifier")
+    for metapath, why in graph.left_out.items():
+        warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=4)
+    return graph.metapaths
 
 
 def _schema(graph: Graph) -> dict[str, Any]:

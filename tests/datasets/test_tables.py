@@ -555,7 +555,8 @@ target = {{type = "{kind}", column = "to"}}
             assert list(data.nodes[kind].ids) == ["1", "2", "3", "4"][: data.sizes[kind]]
             assert data.links["target", kind, kind].tolist() == [[0, 3, 1], [1, 2, 0]]
         assert data.y.tolist() == [0, 1, 0, 1]
-        assert len(data.metapaths) == len(kinds) + 1
+        assert data.metapaths == ["target-target:target", "target-rev_target:target"]
+        assert len(data.left_out) == len(kinds) - 1  # each links a node to one of its own
         again = Graph.from_hetero(data.to_hetero())
         assert again.sizes == data.sizes
 

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from hanme.cli import main
+from hanme.datasets import default_metapaths
 from hanme.errors import HanmeError
+from hanme.graph import defaults
 from hanme.nn.channels import Inputs
 from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
@@ -314,3 +316,49 @@ def test_dropped_links_are_said(tmp_path: Path, monkeypatch, capsys) -> None:
     assert "played: 2 links to unknown ids dropped" in capsys.readouterr().err
     assert shell(["inspect", films, "--hops", "2"], monkeypatch) == 0
     assert "dropped, unknown ids" in capsys.readouterr().out
+
+
+def test_metapaths_with_too_many_instances_are_left_out_by_default(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    films, (few, many) = tables(tmp_path / "films"), PATHS
+    assert default_metapaths(str(films)) == PATHS
+    monkeypatch.setattr(defaults, "BUDGET", 1)
+    quick = ["--epochs", "1", "--hidden", "8"]
+    assert shell(["train", films, "--out", tmp_path / "run", *quick], monkeypatch) == 0
+    said = capsys.readouterr().err
+    assert re.search(rf"^{few}: [\d,]+ instances, backend", said, re.MULTILINE)
+    assert re.search(rf"^{many}: left out, [\d,]+ instances; -m names", said, re.MULTILINE)
+    assert Run.open(tmp_path / "run").config.model.options["metapaths"] == [few]
+
+    assert shell(["inspect", films, "--hops", "2"], monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"film-played:person-rev_played:film +│ left out", said)
+    assert f"{many}: left out of the default metapaths, " in said
+
+    named = ["--out", tmp_path / "named", "-m", many, *quick]
+    assert shell(["train", films, *named], monkeypatch) == 0
+    assert "left out" not in capsys.readouterr().err
+    assert Run.open(tmp_path / "named").config.model.options["metapaths"] == [many]
+
+    monkeypatch.setattr(defaults, "LIMIT", 1)
+    assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 2
+    assert "each default metapath has more than 1 instances" in capsys.readouterr().err
+    (films / "graph.toml").write_text(f"metapaths = {PATHS}\n{GRAPH}")
+    assert default_metapaths(str(films)) == PATHS
+
+
+def test_inspect_lists_useful_metapaths_first(tmp_path: Path, monkeypatch, capsys) -> None:
+    films = tables(tmp_path / "films", GRAPH + '[relations.title]\ncolumns = "film_id"\n')
+    assert shell(["inspect", films, "--hops", "2", "--json"], monkeypatch) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [row for row in found["metapaths"] if row["instances"]]
+    uses = [row["use"] for row in rows]
+    assert uses[:2] == ["default", "default"]
+    assert uses[2:-1] == [""] * len(uses[2:-1])
+    assert (rows[-1]["metapath"], uses[-1]) == ("film-title-film", "leads back only")
+    assert list(found["left_out"]) == ["film-title:title-rev_title:film"]
+    assert shell(["inspect", films, "--hops", "4"], monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"film-title-film-title-film +│ leads back only", said)
+    assert "left out of the default metapaths, it leads from every film back to the same" in said

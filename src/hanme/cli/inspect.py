@@ -26,6 +26,7 @@ def inspect(
     json_: Json = False,
 ) -> None:
     """Show a graph and the metapaths from its target back to it, with counts of instances."""
+    from hanme.common.numbers import short
     from hanme.datasets import load
     from hanme.ops import BACKENDS, choose_backend
     from hanme.ops.cost import readable
@@ -54,7 +55,8 @@ def inspect(
     metapaths = [
         [
             row["metapath"],
-            *(f"{row[key]:,}" for key in ("instances", "roots", "most")),
+            row["use"],
+            *(short(row[key]) for key in ("instances", "roots", "most")),
             *(readable(row["bytes"][name]) for name in BACKENDS),
         ]
         for row in found["metapaths"]
@@ -65,13 +67,16 @@ def inspect(
     print_table(["relation", "links", *dropped], relations, title="Relations")
     print_table(["label", "nodes", "share"], labels, title="Labels")
     print_table(
-        ["metapath", "instances", "roots with some", "most at one root", *BACKENDS],
+        ["metapath", "use", "instances", "roots with some", "most at one root", *BACKENDS],
         metapaths,
         title=f"Metapaths from {graph.target} to {graph.target}",
+        left=2,
         caption=f"{', '.join(BACKENDS)}: the memory that a backend needs in training, about, with "
         f"{heads} heads and hidden size {hidden}; this machine uses "
         f"{choose_backend('auto', graph.y.device)}. Metapaths without an instance are not shown.",
     )
+    for metapath, why in found["left_out"].items():
+        print(printable(f"{metapath}: left out of the default metapaths, {why}."))
     for note in found["notes"]:
         print(printable(f"{note}."))
     print(

@@ -111,7 +111,13 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy with the data set's full name and, if the model needs some, its metapaths."""
     graph = known_name(str(look_up(values, "data.name")))
     model = str(look_up(values, "model.name") or "hanme")
-    options = with_metapaths(model, graph, look_up(values, "model.options") or {})
+    options = with_metapaths(
+        model,
+        graph,
+        look_up(values, "model.options") or {},
+        source=look_up(values, "data.source"),
+        features=look_up(values, "data.features"),
+    )
     return override(values, {"data.name": graph, "model.options": options})
 
 

@@ -37,6 +37,7 @@ class Graph:
         split: Which target nodes to train, validate and test on.
         weights: A number per link, for the edge types that have weights; no model uses them so far.
         metapaths: The metapaths that models are given by default.
+        left_out: The metapaths that would be, but for the reason given.
         origin: How to load the graph again, the arguments of :func:`hanme.datasets.load`; None for
             a graph that came from Python objects.
         fitted: What was learnt from the columns of the user's tables, as JSON holds it.
@@ -53,6 +54,7 @@ class Graph:
     split: Split
     weights: dict[EdgeType, Tensor] = field(default_factory=dict)
     metapaths: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     origin: dict[str, Any] | None = None
     fitted: dict[str, Any] | None = None
     dropped: dict[str, int] = field(default_factory=dict)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hanme.chain import Chain
+from hanme.common.numbers import short
 from hanme.datasets import FittedGraph, default_metapaths, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.features import Features
 from hanme.metapath import Metapath
 from hanme.nn import MODELS
 from hanme.nn.model import Model
@@ -73,11 +75,18 @@ def takes_metapaths(model: str) -> bool:
     return model in MODELS and "metapaths" in _parameters(model)
 
 
-def with_metapaths(model: str, data_set: str, options: dict[str, Any]) -> dict[str, Any]:
+def with_metapaths(
+    model: str,
+    data_set: str,
+    options: dict[str, Any],
+    *,
+    source: str | Path | None = None,
+    features: Features | None = None,
+) -> dict[str, Any]:
     """Return a model's options, with the data set's metapaths where it takes some and has none."""
-    if not takes_metapaths(model):
+    if not takes_metapaths(model) or "metapaths" in options:
         return options
-    return {"metapaths": default_metapaths(data_set), **options}
+    return {"metapaths": default_metapaths(data_set, source=source, features=features), **options}
 
 
 def notes(graph: Graph) -> list[str]:
@@ -90,7 +99,10 @@ def notes(graph: Graph) -> list[str]:
 
 
 def costs(config: ModelConfig, graph: Graph) -> list[str]:
-    """Say how many instances a model attends to and about what memory that takes, by metapath."""
+    """Say how many instances a model attends to and about what memory that takes, by metapath.
+
+    Where these are the default metapaths, those that were left out are said, too.
+    """
     if not takes_metapaths(config.name):
         return []
     options = config.options
@@ -99,10 +111,13 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
     for spec in options["metapaths"]:
         chain = _chain(Metapath.of(spec, graph.metadata()), graph)
         needed = readable(memory(backend, chain, heads, options["hidden_channels"] // heads))
-        instances = int(chain.count().sum())
-        lines.append(
-            f"{chain.metapath}: {instances:,} instances, backend {backend}, about {needed}"
-        )
+        instances = short(int(chain.count().sum()))
+        lines.append(f"{chain.metapath}: {instances} instances, backend {backend}, about {needed}")
+    if options["metapaths"] == graph.metapaths:
+        lines += [
+            f"{metapath}: left out, {why}; -m names the metapaths to use instead of these"
+            for metapath, why in graph.left_out.items()
+        ]
     return lines
 
 

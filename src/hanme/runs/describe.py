@@ -9,22 +9,26 @@ from torch import Tensor
 
 from hanme.chain import Chain
 from hanme.graph import Graph
-from hanme.metapath import metapaths_between
+from hanme.graph.defaults import leads_back
+from hanme.metapath import Metapath, metapaths_between
 from hanme.ops import BACKENDS
 from hanme.ops.cost import memory
+
+DEFAULT, BACK = "default", "leads back only"
 
 
 def describe(graph: Graph, hops: int, hidden: int, heads: int) -> dict[str, Any]:
     """Return node types, relations, target and the metapaths that return to it, as JSON has it."""
     given = graph.label_matrix
     sorted_links = {e: _sorted(links) for e, links in graph.links.items()}
-    metapaths = []
+    metapaths = list[dict[str, Any]]()
     for metapath in metapaths_between(graph.metadata(), graph.target, hops):
         chain = Chain.build(metapath, sorted_links, graph.sizes)
         count = chain.count()
         metapaths.append(
             {
                 "metapath": metapath.text,
+                "use": _use(metapath, graph),
                 "instances": int(count.sum()),
                 "roots": int((count > 0).sum()),
                 "most": int(count.max()),
@@ -59,8 +63,27 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int) -> dict[str, Any]
             "multilabel": graph.multilabel,
             **{part: int(mask.sum()) for part, mask in graph.split.parts().items()},
         },
-        "metapaths": sorted(metapaths, key=lambda row: int(row["instances"])),
+        "left_out": graph.left_out,
+        "metapaths": sorted(metapaths, key=_usefulness),
     }
+
+
+def _use(metapath: Metapath, graph: Graph) -> str:
+    """Return what becomes of a metapath where a user names none."""
+    defaults, left_out = (
+        [Metapath.parse(text, graph.metadata()) for text in texts]
+        for texts in (graph.metapaths, graph.left_out)
+    )
+    if metapath in defaults:
+        return DEFAULT
+    if leads_back(metapath, graph):
+        return BACK
+    return "left out" if metapath in left_out else ""
+
+
+def _usefulness(row: dict[str, Any]) -> tuple[bool, bool, int]:
+    """Sort the default metapaths first and those that lead only back last, each by instances."""
+    return row["use"] != DEFAULT, row["use"] == BACK, row["instances"]
 
 
 def _sorted(edge_index: Tensor) -> Tensor:

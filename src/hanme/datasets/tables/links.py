@@ -42,7 +42,7 @@ class LinkRows:
     values: tuple[str, ...] = ()
 
     def add_ids(self, ids: Mapping[str, Ids], implied: set[str]) -> None:
-        """Number the ids of node types that have no table, or to which unknown ids are added."""
+        """Add the ids of node types that have no table, or to which unknown ids are added."""
         for side, kind in (("source", self.edge_type[0]), ("target", self.edge_type[2])):
             if kind in implied or self.relation.unknown == "add":
                 ids[kind].add(
@@ -89,7 +89,7 @@ def open_links(
 def read_links(
     reader: Reader, links: LinkRows, ids: Mapping[str, Ids], notes: list[str]
 ) -> tuple[Tensor, Tensor | None, int]:
-    """Number the ends of a relation's links.
+    """Find the numbers of the ends of a relation's links.
 
     Args:
         reader: Has read the rows.

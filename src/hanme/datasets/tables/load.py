@@ -31,6 +31,7 @@ from hanme.datasets.tables.split import (
     read_split,
 )
 from hanme.graph import Graph, Nodes, Texts
+from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features, fill_features
 
 
@@ -78,7 +79,9 @@ def load_config(
     graph = draw(graph, config, seed)
     if fitted is None:
         check_parts(graph, config, str(path))
-    return replace(graph, metapaths=config.default_metapaths())
+    if config.metapaths is not None:
+        return replace(graph, metapaths=config.metapaths)
+    return with_defaults(graph, config.default_metapaths())
 
 
 def _open(

@@ -48,7 +48,7 @@ class Ids:
         self.size = 0 if table is None else table.size
 
     def add(self, select: str, *values: object) -> None:
-        """Number new ids in the order of their rows; `select` has the columns id and row."""
+        """Add new ids in the order of their rows; `select` has the columns id and row."""
         self.reader.connection.execute(
             f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
             f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "

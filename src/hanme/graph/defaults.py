@@ -1,0 +1,94 @@
+"""Which metapaths models are given by default: those that lead somewhere and can be afforded.
+
+Nothing here lists an instance or sorts a link: both questions cost a pass over the links per hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hanme.common.numbers import short
+from hanme.errors import HanmeError
+from hanme.graph.graph import Graph
+from hanme.metapath import Metapath
+
+BUDGET = 20_000_000
+"""How many instances the default metapaths may have, all together."""
+
+LIMIT = 200_000_000
+"""How many instances a single default metapath may have, where it is the only one."""
+
+
+def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
+    """Return a copy whose default metapaths are the useful ones of some candidates.
+
+    Left out is a metapath that leads from every root back to this root alone, if another one is
+    there. Of the others, those with the fewest instances are kept as far as ``BUDGET`` goes, and
+    the smallest in any case if it has fewer than ``LIMIT`` instances. A metapath without any is
+    kept: training refuses it and says why.
+    """
+    counts, back = dict[str, int](), set[str]()
+    for text in candidates:
+        metapath = Metapath.parse(text, graph.metadata())
+        counts[text] = instances(metapath, graph)
+        if len(candidates) > 1 and leads_back(metapath, graph):
+            back.add(text)
+    some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
+    useful = [text for text in some if text not in back]
+    if not useful or counts[useful[0]] >= LIMIT:  # what leads back is better than nothing
+        useful, back = some, set()
+    kept, total = set[str](), 0
+    for text in useful:
+        total += counts[text]
+        if total <= BUDGET or (not kept and counts[text] < LIMIT):
+            kept.add(text)
+    left_out = {
+        text: f"it leads from every {graph.target} back to the same {graph.target} only"
+        if text in back
+        else f"{short(counts[text])} instances"
+        for text in some
+        if text not in kept
+    }
+    return replace(graph, metapaths=[t for t in candidates if t not in left_out], left_out=left_out)
+
+
+def refuse_none_left(graph: Graph, where: str) -> None:
+    """Refuse a graph all of whose default metapaths were left out."""
+    if graph.left_out and not graph.metapaths:
+        found = ", ".join(f"{text} ({why})" for text, why in graph.left_out.items())
+        raise HanmeError(
+            f"{where}: each default metapath has more than {short(LIMIT)} instances: {found}; "
+            "name those to use all the same"
+        )
+
+
+def instances(metapath: Metapath, graph: Graph) -> int:
+    """Count the instances of a metapath; from 2^53 on, about."""
+    ways = torch.ones(graph.sizes[metapath.node_types[-1]], dtype=torch.double)
+    for step in reversed(metapath.steps):
+        source, target = graph.links[step]
+        ways = torch.bincount(source, weights=ways[target], minlength=graph.sizes[step[0]])
+    return int(ways.sum())
+
+
+def leads_back(metapath: Metapath, graph: Graph) -> bool:
+    """Return whether a metapath has instances and all of them end at the node they start from.
+
+    The first and the last of the roots that reach a node are enough to know: of an end, both have
+    to be the end itself.
+    """
+    if metapath.node_types[-1] != metapath.root:
+        return False
+    size = graph.sizes[metapath.root]
+    roots = torch.arange(size)
+    first, last = roots, roots
+    for step in metapath.steps:
+        source, target = graph.links[step]
+        nodes = graph.sizes[step[2]]
+        first = torch.full((nodes,), size).scatter_reduce(0, target, first[source], "amin")
+        last = torch.full((nodes,), -1).scatter_reduce(0, target, last[source], "amax")
+    reached = last >= 0
+    return bool(reached.any() and ((first == roots) & (last == roots))[reached].all())

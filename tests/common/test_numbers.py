@@ -1,0 +1,18 @@
+"""Counts as people read them."""
+
+import pytest
+
+from hanme.common.numbers import short
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"), (12345, "12,345"), (999_999, "999,999"), (1_000_000, "1.0 M"),
+        (9_949_999, "9.9 M"), (9_950_000, "10 M"), (394_183_201, "394 M"),
+        (999_400_000, "999 M"), (999_600_000, "1.0 G"), (4 * 10**12, "4.0 T"),
+        (2**62, "4.6 E"), (5 * 10**21, "5,000 E"),
+    ],
+)  # fmt: skip
+def test_a_count_can_be_read(count: int, text: str) -> None:
+    assert short(count) == text

@@ -1,0 +1,81 @@
+"""Default metapaths: counted and judged against the list of their instances, and left out."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanme.chain import Chain
+from hanme.errors import HanmeError
+from hanme.graph import Graph, Nodes, Split, defaults
+from hanme.graph.defaults import instances, leads_back, refuse_none_left, with_defaults
+from hanme.metapath import metapaths_between
+
+SIZES = {"a": 4, "b": 3}
+BY_C, BY_D, BY_E = "a-c:b-rev_c:a", "a-d:b-rev_d:a", "a-e:b-rev_e:a"
+
+
+def graph_of(**relations: list[tuple[int, int]]) -> Graph:
+    mask = torch.ones(SIZES["a"], dtype=torch.bool)
+    links = {}
+    for name, pairs in relations.items():
+        there = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t()
+        links["a", name, "b"], links["b", f"rev_{name}", "a"] = there, there.flip(0)
+    nodes = {kind: Nodes(kind, size) for kind, size in SIZES.items()}
+    return Graph(
+        nodes, links, "a", torch.zeros(4, dtype=torch.long), ["x"], Split(mask, mask, mask)
+    )
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=6)
+
+
+@given(PAIRS, PAIRS)
+def test_counts_and_returns_agree_with_the_list(
+    c: list[tuple[int, int]], d: list[tuple[int, int]]
+) -> None:
+    graph = graph_of(c=c, d=d)
+    for metapath in metapaths_between(graph.metadata(), "a", 4):
+        listed = Chain.build(metapath, graph.links, graph.sizes).instances().nodes
+        assert instances(metapath, graph) == len(listed)
+        same = (listed[:, 0] == listed[:, -1]).tolist()
+        assert leads_back(metapath, graph) == (bool(same) and all(same))
+
+
+C = [(0, 0), (1, 0)]  # 4 instances
+D = [(0, 0), (1, 0), (2, 0)]  # 9
+E = [(0, 0), (1, 1), (2, 2)]  # 3, each back to its root
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit", "kept"),
+    [
+        (13, 100, [BY_D, BY_C]),  # in the order they were given in
+        (12, 100, [BY_C]),
+        (3, 100, [BY_C]),  # over the budget, but one has to be there
+        (3, 4, [BY_E]),  # one that leads back is better than none
+        (2, 3, []),
+    ],
+)
+def test_the_smallest_are_kept(budget: int, limit: int, kept: list[str], monkeypatch) -> None:
+    monkeypatch.setattr(defaults, "BUDGET", budget)
+    monkeypatch.setattr(defaults, "LIMIT", limit)
+    graph = with_defaults(graph_of(c=C, d=D, e=E), [BY_D, BY_E, BY_C])
+    assert graph.metapaths == kept
+    assert set(graph.left_out) == {BY_C, BY_D, BY_E} - set(kept)
+    if not kept:
+        with pytest.raises(HanmeError, match=r"here: each .* more than 3 instances: .*\(4 inst"):
+            refuse_none_left(graph, "here")
+
+
+def test_what_only_leads_back_is_left_out_if_another_is_there() -> None:
+    graph = with_defaults(graph_of(c=C, e=E), [BY_E, BY_C])
+    assert graph.metapaths == [BY_C]
+    assert graph.left_out == {BY_E: "it leads from every a back to the same a only"}
+    assert with_defaults(graph_of(e=E), [BY_E]).metapaths == [BY_E]
+
+
+def test_an_empty_metapath_is_left_for_training_to_refuse() -> None:
+    graph = with_defaults(graph_of(c=C, d=[], e=E), [BY_D, BY_E, BY_C])
+    assert graph.metapaths == [BY_D, BY_C]
+    assert with_defaults(graph_of(d=[], e=E), [BY_D, BY_E]).metapaths == [BY_D, BY_E]
