@@ -31,7 +31,7 @@ from hanme.metapath import metapaths_between
 from hanme.nn.model import Model
 from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths
 from hanme.runs.config import PYTHON
-from hanme.runs.train import finish, prepare, train
+from hanme.runs.train import finish, held_out, prepare, train
 from hanme.runs.use import (
     all_logits,
     changed,
@@ -106,9 +106,10 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             model = self._trainer.model
             self._settled = settle(model, graph, config.training, self._wide)
             self.decision_ = self._settled.model.decision
+            self._held_out = held_out(graph, self._settled.model)
             return self._fitted(graph, model, config, [asdict(epoch) for epoch in epochs])
         run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
-        self._run, self.decision_ = run.folder, run.decision()
+        self._read(run)
         model = trained_model(run, graph)
         return self._fitted(graph, model, config, run.metrics())
 
@@ -198,11 +199,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
         logits = all_logits(self.model_, graph)
         found = scores(logits, graph.y, masks, self.decision_)
-        if self._settled is not None:  # validation nodes by weights that have not seen them
-            found |= scores(
-                self._settled.model.held_out, graph.y, {"val": graph.split.val}, self.decision_
-            )
-        return {part: f1._asdict() for part, f1 in found.items()}
+        # Validation nodes by weights that have not seen them.
+        return {part: f1._asdict() for part, f1 in found.items()} | {"val": self._held_out}
 
     def explain(self, node: str | int, *, top: int = 5) -> Explanation:
         """Explain a prediction by metapath instances, see :func:`hanme.explain.explain`."""
@@ -249,14 +247,22 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             here = _relabelled(_as_graph(graph), run.fitted())
             model = trained_model(run, here)
             grown = changed(here, run.fitted())
-        found._run, found.decision_ = run.folder, run.decision()
+        found._read(run)
         return found._fitted(here, model, config, run.metrics(), grown=grown)
 
     _trainer: Trainer | None = None
     _settled: Settled | None = None
+    _held_out: dict[str, float]
     _wide: Wide | None = None
     _run: Path | None = None
     _grown: bool = False
+
+    def _read(self, run: Run) -> None:
+        """Take what a finished run knows besides its weights."""
+        self._run, self.decision_ = run.folder, run.decision()
+        result = run.result()
+        val = result["scores"]["with_fallback"].get("val", {})  # what runs before 0.3 have
+        self._held_out = result.get("held_out") or {k: v / 100 for k, v in val.items()}
 
     def _fitted(
         self,

@@ -39,10 +39,10 @@ __all__ = [
 
 MODELS: dict[str, Callable[..., Model]] = {
     "hanme": HANME,
-    "linear": Linear,
     "han": HAN,
     "gat": GAT,
     "magnn": MAGNN,
     "magna": MAGNA,
     "sehgnn": SeHGNN,
+    "linear": Linear,
 }

@@ -31,5 +31,4 @@ class Linear(ChannelModel):
         blocks: list[str] | None = None,
     ) -> None:
         task = Task(metadata, target, out_channels, in_channels)
-        channels = [WideChannels(task, blocks=blocks)] if blocks else []
-        super().__init__(target, channels)
+        super().__init__(target, [WideChannels(task, blocks=blocks or [])])

@@ -32,6 +32,7 @@ from hanme.training import (
     settle,
     start_at_odds,
 )
+from hanme.training.metrics import scores
 
 
 def train(
@@ -127,6 +128,7 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
         draw_curves({config.model.name: rows}, run.folder / "curves", best=best)
     result: dict[str, Any] = {
         "scores": held_out_scores(graph, answer),
+        "held_out": held_out(graph, answer),
         "baselines": _baselines(graph, settled),
         "probabilities": {
             part: worth(graph, logits, answer.decision, mask)
@@ -155,6 +157,12 @@ def held_out_scores(graph: Graph, answer: Answer) -> dict[str, Any]:
     return found
 
 
+def held_out(graph: Graph, answer: Answer) -> dict[str, float]:
+    """Return F1 on validation nodes, from 0 to 1, by weights that saw none of them."""
+    val = {"val": graph.split.val}
+    return scores(answer.held_out, graph.y, val, answer.decision)["val"]._asdict()
+
+
 def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:
     """Return what the model has to beat, by name and part: majority and, if it was fitted, linear.
 
@@ -163,8 +171,8 @@ def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:
     parts = [(part, mask) for part, mask, _ in _unseen(graph, settled.model)]
     found: dict[str, Any] = {"majority": {part: majority(graph, mask) for part, mask in parts}}
     if settled.linear is not None:
-        scores = held_out_scores(graph, settled.linear)
-        decided = scores.get("decided", scores["with_fallback"])
+        found_scores = held_out_scores(graph, settled.linear)
+        decided = found_scores.get("decided", found_scores["with_fallback"])
         found["linear"] = {part: decided[part] for part, _ in parts}
     return found
 

@@ -103,9 +103,8 @@ class WideChannels(Channels):
         x_dict, roots = inputs.x_dict, inputs.roots
         size, device = x_dict[self.target].size(0), self.bias.device
         chosen = np.arange(size) if roots is None else checked_roots(roots, size).cpu().numpy()
-        if not any(len(weight) for weight in self.weight):
-            zero = torch.zeros(len(chosen), self.labels, device=device)
-            return [zero for _ in self.blocks]
+        if not any(len(weight) for weight in self.weight):  # not fitted yet
+            return [torch.zeros(len(chosen), self.labels, device=device)]
         found = [
             torch.cat([_logits(rows(part), weight) for part in rows.chunks(chosen)]).to(device)
             for rows, weight in zip(

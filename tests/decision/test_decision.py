@@ -1,0 +1,110 @@
+"""Decisions: thresholds against brute force, calibration against scikit-learn, quality by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from sklearn.metrics import brier_score_loss
+
+from hanme.decision import Decision, calibrate, quality
+from hanme.decision.decision import expected_f1_thresholds
+
+
+def draw(n: int, labels: int, seed: int, slope: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits and labels drawn by ``slope`` times them."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, labels, generator=generator) - 1
+    y = (torch.rand(n, labels, generator=generator) < torch.sigmoid(slope * logits)).float()
+    return logits, y
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 9), st.integers(0, 1000))
+def test_the_threshold_of_a_label_has_the_best_expected_f1_of_all(n: int, seed: int) -> None:
+    p = torch.rand(n, 1, generator=torch.Generator().manual_seed(seed)).double()
+    (threshold,) = expected_f1_thresholds(p, "macro")
+
+    def score(chosen: np.ndarray) -> float:  # of sums of expectations, over any set of nodes
+        return 2 * p[:, 0].numpy()[chosen].sum() / (chosen.sum() + p.sum().item())
+
+    sets = itertools.product([False, True], repeat=n)
+    best = max(score(np.array(chosen)) for chosen in sets if any(chosen))
+    if best / 2 < 0.5:
+        assert score((p[:, 0] > threshold).numpy()) == pytest.approx(best)
+
+
+def test_thresholds_raise_the_f1_that_they_are_for() -> None:
+    logits, y = draw(4000, 4, seed=1)
+    true = y.bool()
+
+    def score(rule: str) -> tuple[float, float]:
+        chosen = Decision.fit(rule, logits, y, logits).labels(logits, multilabel=True)
+        hits, total = (chosen & true).sum(0), chosen.sum(0) + true.sum(0)
+        return float(2 * hits.sum() / total.sum()), float((2 * hits / total).mean())
+
+    assert score("micro")[0] > score("half")[0] + 0.01
+    assert score("macro")[1] > score("half")[1] + 0.01
+
+
+@pytest.mark.parametrize("slope", [0.3, 1.0, 2.0])
+def test_calibration_finds_the_slope_that_labels_were_drawn_by(slope: float) -> None:
+    logits, y = draw(5000, 3, seed=2, slope=slope)
+    (found,), bias = calibrate([logits], y)
+    assert found == pytest.approx(slope, rel=0.1)
+    assert bias.abs().max() < 0.15
+
+
+def test_a_part_that_knows_nothing_gets_a_slope_near_0() -> None:
+    logits, y = draw(3000, 3, seed=3)
+    noise = torch.randn(3000, 3, generator=torch.Generator().manual_seed(9))
+    (first, second), _ = calibrate([logits, noise], y)
+    assert first == pytest.approx(1, abs=0.1)
+    assert second < 0.1
+    (first, second), _ = calibrate([noise, logits], y)
+    assert first < 0.1
+
+
+def test_one_label_per_node_is_the_most_likely_calibrated() -> None:
+    generator = torch.Generator().manual_seed(4)
+    logits = 3 * torch.randn(2000, 4, generator=generator)
+    y = torch.distributions.Categorical(logits=0.5 * logits).sample()
+    decision = Decision.fit("macro", logits, y, logits)
+    assert decision.slope == pytest.approx(0.5, abs=0.15)
+    assert not decision.thresholds
+    p = decision.probabilities(logits, multilabel=False)
+    torch.testing.assert_close(p.sum(1), torch.ones(2000))
+    assert torch.equal(p.argmax(1), decision.labels(logits, multilabel=False).int().argmax(1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(["micro", "macro", "half", "fallback"]))
+def test_a_node_s_labels_do_not_depend_on_the_others_asked_for(seed: int, rule: str) -> None:
+    logits, y = draw(40, 3, seed)
+    decision = Decision.fit(rule, logits, y, logits)
+    every = decision.labels(logits, multilabel=True)
+    assert torch.equal(decision.labels(logits[7:9], multilabel=True), every[7:9])
+    again = Decision.model_validate_json(decision.model_dump_json())
+    assert torch.equal(again.labels(logits, multilabel=True), every)
+
+
+def test_a_decision_that_is_none_is_refused() -> None:
+    for values in ({"rule": "best"}, {"slope": math.nan}, {"threshold": 1}):
+        with pytest.raises(ValidationError):
+            Decision.model_validate(values)
+
+
+def test_quality_is_scikit_learns_brier_score_and_the_error_by_hand() -> None:
+    logits, y = draw(500, 2, seed=5)
+    p, there = torch.sigmoid(logits), y.bool()
+    found = quality(p, there)
+    assert found.brier == pytest.approx(brier_score_loss(y.flatten(), p.flatten()), abs=1e-6)
+    assert sum(n for n, _, _ in found.reliability) == 1000
+    by_hand = sum(n * abs(said - seen) for n, said, seen in found.reliability) / 1000
+    assert found.error == pytest.approx(by_hand)
+    sure = quality(torch.tensor([[1.0], [0.0]]), torch.tensor([[True], [False]]))
+    assert (sure.brier, sure.error) == (0, 0)

@@ -1,0 +1,156 @@
+"""Blocks of rows against a loop over instances, and the model linear."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hanme.chain import Chain
+from hanme.datasets import planted
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.nn import Linear
+from hanme.nn.channels import Inputs, WideChannels
+from hanme.nn.channels.blocks import Block, Rows
+from hanme.training import choose_wide, fit_wide
+
+
+def graph() -> Graph:
+    """A small planted graph with features in every type, one link of which is there twice."""
+    made = planted(movies=40, seed=2).with_features("given-onehot")
+    links = dict(made.links)
+    first = next(iter(links))
+    links[first] = torch.cat([links[first], links[first][:, :1]], 1)
+    return replace(made, links=links)
+
+
+def rows(block: Block, made: Graph) -> Rows:
+    return Rows(block, made.target, made.x_dict, made.edge_index_dict, made.sizes)
+
+
+def by_hand(block: Block, made: Graph) -> np.ndarray:
+    """Add up what lies at the end of each instance, the root's own left out."""
+    assert block.path is not None
+    end = block.path.node_types[-1]
+    x = made.x_dict[end].to_dense().double().numpy()
+    if block.scaling == "unit":
+        rarity = np.log((1 + len(x)) / (1 + (x != 0).sum(0))) + 1
+        x = x * rarity
+        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    if block.read == "ids":
+        x = np.eye(made.sizes[end])
+    chain = Chain.build(block.path, made.links, made.sizes)
+    found = np.zeros((made.targets.num_nodes, x.shape[1]))
+    for root in range(len(found)):
+        ends = [
+            int(nodes[-1])
+            for some in chain.blocks(root, 1 << 20)
+            for nodes in some.nodes
+            if block.read == "ids" or end != made.target or int(nodes[-1]) != root
+        ]
+        if ends:
+            found[root] = x[ends].sum(0) if block.read == "ids" else x[ends].mean(0)
+    if block.scaling == "unit":
+        found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+@pytest.mark.parametrize("scaling", ["plain", "unit"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "movie-actor:ids",
+        "movie-actor:features",
+        "movie-actor-movie:features",
+        "movie-director-movie-actor:ids",
+        "movie-director-movie-actor-movie:features",
+    ],
+)
+def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) -> None:
+    made = graph()
+    block = Block.parse(f"{text}:{scaling}", made.metadata())
+    assert str(block) == f"{text}:{scaling}"
+    roots = np.array([7, 0, 39, 7])
+    found = rows(block, made)
+    np.testing.assert_allclose(found(roots).toarray(), by_hand(block, made)[roots], atol=1e-5)
+    parts = found.chunks(np.arange(40))
+    np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
+
+
+def test_a_node_s_own_features_never_come_back_to_it() -> None:
+    made = graph()
+    block = Block.parse("movie-actor-movie:features:plain", made.metadata())
+    x = made.x_dict["movie"].to_dense()
+    x[5] = 100.0
+    changed = replace(
+        made, nodes=made.nodes | {"movie": replace(made.targets, x=x.to_sparse_csr())}
+    )
+    before, after = rows(block, made)(np.array([5])), rows(block, changed)(np.array([5]))
+    np.testing.assert_allclose(before.toarray(), after.toarray(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "text", ["movie-actor", "movie-actor:names:unit", "features", "a-b:ids:unit"]
+)
+def test_a_block_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(HanmeError):
+        Block.parse(text, graph().metadata())
+
+
+def fitted() -> tuple[Graph, Linear]:
+    made = planted(movies=200, guests=0, noise=0, genres=3, seed=1).with_features("given")
+    wide = choose_wide(made, seed=1)
+    model = Linear(made.metadata(), "movie", 3, blocks=wide.blocks)
+    fit_wide(model.parts[0], made, wide, made.split.train)
+    return made, model
+
+
+def test_it_learns_and_gives_the_same_for_some_roots_and_after_loading() -> None:
+    made, model = fitted()
+    every = model(made.x_dict, made.edge_index_dict)
+    test = made.split.test
+    hits = ((every > 0) == made.label_matrix)[test].float().mean()
+    assert hits > 0.85
+    roots = torch.tensor([3, 199, 3])
+    some = model(made.x_dict, made.edge_index_dict, roots)
+    torch.testing.assert_close(some, every[roots], rtol=1e-5, atol=1e-5)
+    again = Linear(made.metadata(), "movie", 3, blocks=model.parts[0].names)
+    assert not again(made.x_dict, made.edge_index_dict).any()  # not fitted: it adds nothing
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(made.x_dict, made.edge_index_dict), every)
+    assert not any(p.requires_grad for p in model.parameters())
+
+
+def test_weights_follow_ids_to_a_graph_that_numbers_them_otherwise() -> None:
+    made, model = fitted()
+    before = model(made.x_dict, made.edge_index_dict)
+    part = model.parts[0]
+    assert isinstance(part, WideChannels)
+    (kind, *_) = part.id_types
+    size = made.sizes[kind]
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(size)
+    links = {
+        e: torch.stack(
+            [place[row] if t == kind else row for t, row in zip((e[0], e[2]), pairs, strict=True)]
+        )
+        for e, pairs in made.links.items()
+    }
+    nodes = made.nodes[kind]
+    assert nodes.x is not None
+    moved = replace(nodes, x=nodes.x.to_dense()[order].to_sparse_csr())
+    other = replace(made, links=links, nodes=made.nodes | {kind: moved})
+    part.renumber(kind, place, size)
+    after = model(other.x_dict, other.edge_index_dict)
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+def test_logits_of_blocks_add_up() -> None:
+    made, model = fitted()
+    part = model.parts[0]
+    given = part(Inputs(made.x_dict, made.edge_index_dict))
+    assert len(given) == len(part.names)
+    total = torch.stack(given).sum(0)
+    torch.testing.assert_close(model(made.x_dict, made.edge_index_dict), total)

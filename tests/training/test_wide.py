@@ -1,0 +1,103 @@
+"""The wide part: logistic regression against scikit-learn, what is chosen, what is never lost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from hanme.datasets import planted
+from hanme.decision import Decision
+from hanme.graph import Graph
+from hanme.runs import RunConfig
+from hanme.runs.train import prepare
+from hanme.training import choose_wide, settle
+from hanme.training.convex import logistic
+from hanme.training.metrics import scores
+from hanme.training.wide import _fit
+
+
+def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(n, width, generator=generator) * (
+        torch.rand(n, width, generator=generator) < 0.4
+    )
+    y = (rows @ torch.randn(width, labels, generator=generator)).argmax(1)
+    return rows, y
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("several", [True, False])
+def test_the_convex_fit_is_scikit_learns(sparse: bool, several: bool) -> None:
+    rows, y = data(300, 12, 3)
+    given = rows.to_sparse_csr() if sparse else rows
+    labels = torch.nn.functional.one_hot(y).float() if several else y
+    found = logistic(given, labels, 0.5, steps=500)
+    if several:
+        for i in range(3):
+            theirs = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(rows, labels[:, i])
+            np.testing.assert_allclose(found[:-1, i], theirs.coef_[0], atol=0.02)
+            np.testing.assert_allclose(found[-1, i], theirs.intercept_[0], atol=0.02)
+    else:
+        theirs = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(rows, y)
+        ours = torch.softmax(rows @ found[:-1] + found[-1], 1)
+        np.testing.assert_allclose(ours, theirs.predict_proba(rows), atol=0.01)
+
+
+def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:
+    rows, y = data(60, 200, 3)
+    short = _fit(rows.to_sparse_csr(), y, 0.3)
+    long = logistic(rows, y, 0.3, steps=500)
+    torch.testing.assert_close(rows @ short[:-1], rows @ long[:-1], rtol=0.02, atol=0.05)
+
+
+def settled(graph: Graph, model: str, **training: object) -> tuple[float, float, float]:
+    """Return macro F1 on validation nodes of the model, linear, and their slopes' sum."""
+    options = {"metapaths": graph.metapaths, "hidden_channels": 32, "heads": 4}
+    config = RunConfig.make(
+        {
+            "data": {"name": "planted"},
+            "model": {"name": model, "options": options if model == "hanme" else {}},
+            "training": {"recipe": "default", "seed": 1, **training},
+        }
+    )
+    trainer, wide = prepare(config, graph)
+    trainer.run()
+    found = settle(trainer.model, graph, config.training, wide)
+    assert found.linear is not None
+    part = {"test": graph.split.test}
+    own = scores(found.model.logits, graph.y, part, found.model.decision)["test"].macro
+    linear = scores(found.linear.logits, graph.y, part, found.linear.decision)["test"].macro
+    return own, linear, sum(found.slopes.values())
+
+
+def test_what_is_chosen_has_a_smaller_out_of_fold_loss_than_what_one_would_take_by_hand() -> None:
+    graph = planted(movies=300, seed=1).with_features("given")
+    wide = choose_wide(graph, seed=1)
+    assert wide.loss == min(wide.losses.values())
+    assert wide.loss < wide.losses["plain"]
+    assert len(wide.blocks) == len(wide.scales) > 0
+
+
+def test_the_model_with_a_wide_part_loses_nothing_that_either_has_alone() -> None:
+    graph = planted(movies=500, seed=1).with_features("given")
+    both, linear, slopes = settled(graph, "hanme")
+    assert both > linear - 0.02
+    assert both > 0.7
+    assert slopes > 0.3
+
+
+def test_weights_that_choose_see_no_validation_label() -> None:
+    graph = planted(movies=120, seed=1).with_features("given")
+    y = graph.y.clone()
+    y[graph.split.val] = 1 - y[graph.split.val]
+    assert choose_wide(graph, 1) == choose_wide(replace(graph, y=y), 1)
+
+
+def test_old_configurations_keep_their_rule() -> None:
+    base = {"data": {"name": "planted"}, "model": {"name": "han", "options": {"metapaths": []}}}
+    for fallback, rule in ((True, "fallback"), (False, "half")):
+        made = RunConfig.make({**base, "training": {"fallback": fallback}})
+        assert made.training.decide == rule
+        assert made.training.plain == Decision(rule=rule)
