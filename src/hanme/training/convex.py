@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
-
-Flat = NDArray[np.float64]
 
 
 @contextmanager
@@ -53,26 +48,30 @@ def logistic(
         start = torch.zeros(size + 1, labels, dtype=rows.dtype)
         start[-1] = torch.logit(share) if several else share.log()
 
-    def objective(values: Flat) -> tuple[float, Flat]:
-        weights = torch.from_numpy(values).to(rows.dtype).view(size + 1, labels)
-        logits = torch.mm(rows, weights[:-1].contiguous()) + weights[-1]
+    weights = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weights],
+        max_iter=steps,
+        max_eval=2 * steps,
+        history_size=8,
+        tolerance_grad=1e-5 * max(1, len(given)),
+        tolerance_change=1e-6,
+        line_search_fn="strong_wolfe",
+    )
+
+    @torch.no_grad()
+    def closure() -> Tensor:
+        logits = torch.mm(rows, weights[:-1]) + weights[-1]
         if several:
-            loss = torch.nn.functional.softplus(logits).sum() - (given * logits).sum()
+            losses = torch.nn.functional.softplus(logits) - given * logits
             slope = torch.sigmoid(logits) - given
         else:
-            loss = torch.logsumexp(logits, 1).sum() - (given * logits).sum()
+            losses = torch.logsumexp(logits, 1) - (given * logits).sum(1)
             slope = torch.softmax(logits, 1) - given
-        gradient = torch.empty_like(weights)
-        gradient[:-1] = torch.mm(transposed, slope) + strength * weights[:-1]
-        gradient[-1] = slope.sum(0)
-        loss = loss + strength / 2 * (weights[:-1] ** 2).sum()
-        return float(loss), gradient.double().view(-1).numpy()
+        weights.grad = torch.cat(
+            [torch.mm(transposed, slope) + strength * weights[:-1], slope.sum(0, keepdim=True)]
+        )
+        return losses.double().sum() + strength / 2 * weights[:-1].double().square().sum()
 
-    found = minimize(
-        objective,
-        start.double().reshape(-1).numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": steps, "maxcor": 8, "ftol": 1e-7, "gtol": 1e-4 * max(1, len(given))},
-    )
-    return torch.from_numpy(found.x).to(rows.dtype).view(size + 1, labels)
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return weights.detach()

@@ -22,6 +22,8 @@ from hanme.datasets.tables.guess import (
 from hanme.datasets.tables.profile import MOST_VALUES, NAME_WORDS, ColumnProfile, Sheet, says
 from hanme.errors import HanmeError
 
+TEXT = '{kind = "text", method = "tfidf", size = 2000}'
+
 FEW_VALUES = 20
 """So few values are a feature each rather than a relation, which would link everything."""
 HUB = 300
@@ -153,7 +155,7 @@ class _Draft:
                 lines.append(_feature_line(column, any(column in g for g in groups.values())))
         text = any("text" in line and not line.startswith("#") for line in lines)
         if is_target and name is not None and not text and name.distinct > FEW_VALUES:
-            lines.append(f'{toml_key(name.name)} = {{kind = "text", method = "tfidf", size = 100}}')
+            lines.append(f"{toml_key(name.name)} = {TEXT}")
         return lines
 
     def _linked_by_others(self, sheet: Sheet) -> bool:
@@ -333,7 +335,7 @@ def _feature_line(column: ColumnProfile, may_link: bool) -> str:
     if column.separator:
         return f'{key} = {{kind = "list", separator = {toml_text(column.separator)}}}'
     if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
-        return f'{key} = {{kind = "text", method = "tfidf", size = 100}}'
+        return f"{key} = {TEXT}"
     if column.distinct <= MOST_VALUES and column.distinct <= max(20, column.filled / 2):
         or_else = "; or a relation: columns = [...]" if may_link else ""
         return f'{key} = "category"  # {column.distinct:,} different values{or_else}'
