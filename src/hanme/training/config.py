@@ -13,9 +13,9 @@ Recipe = Literal["default", "paper"]
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {},
     "default": {
-        "epochs": 150,
-        "patience": 25,
-        "lr": 0.005,
+        "epochs": 100,
+        "patience": 15,
+        "lr": 0.01,
         "optimizer": "adamw",
         "weight_decay": 0.05,
         "start": "odds",

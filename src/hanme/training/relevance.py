@@ -111,7 +111,7 @@ def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float]:
             labels = y[seen]
             if y.dim() == 1 and int(labels.max()) != int(y.max()):
                 labels, seen = y, torch.ones_like(seen)  # a label that only this fold has
-            starts[i] = weights = logistic(rows[seen], labels, strength, start=starts[i], steps=40)
+            starts[i] = weights = logistic(rows[seen], labels, strength, start=starts[i], steps=20)
             logits = rows[~seen] @ weights[:-1] + weights[-1]
             losses.append(node_losses(logits, y[~seen]))
         found.append((float(torch.cat(losses).mean()), strength))
