@@ -38,7 +38,7 @@ def test_the_example(tmp_path: Path) -> None:
         "features": {
             "year": "number",
             "country": "category",
-            "plot": {"kind": "text", "method": "tfidf", "size": 100},
+            "plot": {"kind": "text", "method": "tfidf", "size": 2000},
         },
     }
     assert found["nodes"]["person"]["name"] == "name"
@@ -100,7 +100,7 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
     assert film["features"] == {
         "rating": "number",
         "tags": {"kind": "list", "separator": ";"},
-        "title": {"kind": "text", "method": "tfidf", "size": 100},  # no other text
+        "title": {"kind": "text", "method": "tfidf", "size": 2000},  # no other text
     }
     data = load_tables(tmp_path)
     assert data.dropped == {"director": sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))}
