@@ -47,7 +47,7 @@ def test_the_convex_fit_is_scikit_learns(sparse: bool, several: bool) -> None:
 
 def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:
     rows, y = data(60, 200, 3)
-    short = _fit(rows.to_sparse_csr(), y, 0.3)
+    short = _fit(rows.to_sparse_csr(), y, 0.3, 3)
     long = logistic(rows, y, 0.3, steps=500)
     torch.testing.assert_close(rows @ short[:-1], rows @ long[:-1], rtol=0.02, atol=0.05)
 
@@ -93,6 +93,16 @@ def test_weights_that_choose_see_no_validation_label() -> None:
     y = graph.y.clone()
     y[graph.split.val] = 1 - y[graph.split.val]
     assert choose_wide(graph, 1) == choose_wide(replace(graph, y=y), 1)
+
+
+def test_a_label_that_no_training_node_has_is_no_mistake() -> None:
+    graph = planted(movies=80, genres=3, seed=1).with_features("given")
+    graph = replace(graph, y=graph.y.argmax(1))
+    last = (graph.y == 2) & (graph.split.train | graph.split.val)
+    split = graph.split._replace(train=graph.split.train & ~last, val=graph.split.val & ~last)
+    graph = replace(graph, split=split)
+    assert settled(graph, "linear")[0] >= 0
+    assert settled(graph, "hanme", epochs=2)[0] >= 0
 
 
 def test_old_configurations_keep_their_rule() -> None:

@@ -21,7 +21,13 @@ def one_thread() -> Iterator[None]:
 
 
 def logistic(
-    rows: Tensor, y: Tensor, strength: float, *, start: Tensor | None = None, steps: int = 100
+    rows: Tensor,
+    y: Tensor,
+    strength: float,
+    *,
+    labels: int | None = None,
+    start: Tensor | None = None,
+    steps: int = 100,
 ) -> Tensor:
     """Minimise Σ loss + strength / 2 ‖W‖², the bias apart, by L-BFGS.
 
@@ -32,6 +38,7 @@ def logistic(
         rows: ``[n, D]``, dense or sparse CSR.
         y: Labels as 0 and 1, ``[n, C]``, or numbers of labels, ``[n]``.
         strength: How strongly weights are held at 0.
+        labels: C, where `y` are numbers and some may not be there (default: the largest and 1).
         start: Where to start, as returned.
         steps: At most so many steps.
 
@@ -39,13 +46,13 @@ def logistic(
         The weights and, in the last row, the bias, ``[D + 1, C]``.
     """
     several = y.dim() == 2
-    given = y if several else torch.nn.functional.one_hot(y)
+    given = y if several else torch.nn.functional.one_hot(y, labels or -1)
     given = given.to(rows.dtype)
     transposed = rows.t().to_sparse_csr() if rows.layout == torch.sparse_csr else rows.t()
-    size, labels = rows.size(1), given.size(1)
+    size = rows.size(1)
     if start is None:
         share = given.double().mean(0).clamp(1e-4, 1 - 1e-4)
-        start = torch.zeros(size + 1, labels, dtype=rows.dtype)
+        start = torch.zeros(size + 1, given.size(1), dtype=rows.dtype)
         start[-1] = torch.logit(share) if several else share.log()
 
     weights = start.clone().requires_grad_()

@@ -101,6 +101,7 @@ def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float]:
     values, vectors = torch.linalg.eigh(products)
     kept = values > values.max() * 1e-6
     rows = (vectors[:, kept] * values[kept].sqrt()).contiguous()
+    labels = None if y.dim() == 2 else int(y.max()) + 1
     fold = torch.arange(len(y)) % FOLDS  # the nodes come in a random order
     found = []
     starts: list[Tensor | None] = [None] * FOLDS
@@ -108,10 +109,9 @@ def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float]:
         losses = []
         for i in range(FOLDS):
             seen = fold != i
-            labels = y[seen]
-            if y.dim() == 1 and int(labels.max()) != int(y.max()):
-                labels, seen = y, torch.ones_like(seen)  # a label that only this fold has
-            starts[i] = weights = logistic(rows[seen], labels, strength, start=starts[i], steps=20)
+            starts[i] = weights = logistic(
+                rows[seen], y[seen], strength, labels=labels, start=starts[i], steps=20
+            )
             logits = rows[~seen] @ weights[:-1] + weights[-1]
             losses.append(node_losses(logits, y[~seen]))
         found.append((float(torch.cat(losses).mean()), strength))

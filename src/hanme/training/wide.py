@@ -157,25 +157,26 @@ def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> Non
     ]
     widths = [each.shape[1] for each in rows]
     joined = to_torch(csr_array(hstack(rows, format="csr")))
-    weights = _fit(joined, graph.y[chosen], wide.strength)
+    weights = _fit(joined, graph.y[chosen], wide.strength, len(graph.labels))
     *parts, bias = torch.split(weights, [*widths, 1])
     scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
     part.fill(scaled, bias[0], made)
 
 
-def _fit(rows: Tensor, y: Tensor, strength: float) -> Tensor:
+def _fit(rows: Tensor, y: Tensor, strength: float, labels: int) -> Tensor:
     """Fit weights; with fewer nodes than columns in the space that the rows span, for speed.
 
     For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
     """
     if len(y) > MOST_SPANNED or len(y) >= rows.size(1):
-        return logistic(rows, y, strength)
+        return logistic(rows, y, strength, labels=labels)
     dense = rows.to_dense()
     with one_thread():
         values, vectors = torch.linalg.eigh((dense @ dense.t()).double())
         kept = values > values.max() * 1e-9
         root = values[kept].sqrt()
-        found = logistic((vectors[:, kept] * root).float().contiguous(), y, strength)
+        span = (vectors[:, kept] * root).float().contiguous()
+        found = logistic(span, y, strength, labels=labels)
         back = (vectors[:, kept] / root).float() @ found[:-1]
     return torch.cat([dense.t() @ back, found[-1:]])
 
