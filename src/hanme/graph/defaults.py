@@ -15,7 +15,7 @@ from hanme.errors import HanmeError
 from hanme.graph.graph import Graph
 from hanme.metapath import Metapath
 
-BUDGET = 20_000_000
+BUDGET = 4_000_000
 """How many instances the default metapaths may have, all together."""
 
 LIMIT = 200_000_000
