@@ -13,6 +13,7 @@ back to the checkpoint when a run is resumed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -172,6 +173,9 @@ class Run:
 
     def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
         """Train to the end from wherever the run was, with a checkpoint every few epochs."""
+        for left in self.folder.glob(".*.*"):  # what a kill in the middle of a write has left
+            if re.fullmatch(r"\.\w+\.[0-9a-f]{32}\.\w+", left.name):
+                left.unlink()
         checkpoint = self.folder / "checkpoint.safetensors"
         if checkpoint.exists():
             tensors, numbers = load_tensors(checkpoint)
