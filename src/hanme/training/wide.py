@@ -27,6 +27,9 @@ SAMPLE = 1200
 MOST_SPANNED = 3000
 """With at most so many nodes, weights are fitted in the space that their rows span."""
 
+MOST_WORK = 6e8
+"""With more nodes, a step of the fit takes about so many multiplications at the most."""
+
 MOST_BLOCKS = 40
 LONGEST = 4
 
@@ -86,7 +89,7 @@ def choose_wide(graph: Graph, seed: int) -> Wide:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
     with one_thread():
         found = choose(grams, graph.y[nodes], plain)
-    kept = [i for i, weight in enumerate(found.weights) if weight > 0]
+    kept = _affordable(graph, blocks, found.weights.tolist())
     scales = []
     for i in kept:
         dense = _rows(blocks[i], graph)(nodes)
@@ -99,6 +102,21 @@ def choose_wide(graph: Graph, seed: int) -> Wide:
         loss=found.loss,
         losses=found.losses,
     )
+
+
+def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float]) -> list[int]:
+    """Return the blocks to keep: all, or on many nodes the most relevant as far as time allows."""
+    order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
+    labelled = int(graph.split.labelled.sum())
+    if labelled <= MOST_SPANNED:
+        return sorted(order)
+    kept, work = order[:1], 0.0
+    for i in order:
+        rows = _rows(blocks[i], graph).numbers() / graph.targets.num_nodes
+        work += rows * labelled * len(graph.labels)
+        if work <= MOST_WORK and i not in kept:
+            kept.append(i)
+    return sorted(kept)
 
 
 def candidates(graph: Graph) -> Iterator[Block]:
@@ -169,7 +187,7 @@ def _fit(rows: Tensor, y: Tensor, strength: float, labels: int) -> Tensor:
     For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
     """
     if len(y) > MOST_SPANNED or len(y) >= rows.size(1):
-        return logistic(rows, y, strength, labels=labels)
+        return logistic(rows, y, strength, labels=labels, steps=50)
     dense = rows.to_dense()
     with one_thread():
         values, vectors = torch.linalg.eigh((dense @ dense.t()).double())
