@@ -12,10 +12,10 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.chain import Chain
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.metapath import EdgeType, Metadata
 from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
-from hanme.nn.homogeneous import Homogeneous
+from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
 from hanme.ops import Constant, head_dots, metapath_attention
 
 
@@ -90,15 +90,23 @@ class GAT(nn.Module):
         roots: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``; all nodes are computed for any roots."""
-        h, links = self.graph(x_dict, edge_index_dict)
-        chain = self._chain.get(
-            [links.edge_index], lambda: _chain(links.edge_index, len(h)), [len(h)]
-        )
-        for i, conv in enumerate(self.convs):
+        """Return a logit per root and label, ``[R, C]``.
+
+        Asked for some roots, each layer computes the nodes that the next one looks at.
+        """
+        links = self.graph.links(x_dict, edge_index_dict)
+        chain = self._chain.get([links.edge_index], lambda: _chain(links.edge_index, links.nodes))
+        if roots is None:
+            h: Tensor = self.graph(x_dict, links)
+            steps: list[tuple[Chain, Tensor | None]] = [(chain, None)] * len(self.convs)
+        else:
+            pieces = pieces_around(chain, links.numbers(roots), len(self.convs))
+            h = self.graph(x_dict, links, pieces[0].nodes["node"])
+            steps = [(piece.chains[0], piece.roots) for piece in pieces]
+        for i, (conv, step) in enumerate(zip(self.convs, steps, strict=True)):
             h = F.elu(h) if i > 0 else h
-            h = conv(F.dropout(h, self.dropout, self.training), chain)
-        return some(h[links.target], roots)
+            h = conv(F.dropout(h, self.dropout, self.training), *step)
+        return h[links.target] if roots is None else h
 
 
 class Conv(GATConv):  # type: ignore[misc]
@@ -107,8 +115,8 @@ class Conv(GATConv):  # type: ignore[misc]
     A node's links are the instances of a metapath with one hop.
     """
 
-    def forward(self, x: Tensor, chain: Chain) -> Tensor:
-        """Return ``[N, heads * out_channels]``."""
+    def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
+        """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
         h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
         z = metapath_attention(
             chain,
@@ -116,15 +124,15 @@ class Conv(GATConv):  # type: ignore[misc]
             Constant((0.0, 1.0)),
             head_dots(h, self.att_dst[0]),
             self.att_src[0],
+            roots=roots,
             negative_slope=self.negative_slope,
             dropout=self.dropout if self.training else 0.0,
         )
         out: Tensor = z.flatten(1) + self.bias
-        return out if self.res is None else out + self.res(x)
+        return out if self.res is None else out + self.res(some(x, roots))
 
 
 def _chain(edge_index: Tensor, nodes: int) -> Chain:
     """Make the chain from each node along its links, seen from where they lead to, and a loop."""
     links = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=nodes)[0]
-    step = ("node", "to", "node")
-    return Chain.build(Metapath((step,), "node-node"), {step: links.flip(0)}, {"node": nodes})
+    return Chain.build(HOP, {STEP: links.flip(0)}, {"node": nodes})

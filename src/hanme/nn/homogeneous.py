@@ -4,30 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
+from hanme.chain import Chain, Piece
 from hanme.errors import HanmeError
-from hanme.metapath import EdgeType, Metadata
+from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
-from hanme.nn.checks import features_of
-from hanme.nn.projection import Projections
+from hanme.nn.checks import checked_roots, features_of
+from hanme.nn.projection import Projections, take_rows
+
+STEP = ("node", "to", "node")
+HOP = Metapath((STEP,), "node-node")
+"""From a node to those that lead to it."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """All links of a graph whose nodes are numbered through.
+    """All links of a graph whose nodes are numbered through, type after type.
 
     Args:
         edge_index: From and to, ``[2, E]``.
         relation: The number of each link's edge type, ``[E]``.
+        first: The number of the first node of each type, and how many nodes there are.
         target: Where the nodes to classify are.
     """
 
     edge_index: Tensor
     relation: Tensor
+    first: tuple[int, ...]
     target: slice
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self.first[-1]
+
+    def numbers(self, roots: Tensor) -> Tensor:
+        """Return the numbers of some target nodes."""
+        begin, end = self.target.start, self.target.stop
+        numbers: Tensor = checked_roots(roots, end - begin).to(self.edge_index.device) + begin
+        return numbers
 
 
 class Homogeneous(nn.Module):
@@ -55,24 +74,30 @@ class Homogeneous(nn.Module):
         """Draw the weights anew."""
         self.proj.reset_parameters()
 
-    def forward(
+    def links(
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
-    ) -> tuple[Tensor, Links]:
-        """Return the projected features of all nodes, ``[N, channels]``, and their links."""
-        x = {t: features_of(x_dict, t) for t in self.proj}
-        sizes = {t: values.size(0) for t, values in x.items()}
+    ) -> Links:
+        """Return the links of all relations, joined when a graph is first seen."""
+        sizes = [features_of(x_dict, t).size(0) for t in self.proj]
         used = [edge_index_dict[e] for e in self.edge_types]
-        links = self._links.get(used, lambda: self._join(used, sizes), list(sizes.values()))
-        return torch.cat([self.proj[t](values) for t, values in x.items()]), links
+        return self._links.get(used, lambda: self._join(used, sizes), sizes)
 
-    def _join(self, links: list[Tensor], sizes: Mapping[str, int]) -> Links:
-        """Join the links of all relations, with nodes numbered through, type after type."""
-        first, total = dict[str, int](), 0
-        for t, size in sizes.items():
-            first[t] = total
-            total += size
+    def forward(
+        self, x_dict: Mapping[str, Tensor], links: Links, nodes: Tensor | None = None
+    ) -> Tensor:
+        """Return the projected features of some nodes (ascending; default: all), ``[N, C]``."""
+        x = [features_of(x_dict, t) for t in self.proj]
+        if nodes is not None:
+            begins = torch.tensor(links.first[:-1], device=nodes.device)
+            parts = nodes.tensor_split(torch.searchsorted(nodes, begins[1:]).tolist())
+            x = [take_rows(*of) for of in zip(x, map(torch.sub, parts, begins), strict=True)]
+        return torch.cat([lin(rows) for lin, rows in zip(self.proj.values(), x, strict=True)])
+
+    def _join(self, links: list[Tensor], sizes: list[int]) -> Links:
+        first = tuple(accumulate(sizes, initial=0))
+        place = {t: i for i, t in enumerate(self.proj)}
         shifted = [
-            edge_index + edge_index.new_tensor([[first[e[0]]], [first[e[2]]]])
+            edge_index + edge_index.new_tensor([[first[place[e[0]]]], [first[place[e[2]]]]])
             for e, edge_index in zip(self.edge_types, links, strict=True)
         ]
         relation = [
@@ -81,6 +106,18 @@ class Homogeneous(nn.Module):
         ]
         device = next(self.proj.parameters()).device
         none = torch.empty(2, 0, dtype=torch.long, device=device)  # a graph may have no relation
-        begin = first[self.target]
-        target = slice(begin, begin + sizes[self.target])
-        return Links(torch.cat([none, *shifted], 1), torch.cat([none[0], *relation]), target)
+        begin = place[self.target]
+        target = slice(*first[begin : begin + 2])
+        return Links(torch.cat([none, *shifted], 1), torch.cat([none[0], *relation]), first, target)
+
+
+def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Piece]:
+    """Cut out what some nodes touch, hop by hop; a piece gives the nodes of the one after it.
+
+    The chain has one hop, from each node to those that lead to it, itself among them.
+    """
+    pieces = [chain.restrict(nodes)]
+    while len(pieces) < hops:
+        before, nodes = nodes, pieces[0].nodes["node"]
+        pieces.insert(0, pieces[0] if torch.equal(before, nodes) else chain.restrict(nodes))
+    return pieces

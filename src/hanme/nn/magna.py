@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot, reset
 from torch_geometric.utils import softmax
 
+from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata
 from hanme.nn.cache import GraphCache
-from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
-from hanme.nn.homogeneous import Homogeneous, Links
+from hanme.nn.checks import check_counts, check_dropouts, check_heads
+from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
 
 
 class MAGNA(nn.Module):
@@ -71,6 +72,7 @@ class MAGNA(nn.Module):
         if not 0 < alpha <= 1:
             raise HanmeError(f"Expected `alpha` to be in (0, 1], but got {alpha}")
         self.dropout = dropout
+        self.reach = layers * hops  # no node farther away changes a logit
         self.graph = Homogeneous(metadata, target, in_channels, hidden_channels)
         kinds = len(metadata[1]) + 1 if relations else 0  # one more for the loops
         self.attention = nn.ModuleList(
@@ -101,22 +103,31 @@ class MAGNA(nn.Module):
         roots: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``; all nodes are computed for any roots."""
-        h, links = self.graph(x_dict, edge_index_dict)
-        edges = self._edges.get([links.edge_index], lambda: self._sorted(links, len(h)), [len(h)])
+        """Return a logit per root and label, ``[R, C]``.
+
+        Asked for some roots, only nodes within ``layers * hops`` hops of them are computed.
+        """
+        links = self.graph.links(x_dict, edge_index_dict)
+        edges = self._edges.get([links.edge_index], lambda: self._sorted(links))
+        nodes, wanted = None, torch.arange(links.nodes, device=edges.start.device)[links.target]
+        if roots is not None:
+            numbers = links.numbers(roots)
+            nodes, edges = edges.around(numbers, self.reach)
+            wanted = torch.searchsorted(nodes, numbers)
+        h = self.graph(x_dict, links, nodes)
         for i, attention in enumerate(self.attention):
             h = h + self._drop(attention(h, edges))
             if i == len(self.attention) - 1:
-                h = some(h[links.target], roots)  # from here on each node by itself
+                h = h[wanted]  # from here on each node by itself
             h = h + self._drop(self.feed_forward[i](h))
         logits: Tensor = self.lin(h)
         return logits
 
-    def _sorted(self, links: Links, nodes: int) -> Edges:
+    def _sorted(self, links: Links) -> Edges:
         """Sort all links and a loop per node."""
-        loops = torch.arange(nodes, device=links.edge_index.device)
+        loops = torch.arange(links.nodes, device=links.edge_index.device)
         kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
-        return Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, nodes)
+        return Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, links.nodes)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
@@ -197,6 +208,15 @@ class Edges:
         start, end = edge_index[:, order]
         back = torch.argsort(start, stable=True)
         return cls(start, end, kind[order], _indptr(end, nodes), back, _indptr(start, nodes))
+
+    def around(self, nodes: Tensor, hops: int) -> tuple[Tensor, Edges]:
+        """Return the nodes within some hops of the ones given, and the links that count there."""
+        whole = self.indptr.numel() - 1
+        chain = Chain(HOP, (whole, whole), (self.indptr,), (self.start,))
+        piece = pieces_around(chain, nodes, hops)[0]
+        start, end = piece.chains[0].indices[0], piece.chains[0].sources(0)
+        held, kind = piece.nodes["node"], self.kind[piece.links[0][0]]
+        return held, Edges.of(torch.stack([start, end]), kind, held.numel())
 
 
 def _indptr(ids: Tensor, nodes: int) -> Tensor:
