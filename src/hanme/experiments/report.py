@@ -135,7 +135,8 @@ def _scores(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[s
         time, memory = f"{row['seconds_per_epoch']:.2f}", f"{row['peak_memory_mb']:.0f}"
         paid = [f"{row['parameters']:,}", time, memory] if costs else []
         lines.append(_line([row["name"], *theirs, *ours, *paid]))
-    return lines
+    remarks = [f"- {row['name']}: {row['remark']}" for row in rows if "remark" in row]
+    return [*lines, "", *remarks] if remarks else lines
 
 
 def _against(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
