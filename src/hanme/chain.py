@@ -91,6 +91,14 @@ class Chain:
         """Where its tensors are."""
         return self.indices[0].device
 
+    def to(self, device: torch.device) -> Chain:
+        """Return the chain on a device."""
+        if self.device == device:
+            return self
+        ids = None if self.root_ids is None else self.root_ids.to(device)
+        indptr, indices = ([x.to(device) for x in given] for given in (self.indptr, self.indices))
+        return Chain(self.metapath, self.sizes, tuple(indptr), tuple(indices), ids)
+
     @cached_property
     def completions(self) -> tuple[Tensor, ...]:
         """Count the ways to walk on to the end, per position and node, without listing one."""

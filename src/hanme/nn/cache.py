@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 T = TypeVar("T")
 
@@ -30,6 +31,26 @@ class GraphCache(Generic[T]):
                 return self._last[2]
         self._last = (list(tensors), state, make())
         return self._last[2]
+
+
+class Ahead(Generic[T]):
+    """Hold what another thread has made for some roots until they are asked for."""
+
+    def __init__(self) -> None:
+        self._made = WeakTensorKeyDictionary()
+
+    def __reduce__(self) -> tuple[type[Ahead[T]], tuple[()]]:
+        """Copy none of it."""
+        return Ahead, ()
+
+    def put(self, roots: Tensor, made: T) -> None:
+        """Keep what was made for a tensor of roots, as long as the tensor lives."""
+        self._made[roots] = made
+
+    def take(self, roots: Tensor) -> T | None:
+        """Return what was made for the very tensor, and let it go."""
+        made: T | None = self._made.pop(roots, None)  # type: ignore[no-untyped-call]
+        return made
 
 
 def _version(x: Tensor) -> int:

@@ -105,6 +105,16 @@ class ChannelModel(nn.Module):
             if part is not None:
                 reset(part)
 
+    def prepare(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor,
+    ) -> None:
+        """Read what the call with these ``roots`` needs of the graph, while others compute."""
+        for part in self.parts:
+            part.prepare(Inputs(x_dict, edge_index_dict, roots))
+
     def forward(
         self,
         x_dict: Mapping[str, Tensor],

@@ -6,6 +6,7 @@ depend on which other roots are computed beside it.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio, odd: spreads consecutive keys
@@ -21,6 +22,22 @@ def keep(seed: int | Tensor, roots: Tensor, number: Tensor, heads: int, dropout:
     key = _mix64(_mix64(roots * _signed(GOLDEN) + seed) + number * _signed(GOLDEN)) & _LOW32
     head = torch.arange(heads, device=key.device) * (GOLDEN & _LOW32)
     return _mix32(key[:, None] ^ (head & _LOW32)) >= round(dropout * 2**32)
+
+
+def node_dropout(x: Tensor, dropout: float, nodes: Tensor | None) -> Tensor:
+    """Drop numbers of the rows of some nodes, by torch's generator.
+
+    Args:
+        x: Rows, ``[N, ...]``.
+        dropout: The probability with which a number is set to 0.
+        nodes: The ids of the rows where they are some of a graph's: a draw then depends on the id
+            alone, not on which other nodes are there (default: rows are all nodes).
+    """
+    if nodes is None or dropout == 0:
+        return F.dropout(x, dropout)
+    seed = torch.randint(2**62, ()).to(x.device)
+    kept = keep(seed, nodes, torch.zeros_like(nodes), x[0].numel(), dropout).view_as(x)
+    return x * kept / (1 - dropout)
 
 
 def _mix64(x: Tensor) -> Tensor:

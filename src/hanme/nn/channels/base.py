@@ -80,6 +80,9 @@ class Channels(nn.Module):
         """Return a vector per root from each channel, ``[R, out_channels]``."""
         raise NotImplementedError
 
+    def prepare(self, inputs: Inputs) -> None:
+        """Make ready what :meth:`forward` reads of the graph for some roots, in another thread."""
+
     def follow(self, inputs: Inputs) -> list[Followed] | None:
         """Return how the vector of each channel comes from instances; None where it does not."""
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch_geometric.nn.inits import glorot
 from hanme.chain import Chain, restrict
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
-from hanme.nn.cache import GraphCache
+from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
 from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
@@ -25,10 +26,21 @@ from hanme.ops import (
     instance_attention,
     metapath_attention,
 )
+from hanme.ops.dropout import node_dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
 _Arguments = tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What some roots touch: chains and features on the model's device, and where the roots are."""
+
+    chains: list[Chain]
+    x_dict: dict[str, Tensor]
+    nodes: dict[str, Tensor]
+    roots: Tensor
 
 
 class MetapathChannels(Channels):
@@ -98,6 +110,8 @@ class MetapathChannels(Channels):
             torch.empty(1, heads, channels) for _ in self.metapaths
         )
         self._graph: GraphCache[list[Chain]] = GraphCache()
+        self._viewed: GraphCache[list[Chain]] = GraphCache()
+        self._ahead: Ahead[_Cut] = Ahead()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -112,11 +126,28 @@ class MetapathChannels(Channels):
 
         Asked for some roots, all of one node type, only what their instances touch is computed.
         """
-        chains, x_dict, roots = self.chains(inputs), inputs.x_dict, inputs.roots
-        if roots is not None:
-            piece = restrict(chains, roots)
-            chains, roots = list(piece.chains), piece.roots
-            x_dict = {t: take_rows(features_of(x_dict, t), piece.nodes[t]) for t in self.proj}
+        if inputs.roots is None:
+            return self._attend(self._arguments(inputs.x_dict, self.chains(inputs)), None)
+        cut = self._ahead.take(inputs.roots) or self._cut(inputs, inputs.roots)
+        return self._attend(self._arguments(cut.x_dict, cut.chains, cut.nodes), cut.roots)
+
+    def prepare(self, inputs: Inputs) -> None:
+        """Cut out what some roots touch, for the call with the same ``roots`` that follows."""
+        if inputs.roots is not None:
+            self._ahead.put(inputs.roots, self._cut(inputs, inputs.roots))
+
+    def _cut(self, inputs: Inputs, roots: Tensor) -> _Cut:
+        piece = restrict(self._whole(inputs), roots)
+        device = self.att_root[0].device
+        rows = {t: take_rows(features_of(inputs.x_dict, t), piece.nodes[t]) for t in self.proj}
+        return _Cut(
+            [self.encoder.view(chain.to(device)) for chain in piece.chains],
+            {t: x.to(device) for t, x in rows.items()},
+            {t: piece.nodes[t].to(device) for t in self.proj},
+            piece.roots.to(device),
+        )
+
+    def _attend(self, every: Sequence[_Arguments], roots: Tensor | None) -> list[Tensor]:
         return [
             self.activation(
                 metapath_attention(
@@ -127,7 +158,7 @@ class MetapathChannels(Channels):
                     backend=self.backend,
                 ).flatten(1)
             )
-            for arguments in self._arguments(x_dict, chains)
+            for arguments in every
         ]
 
     def follow(self, inputs: Inputs) -> list[Followed]:
@@ -150,23 +181,34 @@ class MetapathChannels(Channels):
         }
 
     def chains(self, inputs: Inputs) -> list[Chain]:
+        """Return the chain of each metapath on this graph, as the encoder sees it."""
+        whole = self._whole(inputs)
+        return self._viewed.get(whole[0].indices, lambda: [self.encoder.view(c) for c in whole])
+
+    def _whole(self, inputs: Inputs) -> list[Chain]:
         """Return the chain of each metapath on this graph, made when a graph is first seen."""
         x_dict, links = inputs.x_dict, inputs.edge_index_dict
         used = [links[step] for metapath in self.metapaths for step in metapath.steps]
 
         def build() -> list[Chain]:
             sizes = _sizes(x_dict, links)
-            return [self.encoder.view(Chain.build(m, links, sizes)) for m in self.metapaths]
+            return [Chain.build(m, links, sizes) for m in self.metapaths]
 
         return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
 
-    def _arguments(self, x_dict: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[_Arguments]:
-        """Return the operator's arguments for each metapath.
+    def _arguments(
+        self,
+        x_dict: Mapping[str, Tensor],
+        chains: Sequence[Chain],
+        nodes: Mapping[str, Tensor] | None = None,
+    ) -> list[_Arguments]:
+        """Return the operator's arguments for each metapath, of all nodes or of some by type.
 
         All are made before the operator is first called: gradients add up in that order.
         """
         h = {t: lin(features_of(x_dict, t), self.heads) for t, lin in self.proj.items()}
-        h = {t: F.dropout(x, self.feature_dropout, self.training) for t, x in h.items()}
+        dropout = self.feature_dropout if self.training else 0.0
+        h = {t: node_dropout(x, dropout, None if nodes is None else nodes[t]) for t, x in h.items()}
         found: list[_Arguments] = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
             root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])

@@ -1,11 +1,13 @@
 """Attention over channels, the paper's over metapaths."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
+from hanme.common import ranks
 from hanme.nn.fusions.base import Fusion
 
 
@@ -13,7 +15,9 @@ class SemanticAttention(Fusion):
     r"""Weigh the channels, as HAN does: :math:`Z = \sum_\Phi \beta_\Phi z^\Phi`.
 
     :math:`\beta = \mathrm{softmax}_\Phi(w_\Phi)` with :math:`w_\Phi` the mean over all roots asked
-    for of :math:`q \cdot \tanh(W z^\Phi + b)`: asked for other roots, β is another.
+    for of :math:`q \cdot \tanh(W z^\Phi + b)`. Training fixes the w that predictions use, ``mean``,
+    so that a prediction does not depend on the roots it is asked for with; until then β is another
+    for other roots.
 
     Args:
         vectors: The number of channels.
@@ -24,12 +28,22 @@ class SemanticAttention(Fusion):
         super().__init__(vectors, channels)
         self.k_lin = nn.Linear(channels, channels)
         self.q = nn.Parameter(torch.empty(1, channels))
+        self.mean: Tensor | None
+        self.register_buffer("mean", None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
         self.k_lin.reset_parameters()
         glorot(self.q)
+        self.mean = None
+
+    @torch.no_grad()
+    def follow(self, share: float) -> None:
+        """Move the w of predictions to that of the roots asked for last, by a share of the way."""
+        assert self._last is not None
+        before = self._last if self.mean is None else self.mean
+        self.mean = torch.lerp(before, self._last, share)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return Z, ``[R, C]``, from z of each channel, ``[R, C]``."""
@@ -40,6 +54,18 @@ class SemanticAttention(Fusion):
         """Return β."""
         return self._beta(torch.stack(list(vectors)))
 
+    _last: Tensor | None = None
+
     def _beta(self, z: Tensor) -> Tensor:
-        w = (self.q * torch.tanh(self.k_lin(z)).mean(1)).sum(-1)
+        if self.mean is not None and not self.training:
+            return torch.softmax(self.mean, dim=0)
+        rows = torch.tanh(self.k_lin(z))
+        w = (self.q * (ranks.mean(rows, 1) if self.training else rows.mean(1))).sum(-1)
+        self._last = w.detach()
         return torch.softmax(w, dim=0)
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Take the w of predictions, or know that training has fixed none."""
+        mean = state.get(f"{prefix}mean")
+        self.mean = None if mean is None else torch.empty_like(mean, device=self.q.device)
+        super()._load_from_state_dict(state, prefix, *rest)

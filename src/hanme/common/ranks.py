@@ -1,0 +1,189 @@
+"""Several processes that train or predict as one: those that ``torchrun`` starts.
+
+A process has a rank, from 0 on. All ranks run the same lines; :func:`from_first` lets the first do
+what one alone should do, such as reading and writing files, and tells the others. Without torchrun
+there is one rank, and every function here is for free.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from hanme.errors import HanmeError
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(minutes=60)
+"""How long a rank waits for another, e.g. for the first to fit the wide part."""
+
+
+def under_torchrun() -> bool:
+    """Return whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def restarted() -> bool:
+    """Return whether torchrun has started this process again, after one of them was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def count() -> int:
+    """Return how many ranks there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Return the rank of this process."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def is_first() -> bool:
+    """Return whether this is the process that writes files and speaks to the user."""
+    return rank() == 0
+
+
+_failures: Store | None = None
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Join the processes that torchrun has started; without torchrun, do nothing."""
+    global _failures
+    if not under_torchrun():
+        yield
+        return
+    try:
+        store, number, size = next(rendezvous("env://"))
+        _failures = PrefixStore("failures", store)
+        dist.init_process_group(
+            store=PrefixStore("group", store), rank=number, world_size=size, timeout=PATIENCE
+        )
+    except (RuntimeError, ValueError) as error:
+        raise HanmeError(f"the processes of torchrun do not find each other: {error}") from None
+    try:
+        yield
+        dist.barrier()
+    finally:
+        if not _lost:
+            dist.destroy_process_group()
+        _failures = None
+
+
+def speaks_of_failure() -> bool:
+    """Return whether this process is the first to fail, so that one line is printed, not many."""
+    if _failures is None:
+        return True
+    try:
+        return int(_failures.add("count", 1)) == 1
+    except RuntimeError:  # torchrun itself is gone
+        return True
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """Return what the first rank makes, on all ranks."""
+    if count() == 1:
+        return make()
+    made: list[Any] = [make() if is_first() else None]
+    with _together():
+        dist.broadcast_object_list(made)
+    result: T = made[0]
+    return result
+
+
+def first_before_others(make: Callable[[], T]) -> T:
+    """Return what each rank makes; the others find what the first has left in a cache."""
+    if count() == 1:
+        return make()
+    if not is_first():
+        from_first(lambda: None)
+        return make()
+    made = make()
+    from_first(lambda: None)
+    return made
+
+
+def share(x: Tensor) -> Tensor:
+    """Return this rank's part of some rows; the parts follow each other by rank."""
+    return x if count() == 1 else torch.tensor_split(x, count())[rank()]
+
+
+def total(x: Tensor) -> Tensor:
+    """Return the sum over all ranks, with a gradient."""
+    if count() == 1:
+        return x
+    summed: Tensor = _Total.apply(x)  # type: ignore[no-untyped-call]
+    return summed
+
+
+def mean(x: Tensor, dim: int) -> Tensor:
+    """Return the mean over the rows of all ranks, which may have different numbers of them."""
+    if count() == 1:
+        return x.mean(dim)
+    rows = total(torch.tensor(float(x.size(dim)), device=x.device))
+    return total(x.sum(dim)) / rows
+
+
+def gathered(part: Tensor, rows: int) -> Tensor:
+    """Return the rows of all ranks, whose parts are those of :func:`share`, one after another."""
+    if count() == 1:
+        return part
+    whole = part.new_zeros(rows, *part.shape[1:])
+    first = sum(len(s) for s in torch.tensor_split(torch.empty(rows, 0), count())[: rank()])
+    whole[first : first + len(part)] = part
+    return total(whole)
+
+
+def add_gradients(parameters: list[torch.nn.Parameter]) -> None:
+    """Replace gradients by their sum over all ranks."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if count() == 1 or not grads:
+        return
+    flat = torch.cat([grad.flatten() for grad in grads])
+    with _together():
+        dist.all_reduce(flat)
+    parts = torch.split(flat, [grad.numel() for grad in grads])
+    for grad, summed in zip(grads, parts, strict=True):
+        grad.copy_(summed.view_as(grad))
+
+
+class _Total(torch.autograd.Function):
+    """A sum over all ranks. Each adds the loss of its own rows, so gradients are summed, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone(memory_format=torch.contiguous_format)
+        with _together():
+            dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return total(grads[0])
+
+
+_lost = False
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Say in one line that another process is gone, instead of what its closed connection gives."""
+    global _lost
+    try:
+        yield
+    except RuntimeError as error:
+        _lost = True
+        why = " ".join(str(error).split())[:120]
+        raise HanmeError(
+            "another process of this run has ended or cannot be reached; torchrun starts it again "
+            f"with --max-restarts ({why})"
+        ) from None
