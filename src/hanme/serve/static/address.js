@@ -1,0 +1,45 @@
+// The address bar holds the state: #/RUN/VIEW/NODE?label=Drama. Views read it and write it, and nothing else remembers anything.
+
+/** Read the address. */
+export function here() {
+  const [way, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [run = "", view = "overview", ...rest] = way.split("/").filter(Boolean).map(decode);
+  return { run, view, rest, query: new URLSearchParams(query) };
+}
+
+/** Write an address for a link. */
+export function to(run, view, rest = [], query = {}) {
+  const way = [run, view, ...rest].map(encodeURIComponent).join("/");
+  return `#/${way}${written(query)}`;
+}
+
+/** Go to the same view with some parameters changed; null removes one. */
+export function change(parameters, { replace = false } = {}) {
+  const now = here();
+  for (const [name, value] of Object.entries(parameters)) {
+    now.query.delete(name);
+    for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") now.query.append(name, one);
+  }
+  go(`#/${[now.run, now.view, ...now.rest].map(encodeURIComponent).join("/")}${written(now.query)}`, { replace });
+}
+
+/** Go to an address. */
+export function go(hash, { replace = false } = {}) {
+  if (hash === location.hash) return;
+  history[replace ? "replaceState" : "pushState"](null, "", hash);
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+function written(query) {
+  const parameters = query instanceof URLSearchParams ? query : new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  const text = parameters.toString();
+  return text && `?${text}`;
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,149 @@
+// The frame around the views: where we are, where one can go, and what is said when something fails.
+import { go, here, to } from "./address.js";
+import { ask, path } from "./api.js";
+import { h, name, plural } from "./dom.js";
+import { compareView } from "./views/compare.js";
+import { nodeView } from "./views/node.js";
+import { nodesView } from "./views/nodes.js";
+import { overviewView } from "./views/overview.js";
+import { whatIfView } from "./views/what-if.js";
+
+const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, "what-if": whatIfView, compare: compareView };
+const main = document.getElementById("main");
+let runs = null, stop = new AbortController(), shown = "";
+
+/** Let a screen reader say something. */
+function say(text) {
+  document.getElementById("said").textContent = text;
+}
+
+async function show() {
+  stop.abort();
+  stop = new AbortController();
+  const { signal } = stop;
+  const address = here();
+  const place = [address.run, address.view, ...address.rest].join("/");
+  const moved = place !== shown;
+  const waiting = setTimeout(() => (moved ? main.replaceChildren(skeleton()) : main.classList.add("busy")), moved ? 120 : 250);
+  try {
+    runs ??= (await ask("runs", { signal })).runs;
+    const run = address.run ? runs.find((one) => one.name === address.run) : runs[0];
+    if (!run) throw new Error(`There is no run ${address.run}. Choose one above.`);
+    const view = VIEWS[address.view];
+    if (!view) throw new Error(`There is no page ${address.view}.`);
+    head(run, address);
+    const found = await view({ run, runs, ...address, signal, say });
+    if (signal.aborted) return;
+    replace(found.element, moved && shown !== "");
+    document.title = `${found.title} – ${run.name} – hanme`;
+  } catch (error) {
+    if (signal.aborted) return;
+    head(runs?.find((one) => one.name === address.run) ?? runs?.[0], address);
+    replace(failure(error), moved && shown !== "");
+    document.title = "Not found – hanme";
+  } finally {
+    clearTimeout(waiting);
+    if (!signal.aborted) main.classList.remove("busy");
+  }
+  shown = place;
+}
+
+/** Put a view in the place of the old one. The focus stays on what has the same id, or goes to the new heading. */
+function replace(element, moved) {
+  const focused = document.activeElement;
+  const id = main.contains(focused) && focused.id;
+  const cursor = id && focused.selectionStart;
+  main.replaceChildren(element);
+  const again = id && document.getElementById(id);
+  if (again && !moved) {
+    again.focus({ preventScroll: true });
+    if (typeof cursor === "number" && again.setSelectionRange && again.type === "search") again.setSelectionRange(cursor, cursor);
+  } else if (moved) {
+    scrollTo(0, 0);
+    const heading = main.querySelector("h1");
+    heading?.setAttribute("tabindex", -1);
+    heading?.focus({ preventScroll: true });
+  }
+}
+
+function head(run, address) {
+  const top = document.getElementById("top");
+  const key = JSON.stringify([run?.name, address.view, address.rest]);
+  if (top.dataset.key === key) return;
+  top.dataset.key = key;
+  const link = (words, view, rest, current) =>
+    h("a", { href: to(run.name, view, rest), "aria-current": current ? "page" : null }, words);
+  const other = run && runs.find((one) => one !== run && one.target === run.target);
+  top.replaceChildren(
+    h("a.brand", { href: run ? to(run.name, "overview") : "#/" }, h("img", { src: "icon.svg", alt: "", width: 24, height: 24 }), "hanme"),
+    run && h("label.run", {}, h("span.unseen", {}, "Run"),
+      h("select", { id: "run", onchange: (event) => go(to(event.target.value, ["overview", "nodes"].includes(address.view) ? address.view : "overview")) },
+        runs.map((one) => h("option", { value: one.name, selected: one === run }, one.name)))),
+    run && h("nav", { "aria-label": "Views" },
+      link("Overview", "overview", [], address.view === "overview"),
+      link(capital(plural(run.target)), "nodes", [], ["nodes", "node", "what-if"].includes(address.view)),
+      other && link("Compare", "compare", [other.name], address.view === "compare")),
+    run && finder(run),
+    h("button.theme", { type: "button", id: "theme", onclick: turn, "aria-label": "Switch between dark and light" }, "◐"));
+}
+
+/** The search field: names as they are typed, misspelt ones too. */
+function finder(run) {
+  const list = h("ul.found", { id: "found", hidden: true });
+  let asking = new AbortController();
+  const close = () => (list.hidden = true);
+  const field = h("input", {
+    id: "find", type: "search", placeholder: `Find a ${run.target}`, "aria-label": `Find a ${run.target} by name or id`, autocomplete: "off", "aria-controls": "found",
+    oninput: async () => {
+      asking.abort();
+      asking = new AbortController();
+      const q = field.value.trim();
+      if (!q) return close();
+      try {
+        const { nodes } = await ask(path(["runs", run.name, "search"], { q, type: run.target, limit: 8 }), { signal: asking.signal });
+        list.replaceChildren(...nodes.map((node) => h("li", {}, h("a", { href: to(run.name, "node", [node.number]), onclick: close }, name(node.name), h("small", {}, node.id)))),
+          nodes.length === 0 && h("li.none", {}, "Nothing found"));
+        list.hidden = false;
+        say(nodes.length ? `${nodes.length} found` : "Nothing found");
+      } catch (error) {
+        if (error.name !== "AbortError") say(error.message);
+      }
+    },
+    onkeydown: (event) => {
+      if (event.key === "Escape") close();
+      const first = list.querySelector("a");
+      if (event.key === "ArrowDown" && first) (event.preventDefault(), first.focus());
+      if (event.key === "Enter" && first && !list.hidden) first.click();
+    },
+  });
+  list.addEventListener("keydown", (event) => {
+    const links = [...list.querySelectorAll("a")], next = links[links.indexOf(document.activeElement) + { ArrowDown: 1, ArrowUp: -1 }[event.key]];
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") (event.preventDefault(), (next ?? field).focus());
+    if (event.key === "Escape") (close(), field.focus());
+  });
+  const box = h("div.finder", { role: "search" }, field, list);
+  box.addEventListener("focusout", (event) => box.contains(event.relatedTarget) || close());
+  return box;
+}
+
+function turn() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("hanme-theme", root.dataset.theme);
+  } catch {
+    // storage is switched off: the choice lasts as long as the page
+  }
+  say(`${dark ? "Light" : "Dark"} colours`);
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const skeleton = () => h("div.waiting", { role: "status" }, h("p", {}, "Loading …"), h("div.bone"), h("div.bone"));
+const failure = (error) => h("div.card.failure", { role: "alert" }, h("h1", {}, "That did not work"), h("p", {}, error.message),
+  h("p", {}, h("button", { type: "button", onclick: () => show() }, "Try again"), " ", h("a", { href: "#/" }, "Back to the start")));
+
+addEventListener("hashchange", show);
+addEventListener("popstate", () => show());
+show();
+

@@ -1,0 +1,84 @@
+// Small charts as SVG. Each returns an element of a fixed viewBox that grows with its place.
+import { count, cut, percent, plain, s, signed } from "./dom.js";
+
+const draw = (width, height, ...children) =>
+  s("svg.chart", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "xMinYMin meet" }, ...children);
+const text = (x, y, words, extra = {}) => s("text", { x, y, ...extra }, words);
+const line = (x1, y1, x2, y2, kind) => s(`line.${kind}`, { x1, y1, x2, y2 });
+const round = (value) => Math.round(value * 10) / 10;
+const label = (x, y, words, room, extra = {}) => {
+  const letters = Math.floor(room / 7);
+  return text(x, y, [s("title", {}, cut(words, 300)), cut(plain(words), letters)], extra);
+};
+
+/** Values from 0 to 1 as bars with their intervals: rows of {name, value, low, high, kind}. */
+export function bars(rows, { left = 110, width = 420, format = (v) => percent(v, 1), most = 1, mark = null } = {}) {
+  const room = width - left - 62, x = (v) => round(left + (room * v) / most);
+  return draw(width, 26 * rows.length + 4, rows.map((row, i) => {
+    const y = 26 * i + 4;
+    return s("g", {},
+      label(left - 8, y + 14, row.name, left - 12, { "text-anchor": "end" }),
+      s("rect.track", { x: left, y, width: room, height: 18, rx: 3 }),
+      s(`rect.bar.${row.kind ?? "plain"}`, { x: left, y, width: Math.max(0, x(row.value ?? 0) - left), height: 18, rx: 3 }),
+      row.low !== undefined && row.low !== null && [line(x(row.low), y + 9, x(row.high), y + 9, "interval"),
+        line(x(row.low), y + 4, x(row.low), y + 14, "interval"), line(x(row.high), y + 4, x(row.high), y + 14, "interval")],
+      mark?.(row) !== undefined && mark?.(row) !== null && line(x(mark(row)), y - 2, x(mark(row)), y + 20, "mark"),
+      text(width - 58, y + 14, row.value === null || row.value === undefined ? "–" : format(row.value), { class: "value" }));
+  }));
+}
+
+/** Values above and below 0 as bars from a common middle: rows of {name, value, strong}. */
+export function balance(rows, { left = 210, width = 560 } = {}) {
+  const most = Math.max(1e-9, ...rows.map((row) => Math.abs(row.value)));
+  const room = (width - left - 60) / 2, middle = left + room;
+  return draw(width, 26 * rows.length + 4, line(middle, 0, middle, 26 * rows.length, "axis"), rows.map((row, i) => {
+    const y = 26 * i + 4, size = round((room * Math.abs(row.value)) / most);
+    return s(row.strong ? "g.strong" : "g", {},
+      label(left - 8, y + 14, row.name, left - 12, { "text-anchor": "end" }),
+      s(`rect.bar.${row.value < 0 ? "against" : "for"}`, { x: row.value < 0 ? middle - size : middle, y, width: size, height: 18, rx: 3 }),
+      text(width - 54, y + 14, signed(row.value), { class: "value" }));
+  }));
+}
+
+/** Lines over a common x: series of {name, kind, points: [[x, y], ...]}; y from 0 to 1. */
+export function lines(series, { width = 460, height = 220, across, marked = null, unit = "epoch" } = {}) {
+  const left = 44, right = width - 12, top = 10, bottom = height - 34;
+  const xs = series.flatMap((one) => one.points.map(([x]) => x));
+  const [first, last] = across ?? [Math.min(...xs), Math.max(...xs)];
+  const x = (v) => round(left + ((right - left) * (v - first)) / Math.max(1e-9, last - first));
+  const y = (v) => round(bottom - (bottom - top) * v);
+  return draw(width, height,
+    [0, 0.25, 0.5, 0.75, 1].map((v) => [line(left, y(v), right, y(v), "grid"), text(left - 6, y(v) + 4, percent(v), { "text-anchor": "end", class: "tick" })]),
+    [first, last].map((v, i) => text(x(v), bottom + 16, `${unit} ${count(v)}`, { "text-anchor": i ? "end" : "start", class: "tick" })),
+    marked !== null && [line(x(marked), top, x(marked), bottom, "mark"), text(x(marked), bottom + 30, `chosen: ${marked}`, { "text-anchor": x(marked) > width / 2 ? "end" : "start", class: "tick" })],
+    series.map((one) => s(`polyline.line.${one.kind}`, { points: one.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })));
+}
+
+/** How often labels were there (y) against how likely they were said to be (x): bins of [count, said, seen]. */
+export function reliability(bins, { width = 300 } = {}) {
+  const left = 44, top = 8, side = width - left - 12, bottom = top + side;
+  const x = (v) => round(left + side * v), y = (v) => round(bottom - side * v);
+  const most = Math.max(1, ...bins.map(([n]) => n));
+  return draw(width, bottom + 38,
+    [0, 0.5, 1].map((v) => [line(left, y(v), left + side, y(v), "grid"), text(left - 6, y(v) + 4, percent(v), { "text-anchor": "end", class: "tick" }),
+      text(x(v), bottom + 16, percent(v), { "text-anchor": v === 0 ? "start" : v === 1 ? "end" : "middle", class: "tick" })]),
+    line(x(0), y(0), x(1), y(1), "mark"),
+    s("polyline.line.model", { points: bins.map(([, a, b]) => `${x(a)},${y(b)}`).join(" ") }),
+    bins.map(([n, a, b]) => s("circle.dot", { cx: x(a), cy: y(b), r: round(3 + 5 * Math.sqrt(n / most)) }, s("title", {}, `${count(n)} predictions: said ${percent(a)}, true ${percent(b)}`))),
+    text(left + side / 2, bottom + 34, "the model says", { "text-anchor": "middle", class: "tick" }));
+}
+
+/** Counts by true (rows) and predicted label (columns) as shaded squares. */
+export function matrix(labels, counts, { room = 110 } = {}) {
+  const side = labels.length > 8 ? 34 : 46, head = 84;
+  const width = Math.max(room + side * labels.length + 8, 260);
+  const largest = Math.max(1, ...counts.flat());
+  return draw(width, head + side * labels.length + 4,
+    labels.map((name, i) => [
+      label(room - 8, head + side * (i + 0.5) + 4, name, room - 12, { "text-anchor": "end" }),
+      label(0, 0, name, 96, { transform: `translate(${room + side * (i + 0.5) + 4} ${head - 8}) rotate(-55)` }),
+    ]),
+    counts.map((row, i) => row.map((n, j) => s("g", {},
+      s(`rect.cell.${i === j ? "right" : "wrong"}`, { x: room + side * j, y: head + side * i, width: side - 2, height: side - 2, rx: 4, "fill-opacity": round(100 * (0.06 + 0.6 * n / largest)) / 100 }),
+      n > 0 && text(room + side * (j + 0.5) - 1, head + side * (i + 0.5) + 3, count(n), { "text-anchor": "middle" })))));
+}

@@ -1,0 +1,89 @@
+// Build elements. Text is only ever text: nothing here parses HTML, so no name can become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Make an HTML element: h("a.button", {href, onclick}, "text", otherElement, ...). */
+export function h(tag, attributes = {}, ...children) {
+  return make(document.createElement(tag.split(".")[0]), tag, attributes, children);
+}
+
+/** Make an SVG element in the same way. */
+export function s(tag, attributes = {}, ...children) {
+  return make(document.createElementNS(SVG, tag.split(".")[0]), tag, attributes, children);
+}
+
+function make(element, tag, attributes, children) {
+  const classes = tag.split(".").slice(1);
+  if (classes.length) element.setAttribute("class", classes.join(" "));
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false).map(readable));
+  return element;
+}
+
+/** Keep an element; show everything else as text without what could turn the direction of writing. */
+function readable(child) {
+  return child instanceof Node ? child : plain(String(child));
+}
+
+/** Replace control characters and those that turn the direction of the text around them. */
+export function plain(text) {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069\u2028\u2029]/g, "\ufffd");
+}
+
+/** Show a name in its own direction, cut by the style sheet where it does not fit, whole in its title. */
+export function name(text, tag = "bdi.name") {
+  const shown = text === "" ? "(no name)" : text;
+  return h(tag, { title: shown.length > 24 ? plain(shown).slice(0, 500) : null }, cut(shown, 300));
+}
+
+/** Keep at most so many characters. */
+export function cut(text, length) {
+  const letters = [...text];
+  return letters.length > length ? letters.slice(0, length - 1).join("").trimEnd() + "…" : text;
+}
+
+export const percent = (value, digits = 0) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
+export const signed = (value, digits = 2) => {
+  const text = Math.abs(value).toFixed(digits);
+  return Number(text) === 0 ? text : (value < 0 ? "−" : "+") + text;
+};
+export const count = (value) => value.toLocaleString("en");
+
+/** Return "1 film" or "3 films". */
+export const some = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
+
+export function plural(noun) {
+  if (/(s|x|ch|sh)$/.test(noun)) return `${noun}es`;
+  return /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : `${noun}s`;
+}
+
+/** A table with a caption that screen readers read; cells are text or elements, numbers go right. */
+export function table(caption, heads, rows, { numeric = [], hidden = false, sortable = null } = {}) {
+  const head = heads.map((title, i) =>
+    h(numeric.includes(i) ? "th.number" : "th", { scope: "col", "aria-sort": sortable?.order(i) }, sortable?.head(title, i) ?? title),
+  );
+  const body = rows.map((row) =>
+    h("tr", {}, row.map((cell, i) => (i === 0 ? h("th", { scope: "row" }, cell) : h(numeric.includes(i) ? "td.number" : "td", {}, cell)))),
+  );
+  return h("div.scroll", { tabindex: 0, role: "region", "aria-label": caption },
+    h("table", {}, h(hidden ? "caption.unseen" : "caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+}
+
+/** A picture with the same numbers as a table for those who do not see it, or want the numbers. */
+export function figure(title, picture, numbers, note = null) {
+  picture.setAttribute("role", "img");
+  picture.setAttribute("aria-label", title);
+  return h("figure", {}, picture, note && h("figcaption", {}, note),
+    h("details.numbers", {}, h("summary", {}, "Show as a table", h("span.unseen", {}, `: ${title}`)), numbers));
+}
+
+/** A titled part of a page. */
+export function section(title, about, ...children) {
+  return h("section.card", {}, h("h2", {}, title), about && h("p.about", {}, about), ...children);
+}

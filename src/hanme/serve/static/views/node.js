@@ -1,0 +1,126 @@
+// Node: what it is, how sure that is, and why.
+import { change, to } from "../address.js";
+import { ask, path } from "../api.js";
+import { balance } from "../charts.js";
+import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
+import { instanceGraph, keyOf } from "../graph.js";
+import { blockWords, grouped, metapathWords, SPLITS } from "../words.js";
+import { chips } from "./nodes.js";
+
+const TOP = 100;
+const BY = { part: "what they add", move: "what would change without them", attention: "attention" };
+
+export async function nodeView({ run, runs, rest, query, signal }) {
+  const number = rest[0];
+  const node = await ask(path(["runs", run.name, "nodes", run.target, number], { limit: 100 }), { signal });
+  const { prediction } = node;
+  const label = query.get("label") ?? "";
+  if (!run.explains) return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), says(run, prediction, null, null), h("p.note", {}, run.why_not)) };
+  const asked = { label, by: BY[query.get("by")] ? query.get("by") : "part", top: TOP };
+  const first = await ask(path(["runs", run.name, "explanations", number], asked), { signal });
+  const chosen = query.get("path") ?? first.instances[0]?.metapath ?? "";
+  const found = chosen ? await ask(path(["runs", run.name, "explanations", number], { ...asked, metapath: chosen }), { signal }) : first;
+  return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen })) };
+}
+
+/** The name of a node, what it was used for, and the ways to look at it. */
+export function header(run, runs, prediction, view) {
+  const other = runs.find((one) => one !== run && one.target === run.target);
+  const tab = (words, where, rest) => h("a", { href: to(run.name, where, rest), "aria-current": where === view ? "page" : null }, words);
+  return h("header.about", {},
+    h("h1", {}, name(prediction.name, "bdi")),
+    h("p.lead", {}, `${run.target} `, name(prediction.id), prediction.split && ` · ${SPLITS[prediction.split] ?? prediction.split}`, ` · ${some(prediction.degree, "link")}`),
+    h("nav.tabs", { "aria-label": "This node" }, tab("Why?", "node", [prediction.node]), run.explains && tab("What if?", "what-if", [prediction.node]),
+      other && tab(`Compare with ${other.name}`, "compare", [other.name, prediction.node])));
+}
+
+/** Explain one node: its labels, the sum behind the chosen one, its paths and its features. */
+export function why(run, prediction, found, { chosen, report = null }) {
+  return h("div.grid", {},
+    says(run, prediction, found.label, report),
+    sum(run, prediction, found, report),
+    paths(run, found, chosen, report),
+    reasons(run, found, report));
+}
+
+/** The labels with their probabilities; a click asks why. */
+export function says(run, prediction, asked, report) {
+  const order = run.labels.map((label, i) => ({ ...label, p: prediction.probabilities[i] })).sort((a, b) => b.p - a.p);
+  const rows = order.map((label) => {
+    const bar = h("span.meter", { "aria-hidden": "true" }, h("span.fill"), label.threshold !== null && h("span.threshold"));
+    bar.firstChild.style.setProperty("--share", label.p);
+    if (label.threshold !== null) bar.lastChild.style.setProperty("--share", label.threshold);
+    const given = prediction.predicted.includes(label.name), there = prediction.labels.includes(label.name);
+    const inside = [h("span.label", {}, name(label.name)), bar, h("span.value", {}, percent(label.p, label.p > 0.995 || label.p < 0.005 ? 1 : 0)),
+      h("span.marks", {}, given && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];
+    return h("li", {}, asked === null || report ? h("span.row", {}, inside)
+      : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), "aria-label": `Why ${label.name}? ${percent(label.p)}${given ? ", predicted" : ""}${there ? ", true" : ""}`,
+        onclick: () => change({ label: label.name }) }, inside));
+  });
+  const rule = run.multilabel ? "A label is given where its bar passes the mark." : "The likeliest label is given.";
+  return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), verdict(prediction));
+}
+
+function verdict(prediction) {
+  if (!prediction.labels.length) return h("p.hint", {}, "The true label is not known.");
+  return prediction.wrong ? h("p.bad", {}, "✗ This is wrong. True: ", chips(prediction.labels, () => "")) : h("p.good", {}, "✓ This is right.");
+}
+
+/** The score of a label as the sum that it is. */
+function sum(run, prediction, found, report) {
+  const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
+  const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
+  const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const shown = rows.slice(0, 9), rest = rows.slice(9).reduce((all, row) => all + row.value, 0);
+  if (rows.length > 9) shown.push({ name: `${rows.length - 9} smaller parts`, value: rest });
+  const total = { name: `score of ${found.label}`, value: found.logit, strong: true };
+  const strongest = (sign) => rows.filter((row) => Math.sign(row.value) === sign)[0];
+  const [up, down] = [strongest(1), strongest(-1)];
+  return h("section.card.wide", {}, h("h2", {}, "Why ", name(found.label, "bdi"), "?"),
+    h("p.about", {}, percent(found.probability), " likely. ", up && ["Most in favour: ", h("b", {}, up.name), ` (${signed(up.value)}). `], down && ["Most against: ", h("b", {}, down.name), ` (${signed(down.value)}).`]),
+    figure(`What adds up to the score of ${found.label}`, balance([...shown, total], { left: 250, width: 640 }),
+      table("Parts of the score", ["part", "adds"], [...rows, total].map((row) => [row.name, signed(row.value, 4)]), { numeric: [1] }),
+      `All parts add up to the score, exactly. The higher the score, the likelier the label${run.multilabel ? "" : ", compared with the scores of the others"}.`),
+    !report && h("p", {}, h("a.button", { href: to(run.name, "what-if", [prediction.node], { label: found.label }) }, "What would change it?")));
+}
+
+function paths(run, found, chosen, report) {
+  if (!found.metapaths.length) return null;
+  const href = (type, number) => (report ? report(type, number) : type === run.target ? to(run.name, "node", [number]) : null);
+  const own = found.instances.filter((one) => one.metapath === chosen);
+  const items = new Map(own.map((one) => [keyOf(one), h("tr", {}, ...cells(one, href))]));
+  const picture = own.length > 0 && instanceGraph(own, found.label, { href, onpick: (keys) => items.forEach((row, key) => row.classList.toggle("lit", keys?.includes(key) ?? false)) });
+  const all = found.metapaths.find((one) => one.metapath === chosen)?.instances ?? 0;
+  const tabs = found.metapaths.map((one, i) => h("button", { type: "button", id: `path-${i}`, "aria-pressed": String(one.metapath === chosen), onclick: () => change({ path: one.metapath }) },
+    metapathWords(one.metapath), h("small", {}, `${some(one.instances, "path")} · adds ${signed(one.part)}`)));
+  return h("section.card.whole", {}, h("h2", {}, "The paths it looked at"),
+    h("p.about", {}, "A path leads from this node over its links to another one. ", h("span.key.for", {}, "Blue"), ` paths raise the score of ${found.label}, `, h("span.key.against", {}, "orange"), " ones lower it; the wider, the more attention."),
+    !report && h("div.shows", { role: "group", "aria-label": "Kind of path" }, tabs),
+    report && h("h3", {}, metapathWords(chosen)),
+    own.length === 0 ? h("p.hint", {}, "There is no such path from here.") : h("div.beside", {}, picture,
+      h("div", {}, !report && h("label.order", {}, h("span", {}, "Order by "), h("select", { id: "order", onchange: (event) => change({ by: event.target.value }) },
+        Object.entries(BY).map(([key, words]) => h("option", { value: key, selected: key === found.by }, words)))),
+      h("div.scroll.list", { tabindex: 0, role: "region", "aria-label": "Paths as a list" }, h("table", {}, h("caption.unseen", {}, `Paths along ${chosen}`),
+        h("thead", {}, h("tr", {}, ["path", "attention", "adds", "without it"].map((head, i) => h(i ? "th.number" : "th", { scope: "col" }, head)))), h("tbody", {}, [...items.values()]))),
+      h("p.hint", {}, `${own.length < all ? `The first ${count(own.length)} of ${some(all, "path")}. ` : ""}Adds: its part of the score. Without it: how the score would change if this path alone were gone.`))));
+}
+
+function cells(one, href) {
+  const ways = one.nodes.slice(1).map((node, i) => {
+    const address = href(node.type, node.number);
+    return [i > 0 && " → ", address ? h("a", { href: address }, name(node.name)) : name(node.name)];
+  });
+  return [h("th", { scope: "row" }, ways), h("td.number", {}, percent(one.attention, 1)), h("td.number", {}, signed(one.part, 3)), h("td.number", {}, signed(-one.move, 3))];
+}
+
+function reasons(run, found, report) {
+  if (!found.reasons.length) return null;
+  const what = (one) => {
+    const address = one.node && (report ? report(one.node.type, one.node.number) : one.node.type === run.target && to(run.name, "node", [one.node.number]));
+    return address ? h("a", { href: address }, name(one.what)) : name(one.what);
+  };
+  const rows = found.reasons.slice(0, 15);
+  return h("section.card.whole", {}, h("h2", {}, "Features and neighbours that mattered"),
+    h("p.about", {}, `What the linear part adds to the score of ${found.label}, one by one, largest first.`),
+    table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), blockWords(one.block), h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
+}

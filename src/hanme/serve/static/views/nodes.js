@@ -1,0 +1,105 @@
+// Nodes: a table of predictions to filter, sort and download.
+import { change, to } from "../address.js";
+import { ask, path } from "../api.js";
+import { count, cut, h, name, percent, plural, table } from "../dom.js";
+import { SPLITS } from "../words.js";
+
+const PAGE = 50;
+const SHOWS = {
+  all: ["All", "Every prediction.", { filter: "all", sort: "number" }],
+  wrong: ["Wrong", "Where a label is known and the prediction differs. Worst first.", { filter: "wrong", sort: "surprising" }],
+  uncertain: ["Uncertain", "Where the model hesitates between labels. Most uncertain first.", { filter: "all", sort: "uncertain" }],
+  surprising: ["Surprising", "Where the known labels surprise the model most: mistakes of the model, or of the data.", { filter: "labelled", sort: "surprising" }],
+  unlabelled: ["Unlabelled", "Where no label is known: here the predictions are new.", { filter: "unlabelled", sort: "number" }],
+};
+const SORTS = { name: "name", uncertain: "uncertain", surprising: "surprising", degree: "links" };
+
+/** Turn the address into the query of the API. */
+function wanted(query) {
+  const [, , set] = SHOWS[query.get("show")] ?? SHOWS.all;
+  const read = (key) => query.get(key) ?? "";
+  const sort = read("sort") || set.sort;
+  return {
+    filter: set.filter, label: read("label"), given: read("given"), split: read("split"), q: read("q"),
+    sort, descending: read("down") === "" ? "" : read("down") === "1",
+  };
+}
+
+export async function nodesView({ run, query, signal, say }) {
+  const asked = wanted(query), show = SHOWS[query.get("show")] ? query.get("show") : "all";
+  const page = Math.max(1, Math.floor(Number(query.get("page"))) || 1);
+  const found = await ask(path(["runs", run.name, "predictions"], { ...asked, offset: PAGE * (page - 1), limit: PAGE }), { signal });
+  const nodes = plural(run.target);
+  say(`${count(found.total)} ${nodes}`);
+  return {
+    title: `${SHOWS[show][0]} ${nodes}`,
+    element: h("div.nodes", {},
+      h("h1", {}, `${nodes.charAt(0).toUpperCase()}${nodes.slice(1)}`),
+      h("div.shows", { role: "group", "aria-label": "Show" }, Object.entries(SHOWS).map(([key, [words]]) =>
+        h("button", { type: "button", id: `show-${key}`, "aria-pressed": String(key === show), onclick: () => change({ show: key === "all" ? null : key, sort: null, down: null, page: null }) }, words))),
+      h("p.lead", {}, SHOWS[show][1]),
+      filters(run, asked),
+      h("div.total", {}, h("p", {}, h("b", {}, count(found.total)), ` ${found.total === 1 ? run.target : nodes}`),
+        h("a.button.quiet", { href: `api/v1/${path(["runs", run.name, "predictions.csv"], asked)}`, download: `${run.name}.csv` }, "Download as CSV")),
+      found.rows.length ? list(run, found.rows, asked) : empty(nodes),
+      pages(found.total, page)),
+  };
+}
+
+function filters(run, asked) {
+  const select = (key, title, options) => h("label", {}, h("span", {}, title),
+    h("select", { id: `by-${key}`, onchange: (event) => change({ [key]: event.target.value, page: null }) },
+      options.map(([value, words]) => h("option", { value, selected: asked[key] === value }, words))));
+  const labels = run.labels.map((label) => [label.name, cut(label.name, 40)]);
+  let waiting = null;
+  return h("form.filters", { onsubmit: (event) => event.preventDefault(), "aria-label": "Filter" },
+    h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => change({ q: event.target.value.trim(), page: null }, { replace: true }), 200);
+    } })),
+    select("label", "Predicted", [["", "any label"], ...labels]),
+    select("given", "True label", [["", "any label"], ...labels]),
+    select("split", "Used for", [["", "anything"], ...Object.entries(SPLITS)]));
+}
+
+function list(run, rows, asked) {
+  const sortable = {
+    order: (i) => (KEYS[i] === asked.sort ? (down(asked) ? "descending" : "ascending") : null),
+    head: (title, i) => KEYS[i] && h("button.sort", { type: "button", id: `sort-${KEYS[i]}`, onclick: () => change({ sort: KEYS[i], down: KEYS[i] === asked.sort && down(asked) ? "0" : KEYS[i] === "name" && asked.sort !== "name" ? "0" : "1", page: null }) },
+      title, KEYS[i] === asked.sort && h("span", { "aria-hidden": "true" }, down(asked) ? " ↓" : " ↑")),
+  };
+  return table(`Predictions of ${plural(run.target)}`, [run.target, "predicted", "probability", "true", "", SORTS.uncertain, SORTS.surprising, SORTS.degree], rows.map((row) => [
+    h("a", { href: to(run.name, "node", [row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id))),
+    chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : "")),
+    likely(run, row),
+    row.labels.length ? chips(row.labels, () => "") : h("span.faint", {}, "not known"),
+    row.wrong === null ? "" : row.wrong ? h("span.bad", {}, "✗ wrong") : h("span.good", {}, "✓ right"),
+    row.uncertainty.toFixed(2),
+    row.surprise === null ? "–" : row.surprise.toFixed(1),
+    count(row.degree),
+  ]), { numeric: [2, 5, 6, 7], hidden: true, sortable });
+}
+
+const KEYS = ["name", null, null, null, null, "uncertain", "surprising", "degree"];
+const down = (asked) => (asked.descending === "" ? ["uncertain", "surprising", "probability"].includes(asked.sort) : asked.descending);
+
+function likely(run, row) {
+  const given = row.predicted.map((label) => row.probabilities[run.labels.findIndex((one) => one.name === label)]);
+  return given.length ? given.map((p) => percent(p)).join(", ") : `at most ${percent(Math.max(...row.probabilities))}`;
+}
+
+/** Labels as small marks. */
+export function chips(labels, kind) {
+  return labels.length ? h("span.chips", {}, labels.map((label) => h(`span.chip${kind(label) && `.${kind(label)}`}`, {}, name(label)))) : h("span.faint", {}, "no label");
+}
+
+const empty = (nodes) => h("div.card.empty", {}, h("p", {}, `No ${nodes} fit these filters.`),
+  h("button", { type: "button", id: "clear", onclick: () => change({ show: null, label: null, given: null, split: null, q: null, page: null }) }, "Clear all filters"));
+
+/** Buttons from page to page. */
+export function pages(total, page, size = PAGE) {
+  const last = Math.max(1, Math.ceil(total / size));
+  if (last === 1) return null;
+  const button = (words, number, id) => h("button", { type: "button", id, disabled: number < 1 || number > last, onclick: () => change({ page: number === 1 ? null : String(number) }) }, words);
+  return h("nav.pages", { "aria-label": "Pages" }, button("← Previous", page - 1, "previous"), h("span", {}, `Page ${count(page)} of ${count(last)}`), button("Next →", page + 1, "next"));
+}
