@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { bars } from "../charts.js";
 import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 import { chips, pages } from "./nodes.js";
-import { header, says, why } from "./node.js";
+import { header, reasons, says, sum } from "./node.js";
 
 const PAGE = 50;
 const FILTERS = { differ: "Other labels", a_right: "Only the first is right", b_right: "Only the second is right", all: "All" };
@@ -71,6 +71,6 @@ async function one({ run, runs, rest, query, signal }, a, b) {
     element: h("div.node", {}, header(run, runs.filter((each) => each === a || each === b), first.prediction, "compare"),
       h("div.two", {}, sides.map(({ each, prediction, found }) => h("div", {}, h("h2.side", {}, name(each.name)),
         h("p", {}, h("a", { href: to(each.name, "node", [prediction.node]) }, "Open in this run")),
-        found ? why(each, prediction, found, { chosen: "", brief: true }) : says(each, prediction, null, null))))),
+        says(each, prediction, found && found.label, null), found && [sum(each, prediction, found, null), reasons(each, found, null)])))),
   };
 }

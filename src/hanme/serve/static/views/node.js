@@ -67,7 +67,7 @@ function verdict(prediction) {
 }
 
 /** The score of a label as the sum that it is. */
-function sum(run, prediction, found, report) {
+export function sum(run, prediction, found, report) {
   const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
   const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
   const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
@@ -113,7 +113,8 @@ function cells(one, href) {
   return [h("th", { scope: "row" }, ways), h("td.number", {}, percent(one.attention, 1)), h("td.number", {}, signed(one.part, 3)), h("td.number", {}, signed(-one.move, 3))];
 }
 
-function reasons(run, found, report) {
+/** What counts most in the linear part. */
+export function reasons(run, found, report) {
   if (!found.reasons.length) return null;
   const what = (one) => {
     const address = one.node && (report ? report(one.node.type, one.node.number) : one.node.type === run.target && to(run.name, "node", [one.node.number]));
