@@ -32,7 +32,7 @@ async function show() {
     const view = VIEWS[address.view];
     if (!view) throw new Error(`There is no page ${address.view}.`);
     head(run, address);
-    const found = await view({ run, runs, ...address, signal, say });
+    const found = await view({ ...address, run, runs, signal, say });
     if (signal.aborted) return;
     replace(found.element, moved && shown !== "");
     document.title = `${found.title} – ${run.name} – hanme`;

@@ -1,8 +1,8 @@
-// Small charts as SVG. Each returns an element of a fixed viewBox that grows with its place.
-import { count, cut, percent, plain, s, signed } from "./dom.js";
+// Small charts as SVG. Bars stretch with their place; the others keep their size and shrink where there is less room.
+import { count, cut, h, percent, plain, s, signed } from "./dom.js";
 
 const draw = (width, height, ...children) =>
-  s("svg.chart", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "xMinYMin meet" }, ...children);
+  s("svg.chart", { viewBox: `0 0 ${width} ${height}`, width, height }, ...children);
 const text = (x, y, words, extra = {}) => s("text", { x, y, ...extra }, words);
 const line = (x1, y1, x2, y2, kind) => s(`line.${kind}`, { x1, y1, x2, y2 });
 const round = (value) => Math.round(value * 10) / 10;
@@ -11,34 +11,31 @@ const label = (x, y, words, room, extra = {}) => {
   return text(x, y, [s("title", {}, cut(words, 300)), cut(plain(words), letters)], extra);
 };
 
-/** Values from 0 to 1 as bars with their intervals: rows of {name, value, low, high, kind}. */
-export function bars(rows, { left = 110, width = 420, format = (v) => percent(v, 1), most = 1, mark = null } = {}) {
-  const room = width - left - 62, x = (v) => round(left + (room * v) / most);
-  return draw(width, 26 * rows.length + 4, rows.map((row, i) => {
-    const y = 26 * i + 4;
-    return s("g", {},
-      label(left - 8, y + 14, row.name, left - 12, { "text-anchor": "end" }),
-      s("rect.track", { x: left, y, width: room, height: 18, rx: 3 }),
-      s(`rect.bar.${row.kind ?? "plain"}`, { x: left, y, width: Math.max(0, x(row.value ?? 0) - left), height: 18, rx: 3 }),
-      row.low !== undefined && row.low !== null && [line(x(row.low), y + 9, x(row.high), y + 9, "interval"),
-        line(x(row.low), y + 4, x(row.low), y + 14, "interval"), line(x(row.high), y + 4, x(row.high), y + 14, "interval")],
-      mark?.(row) !== undefined && mark?.(row) !== null && line(x(mark(row)), y - 2, x(mark(row)), y + 20, "mark"),
-      text(width - 58, y + 14, row.value === null || row.value === undefined ? "–" : format(row.value), { class: "value" }));
-  }));
+/** Values from 0 to `most` as bars with their intervals: rows of {name, value, low, high, kind}. */
+export function bars(rows, { format = (v) => percent(v, 1), most = 1 } = {}) {
+  const x = (v) => round((100 * Math.min(v, most)) / most);
+  return h("div.bars", {}, rows.map((row) => [
+    h("span.label", {}, cut(row.name, 80)),
+    strip(
+      s("rect.track", { width: 100, height: 18 }),
+      s(`rect.bar.${row.kind ?? "plain"}`, { width: x(row.value ?? 0), height: 18 }),
+      known(row.low) && [line(x(row.low), 9, x(row.high), 9, "interval"), line(x(row.low), 4, x(row.low), 14, "interval"), line(x(row.high), 4, x(row.high), 14, "interval")]),
+    h("span.value", {}, known(row.value) ? format(row.value) : "–")]));
 }
 
 /** Values above and below 0 as bars from a common middle: rows of {name, value, strong}. */
-export function balance(rows, { left = 210, width = 560 } = {}) {
+export function balance(rows) {
   const most = Math.max(1e-9, ...rows.map((row) => Math.abs(row.value)));
-  const room = (width - left - 60) / 2, middle = left + room;
-  return draw(width, 26 * rows.length + 4, line(middle, 0, middle, 26 * rows.length, "axis"), rows.map((row, i) => {
-    const y = 26 * i + 4, size = round((room * Math.abs(row.value)) / most);
-    return s(row.strong ? "g.strong" : "g", {},
-      label(left - 8, y + 14, row.name, left - 12, { "text-anchor": "end" }),
-      s(`rect.bar.${row.value < 0 ? "against" : "for"}`, { x: row.value < 0 ? middle - size : middle, y, width: size, height: 18, rx: 3 }),
-      text(width - 54, y + 14, signed(row.value), { class: "value" }));
+  return h("div.bars", {}, rows.map((row) => {
+    const size = round((50 * Math.abs(row.value)) / most);
+    return [h(row.strong ? "b.label" : "span.label", {}, cut(row.name, 80)),
+      strip(s(`rect.bar.${row.value < 0 ? "against" : "for"}`, { x: row.value < 0 ? 50 - size : 50, width: size, height: 18 }), line(50, -4, 50, 22, "axis")),
+      h(row.strong ? "b.value" : "span.value", {}, signed(row.value))];
   }));
 }
+
+const known = (value) => value !== null && value !== undefined;
+const strip = (...children) => s("svg.strip", { viewBox: "0 0 100 18", preserveAspectRatio: "none" }, ...children);
 
 /** Lines over a common x: series of {name, kind, points: [[x, y], ...]}; y from 0 to 1. */
 export function lines(series, { width = 460, height = 220, across, marked = null, unit = "epoch" } = {}) {
@@ -63,7 +60,7 @@ export function reliability(bins, { width = 300 } = {}) {
     [0, 0.5, 1].map((v) => [line(left, y(v), left + side, y(v), "grid"), text(left - 6, y(v) + 4, percent(v), { "text-anchor": "end", class: "tick" }),
       text(x(v), bottom + 16, percent(v), { "text-anchor": v === 0 ? "start" : v === 1 ? "end" : "middle", class: "tick" })]),
     line(x(0), y(0), x(1), y(1), "mark"),
-    s("polyline.line.model", { points: bins.map(([, a, b]) => `${x(a)},${y(b)}`).join(" ") }),
+    s("polyline.line.model.faded", { points: bins.map(([, a, b]) => `${x(a)},${y(b)}`).join(" ") }),
     bins.map(([n, a, b]) => s("circle.dot", { cx: x(a), cy: y(b), r: round(3 + 5 * Math.sqrt(n / most)) }, s("title", {}, `${count(n)} predictions: said ${percent(a)}, true ${percent(b)}`))),
     text(left + side / 2, bottom + 34, "the model says", { "text-anchor": "middle", class: "tick" }));
 }

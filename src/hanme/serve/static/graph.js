@@ -1,7 +1,7 @@
 // The instances of a node along one metapath as a picture to touch: the node on the left, its instances to the right.
 import { count, h, name, percent, plain, s, signed } from "./dom.js";
 
-const ROW = 40, BOX = 30, MOST = 24;
+const ROW = 40, BOX = 30, HEAD = 26, MOST = 24;
 const pen = document.createElement("canvas").getContext("2d");
 
 /** Name an instance: its metapath and the numbers of its nodes. */
@@ -49,7 +49,8 @@ export function instanceGraph(instances, label, { href, removed = new Set(), onp
     for (const node of drawn.nodes) Object.assign(node, view.moved.get(node.key) ?? {});
     const links = drawn.links.map((link) => curve(link, drawn, removed, shown));
     const nodes = drawn.nodes.map((node) => box(node, drawn, { href, pick, shown, removed }));
-    plane.replaceChildren(...links, ...nodes);
+    const heads = drawn.heads.map(({ x, words }) => s("text.head", { x, y: 17, "text-anchor": "middle", "aria-hidden": "true" }, fit(plain(words), drawn.box)));
+    plane.replaceChildren(...heads, ...links, ...nodes);
     for (const link of links) {
       link.addEventListener("pointerenter", () => pick(link.dataset.through.split(" ")));
       link.addEventListener("pointerleave", () => pick(null));
@@ -107,17 +108,18 @@ function arrange(instances, width) {
   const gap = Math.min(90, width * 0.09), box = (width - gap * (columns - 1) - 4) / columns;
   const rows = Array.from({ length: columns }, (_, position) => [...nodes.values()].filter((node) => node.position === position));
   const tallest = Math.max(...rows.map((row) => row.length), 3);
-  const height = ROW * tallest + 16;
+  const height = HEAD + ROW * tallest + 8;
   rows.forEach((row, position) => {
     const before = (node) => mean([...links.values()].filter((link) => link.to === node).map((link) => link.from.y));
     if (position > 0) row.sort((a, b) => before(a) - before(b));
-    const step = Math.min(ROW * 1.6, (height - 16) / row.length);
+    const step = Math.min(ROW * 1.6, (height - HEAD - 8) / row.length);
     row.forEach((node, i) => {
       node.x = 2 + position * (box + gap);
-      node.y = height / 2 + (i - (row.length - 1) / 2) * step;
+      node.y = (height + HEAD) / 2 + (i - (row.length - 1) / 2) * step;
     });
   });
-  return { nodes: [...nodes.values()], links: [...links.values()], box, height };
+  const heads = rows.map((row, position) => ({ x: 2 + position * (box + gap) + box / 2, words: position ? row[0].type : `this ${row[0].type}` }));
+  return { nodes: [...nodes.values()], links: [...links.values()], heads, box, height };
 }
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);

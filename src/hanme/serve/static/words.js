@@ -10,25 +10,32 @@ export function steps(metapath) {
 }
 
 const through = (step) => (step.relation ? `${step.type} (${step.relation})` : step.type);
+const all = (step) => (step.relation ? `${plural(step.type)} (${step.relation})` : plural(step.type));
 
-/** Say where a metapath leads: "films via person (directed_by)". */
+/** Say what a relation leads to: "person (directed_by)". */
+export const relationWords = (relation) => through(steps(relation).at(-1));
+
+/** Say where a metapath leads: "films that share a person (directed_by)". */
 export function metapathWords(metapath) {
-  const [root, ...others] = steps(metapath);
-  const end = others.pop();
+  const [root, ...others] = steps(metapath), end = others.pop();
   if (!end) return root.type;
-  return others.length ? `${plural(end.type)} via ${others.map(through).join(" → ")}` : `${plural(end.type)}${end.relation ? ` (${end.relation})` : ""}`;
+  if (!others.length) return all(end);
+  if (others.length === 1 && end.type === root.type) return `${plural(end.type)} that share a ${through(others[0])}`;
+  return `${plural(end.type)} via ${others.map(through).join(" → ")}`;
 }
 
-/** Say what a block of the linear part reads: "its features", "which person (played_by)". */
+/** Say what a block of the linear part reads: "its own features", "which persons (played_by) it has". */
 export function blockWords(block) {
   const found = /^(?:(.*):)?(features|ids):(?:plain|unit)$/.exec(block);
   if (!found) return block === "bias" ? "start value (bias)" : block;
   const [, path, read] = found;
   if (!path) return read === "ids" ? "which one it is" : "its own features";
-  if (read === "features") return `features of its ${metapathWords(path)}`;
-  const ways = steps(path);
-  return ways.length === 2 ? `which ${through(ways[1])}` : `which ${metapathWords(path)}`;
+  if (read === "ids") return `which ${metapathWords(path)} it has`;
+  return `features of ${steps(path).length === 2 ? "its " : ""}${metapathWords(path)}`;
 }
+
+/** Say how the block weighs them. */
+export const blockScale = (block) => (block.endsWith(":unit") ? "by rarity" : "as they are");
 
 /** Add up what has the same words: [{name, value}], largest first. */
 export function grouped(parts, words) {

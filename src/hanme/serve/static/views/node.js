@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
 import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
-import { blockWords, grouped, metapathWords, SPLITS } from "../words.js";
+import { blockScale, blockWords, grouped, metapathWords, SPLITS } from "../words.js";
 import { chips } from "./nodes.js";
 
 const TOP = 100;
@@ -36,7 +36,7 @@ export function header(run, runs, prediction, view) {
 
 /** Explain one node: its labels, the sum behind the chosen one, its paths and its features. */
 export function why(run, prediction, found, { chosen, report = null }) {
-  return h("div.grid", {},
+  return h("div.grid.uneven", {},
     says(run, prediction, found.label, report),
     sum(run, prediction, found, report),
     paths(run, found, chosen, report),
@@ -76,9 +76,9 @@ export function sum(run, prediction, found, report) {
   const total = { name: `score of ${found.label}`, value: found.logit, strong: true };
   const strongest = (sign) => rows.filter((row) => Math.sign(row.value) === sign)[0];
   const [up, down] = [strongest(1), strongest(-1)];
-  return h("section.card.wide", {}, h("h2", {}, "Why ", name(found.label, "bdi"), "?"),
+  return h("section.card", {}, h("h2", {}, "Why ", name(found.label, "bdi"), "?"),
     h("p.about", {}, percent(found.probability), " likely. ", up && ["Most in favour: ", h("b", {}, up.name), ` (${signed(up.value)}). `], down && ["Most against: ", h("b", {}, down.name), ` (${signed(down.value)}).`]),
-    figure(`What adds up to the score of ${found.label}`, balance([...shown, total], { left: 250, width: 640 }),
+    figure(`What adds up to the score of ${found.label}`, balance([...shown, total]),
       table("Parts of the score", ["part", "adds"], [...rows, total].map((row) => [row.name, signed(row.value, 4)]), { numeric: [1] }),
       `All parts add up to the score, exactly. The higher the score, the likelier the label${run.multilabel ? "" : ", compared with the scores of the others"}.`),
     !report && h("p", {}, h("a.button", { href: to(run.name, "what-if", [prediction.node], { label: found.label }) }, "What would change it?")));
@@ -123,5 +123,5 @@ export function reasons(run, found, report) {
   const rows = found.reasons.slice(0, 15);
   return h("section.card.whole", {}, h("h2", {}, "Features and neighbours that mattered"),
     h("p.about", {}, `What the linear part adds to the score of ${found.label}, one by one, largest first.`),
-    table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), blockWords(one.block), h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
+    table("Features and neighbours", ["what", "where", "weighed", "adds"], rows.map((one) => [what(one), blockWords(one.block), blockScale(one.block), h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [3], hidden: true }));
 }

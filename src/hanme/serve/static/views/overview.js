@@ -25,7 +25,7 @@ export function overview(run, found, metrics, list) {
     h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}.`),
     list({}) && h("p.actions", {}, h("a.button", { href: list({ show: "surprising" }) }, "What to check first"), h("a.button.quiet", { href: list({}) }, `All ${nodes}`)),
     found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
-    h("div.grid", {},
+    h("div.columns", {},
       found.part && scores(found, part, nodes),
       found.reliability.length > 0 && trust(found, part),
       found.confusion.labels.length > 0 && found.part && mistakes(run, found),
@@ -45,8 +45,8 @@ function scores(found, part, nodes) {
     rows("micro").map((row, i) => [row.name, percent(row.value, 1), interval(row), percent(rows("macro")[i].value, 1), interval(rows("macro")[i])]), { numeric: [1, 2, 3, 4] });
   return section("How good is it?", [verdict(found), ` Measured on ${count(found.nodes)} ${part} ${nodes} that the model has not learnt from.`],
     figure("Scores of the model and of what it has to beat", h("div", {},
-      h("h3", {}, "Micro F1: every label counts alike"), bars(rows("micro"), { left: 150 }),
-      h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"), { left: 150 })), numbers,
+      h("h3", {}, "Micro F1: every label counts alike"), bars(rows("micro")),
+      h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"))), numbers,
     "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
 }
 
@@ -74,7 +74,7 @@ function mistakes(run, found) {
   const { labels, counts } = found.confusion;
   const numbers = table("True label by given label", ["has / was given", ...labels.map((label) => name(label))], labels.map((label, i) => [name(label), ...counts[i].map(count)]), { numeric: labels.map((_, i) => i + 1) });
   const worst = counts.flatMap((row, i) => row.map((n, j) => ({ n, i, j }))).filter(({ i, j }) => i !== j).sort((a, b) => b.n - a.n)[0];
-  const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${count(worst.n)} times). `] : ["No mistakes. "];
+  const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${worst.n === 1 ? "once" : `${count(worst.n)} times`}). `] : ["No mistakes. "];
   return section("What does it mistake for what?", words,
     figure("Confusion matrix", matrix(labels, counts), numbers,
       run.multilabel ? "Rows: a label that is true; columns: a label that was given. Blue: found. Orange: the true label was missed and the other one given wrongly."
@@ -103,10 +103,10 @@ function looks(found) {
   const most = Math.max(...parts.map((part) => part.value), 1e-9);
   const ways = found.metapaths.map((one) => [metapathWords(one.metapath), one.weight === null ? "–" : percent(one.weight), count(one.instances), count(one.roots)]);
   return section("What does it look at?", "How far each part of the model moves a score, on average. “Paths” is the attention over metapath instances; the others belong to the linear part.",
-    parts.length > 0 && figure("How much each part counts", bars(parts.map((part) => ({ ...part, kind: "model" })), { most, left: 230, width: 520, format: (v) => v.toFixed(2) }),
+    parts.length > 0 && figure("How much each part counts", bars(parts.map((part) => ({ ...part, kind: "model" })), { most, format: (v) => v.toFixed(2) }),
       table("How much each part counts", ["part", "mean size"], parts.map((part) => [part.name, part.value.toFixed(3)]), { numeric: [1] })),
     ways.length > 0 && h("h3", {}, "Paths it attends to"),
-    ways.length > 0 && table("Metapaths", ["metapath", "weight β", "paths", "start from"], ways, { numeric: [1, 2, 3], hidden: true }));
+    ways.length > 0 && table("Metapaths", ["leads to", "weight β", "paths", "starting at"], ways, { numeric: [1, 2, 3], hidden: true }));
 }
 
 function curves(metrics) {

@@ -3,7 +3,7 @@ import { change, here, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { count, cut, h, name, percent, plain, section, signed, some } from "../dom.js";
 import { keyOf } from "../graph.js";
-import { metapathWords } from "../words.js";
+import { metapathWords, relationWords } from "../words.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
@@ -25,7 +25,8 @@ export async function whatIfView({ run, runs, rest, query, signal, say }) {
       h("div.levers", {},
         section("What would change it?", ["Untick a link: the model answers at once, as if the link had never been there. The last column tries each link by itself."], most, links(state, cells)),
         adding(state, await added(state)),
-        pathsOf(state, first))));
+        pathsOf(state, first)),
+      changed(state) && h("p.result", { "aria-hidden": "true" }, sentence(state, result))));
   levers(state, cells, most);
   return { title: `What if: ${node.prediction.name}`, element };
 }
@@ -90,7 +91,7 @@ function links(state, cells) {
   const { node, number } = state;
   const groups = node.links.filter((group) => group.nodes.length);
   if (!groups.length) return h("p.hint", {}, "It has no links.");
-  return groups.map((group, g) => h("fieldset", {}, h("legend", {}, group.relation, h("small", {}, ` ${some(group.count, "link")}${group.count > group.nodes.length ? `, the first ${group.nodes.length}` : ""}`)),
+  return groups.map((group, g) => h("fieldset", {}, h("legend", {}, relationWords(group.relation), h("small", {}, ` ${some(group.count, "link")}${group.count > group.nodes.length ? `, the first ${group.nodes.length}` : ""}`)),
     h("ul.ticks", {}, group.nodes.map((other, i) => {
       const key = `${group.relation}|${number}|${other.number}`;
       const effect = h("span.effect", {}, "");
@@ -131,7 +132,7 @@ function strongest(state, cells, found) {
   const { other, relation } = cells.get(top.key);
   const unmoved = Math.abs(top.is - top.was) < 0.005;
   const words = unmoved ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
-    : ["The strongest: without ", h("b", {}, name(other.name)), ` (${relation}), `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}. `];
+    : ["The strongest: without ", h("b", {}, name(other.name)), `, ${relationWords(relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}. `];
   const answer = turning ? `${some(turning, "link")} by itself would change the answer.` : "No single link would change the answer.";
   return h("p.note", {}, words, " ", answer, " ", h("button", { type: "button", id: "fewest", onclick: (event) => fewest(state, ordered, event.target) }, given ? `Find links that make it lose ${cut(plain(label), 30)}` : `Find links that make it ${cut(plain(label), 30)}`));
 }
@@ -162,7 +163,7 @@ function adding(state, now) {
   const { run, number, graph } = state;
   const relations = graph.relations.filter((one) => one.source === run.target);
   if (!relations.length) return null;
-  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, one.relation)));
+  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, relationWords(one.relation))));
   const list = h("ul.found.still", {});
   const field = h("input", { id: "add-name", type: "search", autocomplete: "off", placeholder: "Name or id" });
   let asking = new AbortController();
@@ -182,14 +183,14 @@ function adding(state, now) {
   field.addEventListener("input", search);
   which.addEventListener("change", search);
   return section("Add a link", "Give it a link that it does not have.",
-    now.length > 0 && h("ul.ticks", {}, now.map(({ key, relation, node }, i) => h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `added-${i}`, checked: true, onchange: () => tick("add", key, false) }), name(node.name)), h("span.effect", {}, relation)))),
+    now.length > 0 && h("ul.ticks", {}, now.map(({ key, relation, node }, i) => h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `added-${i}`, checked: true, onchange: () => tick("add", key, false) }), name(node.name)), h("span.effect", {}, relationWords(relation))))),
     h("div.filters", {}, h("label", {}, h("span", {}, "Relation"), which), h("label", {}, h("span", {}, "To"), field)), list);
 }
 
 function pathsOf(state, first) {
   if (!first.instances.length) return null;
   return section("Single paths", `Untick a path: it is taken out of the attention alone, and its links stay. The ${first.instances.length} that add most to ${cut(plain(first.label), 40)}:`,
-    h("ul.ticks.paths", {}, first.instances.map((one, i) => {
+    h("ul.ticks.paths", { tabindex: 0, "aria-label": "Paths" }, first.instances.map((one, i) => {
       const key = keyOf(one);
       return h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `path-${i}`, checked: !state.drop.includes(key), onchange: (event) => tick("drop", key, !event.target.checked) }),
         name(one.nodes.slice(1).map((node) => node.name).join(" → ")), h("small", {}, metapathWords(one.metapath))), h("span.effect", {}, `adds ${signed(one.part, 3)}`));
