@@ -57,7 +57,7 @@ def test_the_package_is_the_installed_one_and_has_its_data(bin: Path, tmp_path: 
     assert version == hanme.__version__
     assert int(configurations) == 36
     installed = Path(file).parent
-    kept = {".toml", ".typed"}
+    kept = {".css", ".html", ".js", ".svg", ".toml", ".typed"}
     data = {p.relative_to(ROOT / "src/hanme") for p in (ROOT / "src/hanme").rglob("*.*")}
     assert all((installed / path).exists() for path in data if path.suffix in kept)
 
