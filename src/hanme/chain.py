@@ -16,6 +16,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from hanme.common.csr import repeat, stretches
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
 
@@ -120,7 +121,7 @@ class Chain:
     def instances(self, roots: Tensor | None = None) -> Instances:
         """List the instances of some roots (default: all), grouped by root in the order given."""
         roots = self._roots(roots)
-        row = _repeat(self.count()[roots])
+        row = repeat(self.count()[roots])
         _, links = self._walk_on(roots, (), len(self))
         return self._listed(roots[row], links, _number_within(row))
 
@@ -200,7 +201,7 @@ class Chain:
 
     def sources(self, hop: int) -> Tensor:
         """Return the node that each link of a hop starts from, beside ``indices[hop]``."""
-        return _repeat(self.indptr[hop].diff(), self.indices[hop].numel())
+        return repeat(self.indptr[hop].diff(), self.indices[hop].numel())
 
     def _walk_on(
         self, node: Tensor, links: tuple[Tensor, ...], hops: int
@@ -322,13 +323,6 @@ def _checked_roots(roots: Tensor, chain: Chain) -> Tensor:
     return roots
 
 
-def stretches(begin: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return begin[i], begin[i] + 1, ..., counts[i] of them, for one i after another; and the i."""
-    row = _repeat(counts)
-    offset = begin - (counts.cumsum(0) - counts)
-    return offset[row] + torch.arange(row.numel(), device=row.device), row
-
-
 def _links_of(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
     """Return where the links of some nodes begin, and how many there are."""
     begin = indptr[nodes]
@@ -349,12 +343,6 @@ def _checked(
     return edge_index[0], edge_index[1]
 
 
-def _repeat(counts: Tensor, total: int | None = None) -> Tensor:
-    """Return 0 counts[0] times, 1 counts[1] times, and so on; ``total`` numbers, where known."""
-    rows = torch.arange(counts.numel(), device=counts.device)
-    return torch.repeat_interleave(rows, counts, output_size=total)
-
-
 def _number_within(row: Tensor) -> Tensor:
     """Return 0, 1, 2, ... within each run of equal rows."""
     counts = torch.bincount(row)
@@ -365,7 +353,7 @@ def _draw(counts: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, T
     """Draw at most ``n`` distinct numbers below each count: their rows, and the numbers."""
     # Few to choose from: shuffle all numbers of the row and keep the first n.
     few = (counts <= 2 * n).nonzero().flatten()
-    row = _repeat(counts[few])
+    row = repeat(counts[few])
     shuffle = torch.randperm(row.numel(), generator=generator)
     shuffle = shuffle[torch.argsort(row[shuffle], stable=True)]  # rows together, shuffled within
     number = _number_within(row)
@@ -377,7 +365,7 @@ def _draw(counts: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, T
     drawn = torch.empty(0, 2, dtype=torch.long)
     missing = torch.full((many.numel(),), n)
     while missing.any():
-        row = _repeat(missing)
+        row = repeat(missing)
         limit = counts[many[row]]
         number = (torch.rand(row.numel(), generator=generator, dtype=torch.float64) * limit).long()
         fresh = torch.stack([row, torch.minimum(number, limit - 1)], 1)

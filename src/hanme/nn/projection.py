@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import Linear
 from torch_geometric.nn.module_dict import ModuleDict
 
-from hanme.chain import stretches
 from hanme.errors import HanmeError
 
 _transposed = WeakTensorKeyDictionary()
@@ -44,22 +42,6 @@ def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply X W for sparse CSR X, with a gradient for W."""
     product: Tensor = _SparseProduct.apply(x, weight.t())  # type: ignore[no-untyped-call]
     return product
-
-
-def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Return some rows of a matrix, dense or sparse CSR, at the cost of what is in them."""
-    if x.layout == torch.strided:
-        return x.index_select(0, rows)
-    indptr = x.crow_indices()
-    begin = indptr[rows]
-    degree = indptr[rows + 1] - begin
-    places, _ = stretches(begin, degree)
-    return torch.sparse_csr_tensor(
-        F.pad(degree.cumsum(0), (1, 0)),
-        x.col_indices()[places],
-        x.values()[places],
-        (rows.numel(), x.size(1)),
-    )
 
 
 class Projection(Linear):  # type: ignore[misc]

@@ -12,12 +12,13 @@ from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain, restrict
 from hanme.errors import HanmeError
+from hanme.graph.features import take_rows
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
 from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
-from hanme.nn.projection import Projections, take_rows
+from hanme.nn.projection import Projections
 from hanme.ops import (
     Attention,
     Coefficients,
