@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -17,3 +18,19 @@ def stretches(begin: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     row = repeat(counts)
     offset = begin - (counts.cumsum(0) - counts)
     return offset[row] + torch.arange(row.numel(), device=row.device), row
+
+
+def take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of a matrix, dense or sparse CSR, at the cost of what is in them."""
+    if x.layout == torch.strided:
+        return x.index_select(0, rows)
+    indptr = x.crow_indices()
+    begin = indptr[rows]
+    degree = indptr[rows + 1] - begin
+    places, _ = stretches(begin, degree)
+    return torch.sparse_csr_tensor(
+        F.pad(degree.cumsum(0), (1, 0)),
+        x.col_indices()[places],
+        x.values()[places],
+        (rows.numel(), x.size(1)),
+    )

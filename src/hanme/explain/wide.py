@@ -30,7 +30,7 @@ def wide_reasons(
     """
     found: list[Reason] = []
     made = part.rows(graph.x_dict, graph.edge_index_dict)
-    for block, rows, weight in zip(part.blocks, made, part.weight, strict=True):
+    for block, rows, weight in zip(part.blocks, made, part.weights(graph.taken), strict=True):
         row = rows(np.array([node]))
         known = row.indices < len(weight)
         columns, values = row.indices[known], torch.from_numpy(row.data[known])

@@ -8,11 +8,9 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from torch import Tensor
 
-from hanme.common.csr import stretches
 from hanme.errors import HanmeError
 from hanme.graph.nodes import Nodes
 
@@ -123,20 +121,4 @@ def to_torch(matrix: csr_array) -> Tensor:
         torch.from_numpy(matrix.data.astype(np.float32)),
         size=matrix.shape,
         check_invariants=True,
-    )
-
-
-def take_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Return some rows of a matrix, dense or sparse CSR, at the cost of what is in them."""
-    if x.layout == torch.strided:
-        return x.index_select(0, rows)
-    indptr = x.crow_indices()
-    begin = indptr[rows]
-    degree = indptr[rows + 1] - begin
-    places, _ = stretches(begin, degree)
-    return torch.sparse_csr_tensor(
-        F.pad(degree.cumsum(0), (1, 0)),
-        x.col_indices()[places],
-        x.values()[places],
-        (rows.numel(), x.size(1)),
     )

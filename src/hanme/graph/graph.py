@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from torch import Tensor
 from hanme.common.html import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
+from hanme.graph.adjacency import Adjacency
 from hanme.graph.features import Features, fill_features
 from hanme.graph.nodes import Nodes
+from hanme.graph.piece import Walk, cut
 from hanme.graph.splits import Split, stratified
 from hanme.metapath import EdgeType
 
@@ -44,15 +46,16 @@ class Graph:
         dropped: How many links to unknown ids each relation lost.
         notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
+        taken: The numbers that its nodes have in the graph it was cut out of, by type.
     """
 
     nodes: dict[str, Nodes]
-    links: dict[EdgeType, Tensor]
+    links: Mapping[EdgeType, Tensor]
     target: str
     y: Tensor
     labels: list[str]
     split: Split
-    weights: dict[EdgeType, Tensor] = field(default_factory=dict)
+    weights: Mapping[EdgeType, Tensor] = field(default_factory=dict)
     metapaths: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     origin: dict[str, Any] | None = None
@@ -60,6 +63,14 @@ class Graph:
     dropped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     digest: str | None = None
+    taken: dict[str, Tensor] | None = None
+
+    _adjacency: dict[EdgeType, Adjacency] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    stored: ClassVar[bool] = False
+    """Whether it is mapped from a folder: what is whole of it is then read from the disk."""
 
     @classmethod
     def from_hetero(
@@ -190,7 +201,7 @@ class Graph:
         return {kind: nodes.x for kind, nodes in self.nodes.items() if nodes.x is not None}
 
     @property
-    def edge_index_dict(self) -> dict[EdgeType, Tensor]:
+    def edge_index_dict(self) -> Mapping[EdgeType, Tensor]:
         """The links by edge type, under the name they have in PyG."""
         return self.links
 
@@ -222,7 +233,47 @@ class Graph:
     @property
     def widths(self) -> dict[str, int]:
         """The number of features by node type."""
-        return {kind: x.size(1) for kind, x in self.x_dict.items()}
+        return {kind: n.width for kind, n in self.nodes.items() if n.width is not None}
+
+    @property
+    def num_links(self) -> dict[EdgeType, int]:
+        """The number of links by edge type."""
+        return {e: links.size(1) for e, links in self.links.items()}
+
+    def adjacency(self, edge_type: EdgeType) -> Adjacency:
+        """Return the links of an edge type as CSR arrays, made when they are first asked for."""
+        if edge_type not in self._adjacency:
+            size = self.nodes[edge_type[0]].num_nodes
+            self._adjacency[edge_type] = Adjacency.of(self.links[edge_type], size)
+        return self._adjacency[edge_type]
+
+    def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
+        """Return the labels of some target nodes, and which parts of the split they are in."""
+        return self.y[numbers], Split(*(mask[numbers] for mask in self.split))
+
+    def cut(self, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tensor]:
+        """Cut out what walks from some target nodes touch, see :func:`~hanme.graph.piece.cut`."""
+        return cut(self, roots, walks)
+
+    def of(
+        self,
+        nodes: dict[str, Nodes],
+        links: Mapping[EdgeType, Tensor],
+        numbers: dict[str, Tensor],
+    ) -> Graph:
+        """Return a graph of some nodes, given by number, and some links."""
+        y, split = self.labels_of(numbers[self.target])
+        return Graph(
+            nodes,
+            links,
+            self.target,
+            y,
+            self.labels,
+            split,
+            metapaths=self.metapaths,
+            fitted=self.fitted,
+            taken=numbers,
+        )
 
     def with_features(self, how: Features) -> Graph:
         """Return a copy in which every node type has features, see :func:`fill_features`."""
@@ -251,13 +302,13 @@ class Graph:
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{n.num_nodes:,} {kind}" for kind, n in self.nodes.items())
-        links = sum(edge_index.size(1) for edge_index in self.links.values())
+        links = sum(self.num_links.values())
         return f"Graph({nodes}; {links:,} links; {self.target}: {', '.join(self.labels)})"
 
     def _repr_html_(self) -> str:
         """Return node types and relations as a table, for notebooks."""
         rows: list[list[object]] = [["nodes", t, n.num_nodes] for t, n in self.nodes.items()]
-        rows += [["links", "-".join(e), links.size(1)] for e, links in self.links.items()]
+        rows += [["links", "-".join(e), links] for e, links in self.num_links.items()]
         labels = ", ".join(self.labels)
         return html_table(["", "type", "number"], rows, f"labels of {self.target}: {labels}")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
 from hanme.graph.texts import Texts
 
@@ -32,6 +33,15 @@ class Nodes:
     names: Sequence[str] | None = None
     ids: Sequence[str] | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int | None:
+        """The number of features, None for nodes without any."""
+        return None if self.x is None else self.x.size(1)
+
+    def rows(self, numbers: Tensor) -> Tensor | None:
+        """Return the features of some nodes, ``[R, F]``; only these are read."""
+        return None if self.x is None else take_rows(self.x, numbers)
 
     def find(self, node: int | str) -> int:
         """Return the number of a node, given its number, id or name.

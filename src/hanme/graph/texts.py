@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 class Texts(Sequence[str]):
@@ -64,3 +65,27 @@ class Texts(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Texts({len(self):,})"
+
+
+class Picked(Sequence[str]):
+    """The texts of some nodes of many, made when they are asked for.
+
+    Args:
+        text: Gives the text of a node.
+        numbers: The numbers of the nodes.
+    """
+
+    def __init__(self, text: Callable[[int], str], numbers: Tensor) -> None:
+        self.text, self.numbers = text, numbers
+
+    def __len__(self) -> int:
+        return self.numbers.numel()
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Picked: ...
+    def __getitem__(self, index: int | slice) -> str | Picked:
+        if isinstance(index, slice):
+            return Picked(self.text, self.numbers[index])
+        return self.text(int(self.numbers[index]))

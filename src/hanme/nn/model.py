@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
+from hanme.graph import Graph
 from hanme.metapath import EdgeType
 from hanme.nn.channels import Channels, Inputs
 from hanme.nn.fusions import Fusion
@@ -110,10 +111,18 @@ class ChannelModel(nn.Module):
         x_dict: Mapping[str, Tensor],
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor,
+        labels: Tensor | None = None,
+        ids: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Read what the call with these ``roots`` needs of the graph, while others compute."""
         for part in self.parts:
-            part.prepare(Inputs(x_dict, edge_index_dict, roots))
+            part.prepare(Inputs(x_dict, edge_index_dict, roots, labels, ids))
+
+    def walks(self) -> list[tuple[EdgeType, ...]] | None:
+        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+        found = [part.walks() for part in self.parts]
+        known = [walks for walks in found if walks is not None]
+        return None if len(known) < len(found) else [w for walks in known for w in walks]
 
     def forward(
         self,
@@ -121,9 +130,14 @@ class ChannelModel(nn.Module):
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor | None = None,
         labels: Tensor | None = None,
+        ids: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`Model`."""
-        inputs = Inputs(x_dict, edge_index_dict, roots, labels)
+        """Return a logit per root and label, ``[R, C]``, see :class:`Model`.
+
+        On a piece cut out of a graph, ``ids`` are the numbers of its nodes there, by type: weights
+        of ids and draws of dropout are theirs.
+        """
+        inputs = Inputs(x_dict, edge_index_dict, roots, labels, ids)
         found = [(part, part(inputs)) for part in self.parts]
         logits = [x for part, given in found if part.wide for x in given]
         if self.head is not None and self.fusion is not None:
@@ -131,6 +145,27 @@ class ChannelModel(nn.Module):
             logits.insert(0, self.head(self.fusion(vectors)))
         total: Tensor = reduce(torch.add, logits)
         return total
+
+
+def asked(
+    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None = None
+) -> tuple[Any, ...]:
+    """Return what to call a model with for some target nodes of a graph (None: all of them).
+
+    Of a stored graph, that is what they touch, cut out of it, if the model can say what it walks.
+
+    Args:
+        model: The model.
+        graph: The graph.
+        roots: Numbers of target nodes.
+        labels: The labels that the model may see (default: those of training nodes).
+    """
+    walks = model.walks() if isinstance(model, ChannelModel) else None
+    if roots is None or walks is None or not graph.stored:
+        labels = graph.training_labels if labels is None else labels
+        return graph.x_dict, graph.edge_index_dict, roots, labels
+    piece, place = graph.cut(roots, walks)
+    return piece.x_dict, piece.edge_index_dict, place, piece.training_labels, piece.taken
 
 
 def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -115,12 +115,16 @@ class SeHGNN(ChannelModel):
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor | None = None,
         labels: Tensor | None = None,
+        ids: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
         """Return a logit per root and label, ``[R, C]``, see :class:`Model`."""
         count = x_dict[self.target].size(0) if roots is None else roots.numel()
         if count < 2:
             raise HanmeError(f"SeHGNN normalises over nodes: expected 2 or more, but got {count}")
-        return super().forward(x_dict, edge_index_dict, roots, labels)
+        return super().forward(x_dict, edge_index_dict, roots, labels, ids)
+
+    def walks(self) -> None:
+        """Return None: its norms are over all nodes."""
 
 
 def _head(hidden: int, labels: int, layers: int, dropout: float) -> nn.Sequential:

@@ -163,12 +163,23 @@ def _build(
     split = read_split(reader, config, mine, labels, part)
     if fitted is None and target.split is not None:
         check_split(labels, split, mine.table)
-    graph = Graph(nodes, {}, config.target, labels.y, labels.names, split, notes=notes)
+    found, weights, dropped = {}, {}, {}
     for links in opened:
-        found, weights, graph.dropped[links.name] = read_links(reader, links, ids, notes)
-        graph.links[links.edge_type] = found
-        if weights is not None:
-            graph.weights[links.edge_type] = weights
+        edges, weight, dropped[links.name] = read_links(reader, links, ids, notes)
+        found[links.edge_type] = edges
+        if weight is not None:
+            weights[links.edge_type] = weight
+    graph = Graph(
+        nodes,
+        found,
+        config.target,
+        labels.y,
+        labels.names,
+        split,
+        weights=weights,
+        dropped=dropped,
+        notes=notes,
+    )
     group = groups(reader, config, mine, graph)
     if group is not None:
         graph.targets.extra[GROUP] = group

@@ -43,6 +43,7 @@ class Inputs:
     edge_index_dict: Mapping[EdgeType, Tensor]
     roots: Tensor | None = None
     labels: Tensor | None = None
+    ids: Mapping[str, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ class Channels(nn.Module):
 
     def prepare(self, inputs: Inputs) -> None:
         """Make ready what :meth:`forward` reads of the graph for some roots, in another thread."""
+
+    def walks(self) -> list[tuple[EdgeType, ...]] | None:
+        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+        return None
 
     def follow(self, inputs: Inputs) -> list[Followed] | None:
         """Return how the vector of each channel comes from instances; None where it does not."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
+from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Inputs, Task
@@ -38,6 +40,7 @@ class AverageChannels(Channels):
     ) -> None:
         super().__init__(task, out_channels)
         self.paths, self.dropout = list(widths), dropout
+        self.edge_types = task.metadata[1]
         self.names = [f"{what} of {'-'.join(path)}" for path in widths]
         self.embed = nn.ModuleList(Embedding(width, out_channels) for width in widths.values())
 
@@ -51,6 +54,17 @@ class AverageChannels(Channels):
         return [
             F.dropout(_multiply(factors, lin), self.dropout, self.training)
             for factors, lin in zip(self.averages(inputs), self.embed, strict=True)
+        ]
+
+    def walks(self) -> list[tuple[EdgeType, ...]]:
+        """Return all ways to walk along the sequences."""
+        relations = self.edge_types
+        return [
+            walk
+            for path in self.paths
+            for walk in product(
+                *([e for e in relations if (e[0], e[2]) == pair] for pair in pairwise(path))
+            )
         ]
 
     def averages(self, inputs: Inputs) -> list[list[Tensor]]:

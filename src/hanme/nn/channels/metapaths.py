@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain, restrict
+from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
-from hanme.graph.features import take_rows
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
@@ -137,6 +137,10 @@ class MetapathChannels(Channels):
         if inputs.roots is not None:
             self._ahead.put(inputs.roots, self._cut(inputs, inputs.roots))
 
+    def walks(self) -> list[tuple[EdgeType, ...]]:
+        """Return the metapaths."""
+        return [metapath.steps for metapath in self.metapaths]
+
     def _cut(self, inputs: Inputs, roots: Tensor) -> _Cut:
         piece = restrict(self._whole(inputs), roots)
         device = self.att_root[0].device
@@ -144,7 +148,7 @@ class MetapathChannels(Channels):
         return _Cut(
             [self.encoder.view(chain.to(device)) for chain in piece.chains],
             {t: x.to(device) for t, x in rows.items()},
-            {t: piece.nodes[t].to(device) for t in self.proj},
+            {t: _numbers(inputs, t, piece.nodes[t]).to(device) for t in self.proj},
             piece.roots.to(device),
         )
 
@@ -188,12 +192,15 @@ class MetapathChannels(Channels):
 
     def _whole(self, inputs: Inputs) -> list[Chain]:
         """Return the chain of each metapath on this graph, made when a graph is first seen."""
-        x_dict, links = inputs.x_dict, inputs.edge_index_dict
+        x_dict, links, ids = inputs.x_dict, inputs.edge_index_dict, inputs.ids or {}
         used = [links[step] for metapath in self.metapaths for step in metapath.steps]
 
         def build() -> list[Chain]:
             sizes = _sizes(x_dict, links)
-            return [Chain.build(m, links, sizes) for m in self.metapaths]
+            return [
+                replace(Chain.build(m, links, sizes), root_ids=ids.get(m.root))
+                for m in self.metapaths
+            ]
 
         return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
 
@@ -220,6 +227,11 @@ class MetapathChannels(Channels):
     def extra_repr(self) -> str:
         """Name size, heads and metapaths."""
         return f"{self.out_channels}, heads={self.heads}, metapaths=[{', '.join(self.names)}]"
+
+
+def _numbers(inputs: Inputs, node_type: str, nodes: Tensor) -> Tensor:
+    """Return the numbers that some nodes have in the whole graph."""
+    return nodes if inputs.ids is None else inputs.ids[node_type][nodes]
 
 
 def _sizes(

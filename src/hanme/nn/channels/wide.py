@@ -73,6 +73,23 @@ class WideChannels(Channels):
         ends = [b.path.node_types[-1] for b in self.blocks if b.path and b.read == "ids"]
         return list(dict.fromkeys(ends))
 
+    def weights(self, ids: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+        """Return the matrix of each block.
+
+        Args:
+            ids: By type, the numbers of a piece's nodes in the whole graph: the rows of ids are
+                then theirs.
+        """
+        ends = [b.path.node_types[-1] if b.path and b.read == "ids" else None for b in self.blocks]
+        return [
+            weight if ids is None or end is None else _rows_of(weight, ids[end])
+            for weight, end in zip(self.weight, ends, strict=True)
+        ]
+
+    def walks(self) -> list[tuple[EdgeType, ...]]:
+        """Return the metapaths of the blocks."""
+        return [block.path.steps for block in self.blocks if block.path]
+
     @torch.no_grad()
     def renumber(self, node_type: str, numbers: Tensor, size: int) -> None:
         """Move the weights of a type's ids to a graph that numbers its nodes otherwise.
@@ -108,7 +125,7 @@ class WideChannels(Channels):
         found = [
             torch.cat([_logits(rows(part), weight) for part in rows.chunks(chosen)]).to(device)
             for rows, weight in zip(
-                self.rows(x_dict, inputs.edge_index_dict), self.weight, strict=True
+                self.rows(x_dict, inputs.edge_index_dict), self.weights(inputs.ids), strict=True
             )
         ]
         return [found[0] + self.bias, *found[1:]]
@@ -126,6 +143,14 @@ class WideChannels(Channels):
 
 def _known(rarity: Tensor) -> Vector | None:
     return rarity.detach().cpu().numpy() if len(rarity) else None
+
+
+def _rows_of(weight: Tensor, nodes: Tensor) -> Tensor:
+    """Return the rows of some nodes; zeros for those that have none."""
+    known = nodes < len(weight)
+    found = weight.new_zeros(nodes.numel(), weight.size(1))
+    found[known] = weight[nodes[known]]
+    return found
 
 
 def _logits(rows: csr_array, weight: Tensor) -> Tensor:

@@ -1,0 +1,58 @@
+"""The links of one relation, as CSR arrays."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hanme.common.csr import repeat, stretches
+
+
+class Adjacency:
+    """The ends of each node's links, ascending. A link that is listed twice is two links.
+
+    Args:
+        indptr: Where the links of each node begin, ``[N + 1]``.
+        indices: The end of each link, ``[E]``.
+    """
+
+    def __init__(self, indptr: Tensor, indices: Tensor) -> None:
+        self.indptr, self.indices = indptr, indices
+
+    @classmethod
+    def of(cls, edge_index: Tensor, sources: int) -> Adjacency:
+        """Sort links, ``[2, E]``, of so many source nodes."""
+        source, target = edge_index
+        order = torch.argsort(target, stable=True)
+        order = order[torch.argsort(source[order], stable=True)]
+        return cls(indptr_of(torch.bincount(source, minlength=sources)), target[order])
+
+    def __len__(self) -> int:
+        return self.indices.numel()
+
+    def links(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the links of some nodes: for each the place of its node among them, and its end.
+
+        Only these links are read.
+        """
+        begin, end = self.bounds(nodes)
+        places, parent = stretches(begin, end - begin)
+        return parent, self.ends(places)
+
+    def bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the links of some nodes begin and end."""
+        return self.indptr[nodes], self.indptr[nodes + 1]
+
+    def ends(self, places: Tensor) -> Tensor:
+        """Return the ends of the links at some places."""
+        return self.indices[places]
+
+    def edge_index(self) -> Tensor:
+        """Return all links as node numbers, ``[2, E]``."""
+        return torch.stack([repeat(self.indptr.diff(), len(self)), self.indices.long()])
+
+
+def indptr_of(counts: Tensor) -> Tensor:
+    """Return where the links of each node begin, from the number of links of each."""
+    return F.pad(counts.cumsum(0), (1, 0))

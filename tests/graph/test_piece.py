@@ -1,0 +1,114 @@
+"""What some roots touch, cut out of a graph: the same answers from a small graph in memory."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanme.datasets import planted
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.nn import MODELS
+from hanme.nn.model import Model, asked
+
+PATHS = ["movie-actor-movie", "movie-director-movie"]
+BLOCKS = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:features:unit"]
+
+
+class Stored(Graph):
+    stored = True
+
+
+def a_graph(seed: int = 0) -> Graph:
+    made = planted(seed=seed, movies=60).with_features("given")
+    return Stored(
+        **{k: getattr(made, k) for k in ("nodes", "links", "target", "y", "labels")},
+        split=made.split,
+    )
+
+
+def a_model(name: str, graph: Graph) -> Model:
+    options = {
+        "hanme": {"metapaths": PATHS, "hidden_channels": 8, "heads": 2, "blocks": BLOCKS},
+        "han": {"metapaths": PATHS, "hidden_channels": 8, "heads": 2},
+        "linear": {"blocks": BLOCKS},
+    }[name]
+    torch.manual_seed(0)
+    model = MODELS[name](
+        graph.metadata(), target=graph.target, out_channels=len(graph.labels), **options
+    )
+    model.eval()
+    with torch.no_grad():
+        model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        for part in model.parts:
+            if part.wide:
+                made = part.rows(graph.x_dict, graph.edge_index_dict)
+                widths = [rows(torch.arange(3).numpy()).shape[1] for rows in made]
+                drawn = [torch.randn(w, len(graph.labels)) for w in widths]
+                part.fill(drawn, torch.zeros(len(graph.labels)), made)
+    return model
+
+
+@pytest.mark.parametrize("name", ["hanme", "han", "linear"])
+def test_a_model_says_the_same_of_roots_on_what_they_touch(name: str) -> None:
+    graph = a_graph()
+    model = a_model(name, graph)
+    roots = torch.tensor([7, 3, 50, 3])
+    with torch.no_grad():
+        want = model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+        got = model(*asked(model, graph, roots))
+    assert torch.allclose(got, want, atol=1e-5)
+
+
+def test_dropout_is_drawn_by_the_numbers_of_the_whole_graph() -> None:
+    graph = a_graph()
+    model = MODELS["hanme"](
+        graph.metadata(),
+        target="movie",
+        out_channels=len(graph.labels),
+        metapaths=PATHS,
+        hidden_channels=8,
+        heads=2,
+        dropout=0.5,
+        feature_dropout=0.5,
+    )
+    roots = torch.tensor([41, 8])
+    model(graph.x_dict, graph.edge_index_dict)
+    found = []
+    for call in ((graph.x_dict, graph.edge_index_dict, roots), asked(model, graph, roots)):
+        torch.manual_seed(3)
+        found.append(model(*call))
+    assert torch.allclose(*found, atol=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 99), data=st.data())
+def test_a_piece_holds_all_links_of_the_nodes_that_walks_leave(
+    seed: int, data: st.DataObject
+) -> None:
+    graph = a_graph(seed)
+    roots = torch.tensor(data.draw(st.lists(st.integers(0, 59), max_size=4)), dtype=torch.long)
+    walk = (("movie", "to", "actor"), ("actor", "to", "movie"))
+    walk = tuple(next(e for e in graph.edge_types if (e[0], e[2]) == (s, t)) for s, _, t in walk)
+    piece, place = graph.cut(roots, [walk])
+    assert piece.taken is not None
+    taken = {kind: numbers.tolist() for kind, numbers in piece.taken.items()}
+    assert [taken["movie"][i] for i in place.tolist()] == roots.tolist()
+    reached = set(roots.tolist())
+    for step in walk:
+        want = sorted((s, t) for s, t in graph.links[step].t().tolist() if s in reached)
+        got = [(taken[step[0]][s], taken[step[2]][t]) for s, t in piece.links[step].t().tolist()]
+        assert sorted(got) == want
+        reached = {t for _, t in want}
+    for kind, nodes in piece.nodes.items():
+        x = graph.nodes[kind].x
+        assert nodes.x is not None
+        assert x is not None
+        assert torch.equal(nodes.x.to_dense(), x.to_dense()[piece.taken[kind]])
+        assert list(nodes.ids or ()) == [graph.nodes[kind].identity(i) for i in taken[kind]]
+    assert torch.equal(piece.y, graph.y[piece.taken["movie"]])
+
+
+def test_roots_outside_the_graph_are_refused() -> None:
+    with pytest.raises(HanmeError, match="from 0 to 59"):
+        a_graph().cut(torch.tensor([60]), [])
