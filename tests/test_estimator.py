@@ -287,6 +287,15 @@ def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:
     assert "'test': {'micro':" in capsys.readouterr().out
 
 
+def test_a_graph_without_a_relation_is_one_for_linear() -> None:
+    graph = replace(planted(movies=100), links={}, metapaths=[])
+    with pytest.warns(UserWarning, match="no relation starts or ends at movie: linear is trained"):
+        found = Classifier(**SMALL).fit(graph)
+    assert found.config_.model.name == "linear"
+    with pytest.raises(HanmeError, match="model han: no relation starts or ends at movie"):
+        Classifier("han").fit(graph)
+
+
 def test_a_metapath_that_costs_too_much_is_left_out_with_a_warning(monkeypatch) -> None:
     monkeypatch.setattr(defaults, "BUDGET", 1)
     with pytest.warns(UserWarning, match="left out") as said:

@@ -26,10 +26,9 @@ from hanme.datasets import FittedGraph
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph
-from hanme.graph.defaults import refuse_none_left, with_defaults
-from hanme.metapath import metapaths_between
+from hanme.graph.defaults import there_and_back, why_none
 from hanme.nn.model import Model
-from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths
+from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths, with_metapaths
 from hanme.runs.config import PYTHON
 from hanme.runs.train import finish, held_out, prepare, train
 from hanme.runs.use import (
@@ -286,15 +285,21 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         return graph
 
     def _config(self, graph: Graph) -> RunConfig:
-        options = dict(self.options or {})
+        name, options = self.model, dict(self.options or {})
+        training = {"recipe": "default", "seed": self.seed, **(self.training or {})}
         if self.metapaths is not None:
             options["metapaths"] = list(self.metapaths)
-        elif takes_metapaths(self.model):
-            options.setdefault("metapaths", default_metapaths(graph))
+        elif takes_metapaths(name) and "metapaths" not in options:
+            graph = there_and_back(graph)
+            name, options = with_metapaths(name, options, graph, recipe=training["recipe"])
+            if name != self.model:
+                warnings.warn(f"{why_none(graph)}: {name} is trained", stacklevel=3)
+            for metapath, why in graph.left_out.items() if graph.metapaths else ():
+                warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=3)
         values = {
             "data": graph.origin or {"name": PYTHON, "features": "given"},
-            "model": {"name": self.model, "options": options},
-            "training": {"recipe": "default", "seed": self.seed, **(self.training or {})},
+            "model": {"name": name, "options": options},
+            "training": training,
         }
         return RunConfig.make(values, "Classifier")
 
@@ -304,17 +309,6 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             return html_table(["model"], [[self.model]], "")
         rows = [[part, f1["micro"], f1["macro"]] for part, f1 in self.scores().items()]
         return html_table(["nodes", "micro F1", "macro F1"], rows, self.model)
-
-
-def default_metapaths(graph: Graph) -> list[str]:
-    """Return a graph's own metapaths, else all there and back; warn of those left out."""
-    if not (graph.metapaths or graph.left_out):
-        there_and_back = metapaths_between(graph.metadata(), graph.target, 2)
-        graph = with_defaults(graph, [metapath.text for metapath in there_and_back])
-    refuse_none_left(graph, "Classifier")
-    for metapath, why in graph.left_out.items():
-        warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=4)
-    return graph.metapaths
 
 
 def _schema(graph: Graph) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def test_a_mistake_is_one_line_and_status_2(
             ["explain", "run", "--tip", "1"],
             "--tip (Possible options: --out, --top)",
         ),
-        (["evaluate"], "Missing argument 'run'; see hanme evaluate --help"),
+        (["tune"], "Missing argument 'model'; see hanme tune --help"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_2(

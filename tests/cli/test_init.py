@@ -201,6 +201,27 @@ def test_a_copy_of_the_label_and_dates(hanme: Command, tmp_path: Path) -> None:
     assert graph["relations"] == {"studio": {"columns": ["studio"]}}
 
 
+def test_one_table_without_a_relation_and_runs_without_a_name(
+    hanme: Command, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "parts.csv").write_text(
+        rows("part,size,weight,kind", 60, lambda i: f"p{i},{i % 9},{i * 7 % 11},{'ab'[i % 9 > 4]}")
+    )
+    hanme("init", "parts")
+    assert "no finished run in" in refused("predict")
+    said = hanme("train", "parts")
+    assert "no relation starts or ends at part: linear is trained" in said
+    assert "The run is in runs/parts:" in said
+    assert "The run is in runs/parts-2:" in hanme("train", "parts", "--seed", "1")
+    assert "The run is in runs/parts-2:" in hanme("train", "parts", "--seed", "1", "--resume")
+    for command in (["evaluate"], ["predict"], ["explain", "p3"]):
+        assert "The latest run: runs/parts-2" in hanme(*command)
+    assert "latest" not in hanme("explain", "runs/parts", "p3")
+    assert "part 'p99': no node has that id" in refused("explain", "runs/parts", "p99")
+
+
 def test_what_is_asked_for_must_be_there(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,y\n1,a\n")
     assert "--target b: no such table; there are a" in refused("init", tmp_path, "--target", "b")

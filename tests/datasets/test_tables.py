@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
 from hanme import Graph
-from hanme.datasets import FittedGraph, default_metapaths, known_name, load, load_tables
+from hanme.datasets import FittedGraph, known_name, load, load_tables
 from hanme.datasets.tables.config import schema
 from hanme.errors import HanmeError
 
@@ -238,7 +238,7 @@ target = {{type = "a", column = "b"}}
     data = load_tables(folder)
     assert data.links["a", "cites", "a"].tolist() == [[0, 0], [1, 0]]
     assert data.links["a", "rev_cites", "a"].tolist() == [[1, 0], [0, 0]]
-    assert default_metapaths(str(folder)) == [
+    assert data.metapaths == [
         "a-r:b-rev_r:a", "a-s:b-rev_s:a", "a-cites:a", "a-rev_cites:a"
     ]  # fmt: skip
 

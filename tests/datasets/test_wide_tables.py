@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hanme.datasets import FittedGraph, default_metapaths, load_tables
+from hanme.datasets import FittedGraph, load_tables
 from hanme.errors import HanmeError
 
 FILMS = """title,year,genres,director,actor_1,actor_2,keywords
@@ -71,7 +71,7 @@ def test_columns_are_relations(tmp_path: Path) -> None:
     ]
     again = load_tables(tmp_path, cache=tmp_path / "cache")
     assert (again.notes, again.digest) == (graph.notes, graph.digest)
-    assert default_metapaths(str(tmp_path)) == [
+    assert graph.metapaths == [
         "film-director:person-rev_director:film", "film-actor:person-rev_actor:film",
         "film-keyword:keyword-rev_keyword:film",
     ]  # fmt: skip
@@ -161,7 +161,7 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     assert named(found, ("thing", "lives_in", "thing")) == [("a", "Paris"), ("b", "Rome")]
     assert named(found, ("thing", "likes", "thing")) == [("c", "a")]
     assert named(found, ("thing", "knows", "thing")) == [("a", "b"), ("b", "c"), ("d", "a")]
-    assert len(default_metapaths(str(folder))) == 6
+    assert len(found.metapaths) == 6
     fitted = FittedGraph.make(found.fitted, "test")
     (folder / "facts.tsv").write_text(TRIPLES + "d\thates\tRome\ne\tknows\tOslo\n")
     grown = load_tables(folder, fitted=fitted)  # a relation that the run does not know is left out

@@ -23,6 +23,28 @@ def draw(n: int, labels: int, seed: int, slope: float = 1.0) -> tuple[torch.Tens
     return logits, y
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_uncertainty_is_the_surprise_to_expect(several: bool) -> None:
+    logits, _ = draw(20, 3, seed=1)
+    decision = Decision(slope=0.7, bias=(0.1, -0.2, 0.3))
+    p = decision.probabilities(logits, multilabel=several).double()
+    sets = torch.eye(3).bool() if not several else torch.tensor(
+        list(itertools.product([False, True], repeat=3))
+    )  # fmt: skip
+    mean = torch.zeros(20, dtype=torch.double)
+    for labels in sets:
+        given = labels.expand(20, 3)
+        chance = torch.where(given, p, 1 - p).prod(1) if several else p[given]
+        found = decision.surprise(logits, given, multilabel=several)
+        if labels.any():
+            torch.testing.assert_close(found.double(), -chance.log(), rtol=1e-4, atol=1e-5)
+        else:  # no label is given, rather than that of having none
+            assert found.isnan().all()
+        mean -= chance * chance.log()
+    found = decision.uncertainty(logits, multilabel=several)
+    torch.testing.assert_close(found.double(), mean, rtol=1e-4, atol=1e-5)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(3, 9), st.integers(0, 1000))
 def test_the_threshold_of_a_label_has_the_best_expected_f1_of_all(n: int, seed: int) -> None:

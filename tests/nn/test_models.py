@@ -28,7 +28,7 @@ def options(name: str, **changes: object) -> dict:
     """Small sizes, as far as the model has them."""
     known = inspect.signature(MODELS[name]).parameters
     small = {key: value for key, value in SMALL.items() if key in known}
-    return with_metapaths(name, "planted", small | changes)
+    return with_metapaths(name, small | changes, planted(**TINY))[1]
 
 
 def run_config(name: str, **changes: object) -> RunConfig:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shutil
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 import duckdb
 import pytest
 import torch
+from scipy.stats import entropy
 
 from hanme.cli import main
-from hanme.datasets import default_metapaths
+from hanme.datasets import load
 from hanme.errors import HanmeError
 from hanme.graph import defaults
 from hanme.nn.channels import Inputs
@@ -84,11 +86,14 @@ def test_predictions_are_those_of_training(run: Path) -> None:
     found = predict(run)
     assert not found.grown
     stored = duckdb.sql(f"SELECT * FROM '{run / 'predictions.parquet'}'")
-    assert stored.columns[:6] == ["node", "id", "name", "split", "labels", "predicted"]
+    assert stored.columns[:8] == [
+        "node", "id", "name", "split", "labels", "predicted", "uncertainty", "surprise"
+    ]  # fmt: skip
     for mine, theirs in zip(found.rows(), stored.fetchall(), strict=True):
         assert list(mine) == stored.columns
         assert tuple(mine.values())[:6] == theirs[:6]
-        assert list(mine.values())[6:] == pytest.approx(list(theirs[6:]), abs=1e-6)
+        numbers = [list(values)[6:] for values in (mine.values(), theirs)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
     with (run.parent / "films" / "films.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in found.rows()] == [row["film_id"] for row in rows]
@@ -98,6 +103,44 @@ def test_predictions_are_those_of_training(run: Path) -> None:
     ]
     for row in found.rows():
         assert sum(value for key, value in row.items() if key.startswith("p_")) == pytest.approx(1)
+
+
+def test_which_nodes_to_look_at_first(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    found, every = predict(run), predict(run).rows()
+    for row in every:
+        p = {key[2:]: value for key, value in row.items() if key.startswith("p_")}
+        assert row["uncertainty"] == pytest.approx(entropy(list(p.values())), abs=1e-5)
+        wanted = -math.log(p[row["labels"][0]]) if row["labels"] else None
+        assert row["surprise"] == (wanted and pytest.approx(wanted, abs=1e-5))
+    first = found.only("unlabelled").ranked("uncertain", top=3).rows()
+    unlabelled = [row for row in every if row["split"] == "unlabelled"]
+    assert first == sorted(unlabelled, key=lambda row: -row["uncertainty"])[:3]
+    first = found.ranked("surprising").rows()
+    assert first == sorted((r for r in every if r["labels"]), key=lambda row: -row["surprise"])
+    few = found.ranked(top=2)
+    assert few.rows() == every[:2]
+    assert [row["id"] for row in predict(run, nodes=["f009", "f002"]).ranked(top=1).rows()] == [
+        "f009"
+    ]
+    with pytest.raises(HanmeError, match="order 'odd': there are uncertain and surprising"):
+        found.ranked("odd")
+    with pytest.raises(HanmeError, match="split 'odd': there are train, val, test, unused and"):
+        found.only("odd")
+    other = predict(run, graph=grown(run, tmp_path / "grown"))
+    assert "f900" in {row["id"] for row in other.only("unlabelled").rows()}
+    with pytest.raises(HanmeError, match="changed since training"):
+        other.only("test")
+
+    shutil.copytree(run, tmp_path / "runs" / "films")
+    monkeypatch.chdir(tmp_path)
+    options = ["--order", "surprising", "--top", "5"]
+    assert shell(["predict", *options, "--out", "first.csv"], monkeypatch) == 0
+    with open("first.csv", newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == [row["id"] for row in first[:5]]
+    assert shell(["predict", *options], monkeypatch) == 0
+    said = capsys.readouterr()
+    assert "The latest run: runs/films" in said.err
+    assert re.search(r"surprise ┃ +most likely ┃ +second ┃ +third", said.out)
 
 
 def test_a_prediction_does_not_depend_on_who_else_is_asked_for(run: Path, tmp_path: Path) -> None:
@@ -282,7 +325,7 @@ def test_the_command(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     out = tmp_path / "new" / "p.csv"
     assert shell(["predict", run, "--node", "f003", "--out", out], monkeypatch) == 0
     assert f"1 predictions are in {out}" in " ".join(capsys.readouterr().out.split())
-    assert out.read_text().startswith("node,id,name,split,labels,predicted,p_Comedy")
+    assert out.read_text().startswith("node,id,name,split,labels,predicted,uncertainty,surprise,p_")
     assert shell(["predict", run, "--node", "f003", "--json"], monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "Amber Voyage"
     assert shell(["inspect", run.parent / "films"], monkeypatch) == 0
@@ -322,7 +365,7 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:
     films, (few, many) = tables(tmp_path / "films"), PATHS
-    assert default_metapaths(str(films)) == PATHS
+    assert load(str(films)).metapaths == PATHS
     monkeypatch.setattr(defaults, "BUDGET", 1)
     quick = ["--epochs", "1", "--hidden", "8"]
     assert shell(["train", films, "--out", tmp_path / "run", *quick], monkeypatch) == 0
@@ -342,10 +385,16 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     assert Run.open(tmp_path / "named").config.model.options["metapaths"] == [many]
 
     monkeypatch.setattr(defaults, "LIMIT", 1)
-    assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 2
-    assert "each default metapath has more than 1 instances" in capsys.readouterr().err
+    assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 0
+    said = capsys.readouterr().err
+    assert "each default metapath has more than 1 instances" in said
+    assert "-m names those to use all the same: linear is trained" in said
+    assert Run.open(tmp_path / "none").config.model.name == "linear"
+    han = ["--model", "han", "--out", tmp_path / "han"]
+    assert shell(["train", films, *han], monkeypatch) == 2
+    assert "model han: each default metapath has" in capsys.readouterr().err
     (films / "graph.toml").write_text(f"metapaths = {PATHS}\n{GRAPH}")
-    assert default_metapaths(str(films)) == PATHS
+    assert load(str(films)).metapaths == PATHS
 
 
 def test_inspect_lists_useful_metapaths_first(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -60,7 +60,7 @@ def hanme(
 ) -> None:
     """Classify the nodes of heterogeneous graphs by attending to whole metapath instances.
 
-    Try it without any data: hanme train planted --out runs/first
+    Try it without any data: hanme train planted, then hanme predict
 
     With tables of your own: hanme init FOLDER
     """

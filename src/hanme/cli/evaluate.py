@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from hanme.cli.options import Json, RunFolder, Source
+from hanme.cli.options import Json, RunFolder, Source, the_run
 from hanme.cli.show import print_scores
 
 
-def evaluate(run: RunFolder, data: Source = None, json_: Json = False) -> None:
+def evaluate(run: RunFolder = None, data: Source = None, json_: Json = False) -> None:
     """Load a run's weights and score them again, with both decision rules."""
     from hanme import runs
 
-    scores = runs.evaluate(run, source=data)
+    scores = runs.evaluate(the_run(run), source=data)
     if json_:
         print(json.dumps(scores))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from hanme.cli.options import Grown, Json, RunFolder, Source
+from hanme.cli.options import Grown, Json, RunFolder, Source, the_run
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from hanme.explain import By, Explanation, Fidelity
 
 WIDTH = 200  # where output is piped
+FIDELITY = "Can explanations be trusted?"
 
 
 def explain(
-    run: RunFolder,
+    run: RunFolder = None,
     node: Annotated[
-        str | None, typer.Argument(help="A node of the target type: its id, name or number.")
+        str | None,
+        typer.Argument(
+            help="A node of the target type: its id, name or number. Without RUN, it can stand "
+            "alone."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also write a picture, .svg or .html; an existing file is replaced."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many instances to show.")] = 5,
     label: Annotated[
@@ -40,29 +49,37 @@ def explain(
         bool,
         typer.Option(
             "--fidelity",
+            rich_help_panel=FIDELITY,
             help="Instead of explaining a node, remove top and random instances of test nodes and "
             "measure how far the logit moves.",
         ),
     ] = False,
     nodes: Annotated[
         int,
-        typer.Option(min=1, help="--fidelity: how many nodes, each with more than 5 instances."),
+        typer.Option(
+            min=1,
+            rich_help_panel=FIDELITY,
+            help="How many nodes, each with more than 5 instances.",
+        ),
     ] = 200,
-    seed: Annotated[int, typer.Option(help="--fidelity: draws nodes and random instances.")] = 1,
+    seed: Annotated[
+        int,
+        typer.Option(rich_help_panel=FIDELITY, help="Draws nodes and random instances."),
+    ] = 1,
     graph: Grown = None,
     data: Source = None,
     json_: Json = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Also write a picture, .svg or .html; an existing file is replaced."),
-    ] = None,
 ) -> None:
     """Show which metapath instances led to a prediction, or measure such explanations.
 
-    hanme explain runs/direct Avatar --out avatar.svg
+    hanme explain Avatar --out avatar.svg
+
+    hanme explain runs/direct Avatar
 
     hanme explain runs/direct --fidelity
     """
+    if run is not None and node is None and not (fidelity or (run / "config.json").exists()):
+        run, node = None, str(run)
     if (node is None) == (not fidelity):
         raise HanmeError("explain: name a node to explain, or ask for --fidelity, one of the two")
     from hanme import explain as explaining
@@ -72,6 +89,7 @@ def explain(
 
     if out is not None:
         check_suffix(out)
+    run = the_run(run)
     opened = Run.open(run)
     loaded, model = open_run(opened, source=data, graph=graph)
     ranking, decision = cast("By", by), opened.decision()

@@ -38,4 +38,4 @@ def init(
         print(printable(f"Skipped: {reason}"))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")
     print(printable(f"  hanme inspect {name}"))
-    print(printable(f"  hanme train {name} --out RUN"))
+    print(printable(f"  hanme train {name}"))

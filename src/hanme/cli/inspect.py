@@ -76,7 +76,7 @@ def inspect(
         f"{choose_backend('auto', graph.y.device)}. Metapaths without an instance are not shown.",
     )
     for metapath, why in found["left_out"].items():
-        print(printable(f"{metapath}: left out of the default metapaths, {why}."))
+        print(printable(f"{metapath}: left out of the default metapaths, {why}; -m uses it."))
     for note in found["notes"]:
         print(printable(f"{note}."))
     print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,23 @@ from typer.core import TyperCommand
 
 from hanme.errors import HanmeError
 
-RunFolder = Annotated[Path, typer.Argument(help="A finished run folder.")]
+RunFolder = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A finished run folder (default: the latest in runs/).", show_default=False
+    ),
+]
+
+
+def the_run(run: Path | None) -> Path:
+    """Return the run named, or the latest, and then say which that is."""
+    if run is not None:
+        return run
+    from hanme.runs import latest_run
+
+    run = latest_run()
+    print(f"The latest run: {run}", file=sys.stderr)
+    return run
 
 
 def _unambiguous(name: str) -> str:
@@ -27,10 +44,14 @@ DataSet = Annotated[
         help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.", callback=_unambiguous
     ),
 ]
+DATA, CONFIGURATION = "Data", "Configuration"
+"""Panels of the help, below the options that matter most."""
+
 Source = Annotated[
     Path | None,
     typer.Option(
         "--data",
+        rich_help_panel=DATA,
         help="Folder or archive with the benchmark's files "
         "(default: the folder in HANME_DATA; without one they are downloaded).",
     ),
@@ -42,15 +63,20 @@ Grown = Annotated[
 FeaturesOption = Annotated[
     str | None,
     typer.Option(
+        rich_help_panel=DATA,
         help="Features of node types other than the target. mean: the mean of their neighbours' "
         "(default); onehot: their ids; given: those in the data (default of a graph.toml and of "
-        "planted); given-onehot: those in the data, ids for types without any."
+        "planted); given-onehot: those in the data, ids for types without any.",
     ),
 ]
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", "-o", metavar="KEY=VALUE", help="An option of planted, e.g. -o movies=2000."
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        rich_help_panel=DATA,
+        help="An option of planted, e.g. -o movies=2000.",
     ),
 ]
 Runs = Annotated[Path | None, typer.Option(help="Where the run folders go (default: OUT/runs).")]
@@ -60,6 +86,7 @@ ConfigFolder = Annotated[
     typer.Option(
         exists=True,
         file_okay=False,
+        rich_help_panel=CONFIGURATION,
         help="Folder with MODEL-GRAPH.toml files that replace the package's.",
     ),
 ]
@@ -68,6 +95,7 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
+        rich_help_panel=CONFIGURATION,
         help="Any other option of the model (layers=3) or field of the configuration "
         "(training.lr=0.01). Repeat it for several.",
     ),

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hanme.cli.options import Changes, FeaturesOption, Json, Options, Source, fields, pairs
+from hanme.cli.options import (
+    CONFIGURATION,
+    Changes,
+    FeaturesOption,
+    Json,
+    Options,
+    Source,
+    fields,
+    pairs,
+)
 from hanme.cli.show import print_costs, print_scores, print_worth, show_epochs
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.runs import Run
 
+MODEL, TRAINING = "Model", "Training"
 
 DEFAULTS = {
     "data": {"features": "given"},
@@ -24,28 +34,20 @@ DEFAULTS = {
 
 
 def train(
-    out: Annotated[Path, typer.Option(help="The run folder to write.")],
     data_set: Annotated[
         str | None,
         typer.Argument(
             help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml (default: as in --config)."
         ),
     ] = None,
-    config: Annotated[
-        str | None,
+    out: Annotated[
+        Path | None,
         typer.Option(
-            help="A configuration file to start from, or the name of one of the package's, e.g. "
-            "hanme-direct-IMDB; options on the command line override it."
+            help="The run folder to write (default: runs/NAME, then runs/NAME-2, and so on).",
+            show_default=False,
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model (default: hanme), one of")] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="How a metapath instance becomes a vector: multihop (default of hanme), direct, "
-            "mean, linear or rotate."
-        ),
-    ] = None,
     metapath: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,94 +57,147 @@ def train(
             "the data set, see hanme inspect).",
         ),
     ] = None,
-    hidden: Annotated[
-        int | None, typer.Option(help="Size of a node's vector, all heads together.")
-    ] = None,
-    heads: Annotated[
-        int | None, typer.Option(help="Number of attention heads; must divide --hidden.")
-    ] = None,
-    dropout: Annotated[float | None, typer.Option(help="The model's dropout.")] = None,
-    gamma: Annotated[
-        float | None,
-        typer.Option(help="multihop: the share γ that stays at each hop (default: 0.4)."),
-    ] = None,
-    values: Annotated[
-        str | None,
-        typer.Option(help="direct: sum the projected (default) or the transformed features."),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(help="How attention is computed: auto, streaming, chunked or eager."),
-    ] = None,
-    changes: Changes = None,
-    lts: Annotated[
-        str | None,
-        typer.Option(help="Loss-aware training schedule: linear, root or geometric; or none."),
-    ] = None,
-    lts_start: Annotated[
-        float | None, typer.Option(help="LTS: the share λ0 of nodes to start from (default: 0.1).")
-    ] = None,
-    lts_until: Annotated[
-        int | None,
-        typer.Option(
-            help="LTS: the epoch T from which all nodes are trained on (default: half of --epochs, "
-            "at most 100)."
-        ),
-    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs (default: 200).")
-    ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            help="Stop after this many epochs without a better validation score (default: 100)."
-        ),
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Adam's step size (default: 0.005).")] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(help="Adam's weight decay (default: 0.001).")
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            help="What chooses the best epoch: macro (default) or micro F1 or the loss on "
-            "validation nodes; last: keep the last epoch."
-        ),
-    ] = None,
-    decide: Annotated[
-        str | None,
-        typer.Option(
-            help="From probabilities to labels, where nodes have several: micro or macro (default) "
-            "maximise the expected F1; half: all over 0.5, HGB's rule; fallback: the same, but at "
-            "least the most likely one, the paper's."
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="default: a wide part beside the model, calibrated; paper: as in the papers."
-        ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Draws the split, the weights and the dropout (default: 483)."),
     ] = None,
-    data: Source = None,
-    features: FeaturesOption = None,
-    option: Options = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out if there is one.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run in --out, or the last in runs/, if there is one."
+        ),
     ] = False,
     json_: Json = False,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            help="How a metapath instance becomes a vector: multihop (default of hanme), direct, "
+            "mean, linear or rotate.",
+        ),
+    ] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=MODEL, help="Size of a node's vector, all heads together."),
+    ] = None,
+    heads: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=MODEL, help="Number of attention heads; must divide --hidden."
+        ),
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(rich_help_panel=MODEL, help="The model's dropout.")
+    ] = None,
+    gamma: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            help="multihop: the share γ that stays at each hop (default: 0.4).",
+        ),
+    ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            help="direct: sum the projected (default) or the transformed features.",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            help="How attention is computed: auto, streaming, chunked or eager.",
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="default: a wide part beside the model, calibrated; paper: as in the papers.",
+        ),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="Stop after this many epochs without a better validation score (default: 100).",
+        ),
+    ] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=TRAINING, help="Adam's step size (default: 0.005)."),
+    ] = None,
+    weight_decay: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=TRAINING, help="Adam's weight decay (default: 0.001)."),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="What chooses the best epoch: macro (default) or micro F1 or the loss on "
+            "validation nodes; last: keep the last epoch.",
+        ),
+    ] = None,
+    decide: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="From probabilities to labels, where nodes have several: micro or macro (default) "
+            "maximise the expected F1; half: all over 0.5, HGB's rule; fallback: the same, but at "
+            "least the most likely one, the paper's.",
+        ),
+    ] = None,
+    lts: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="Loss-aware training schedule: linear, root or geometric; or none.",
+        ),
+    ] = None,
+    lts_start: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="LTS: the share λ0 of nodes to start from (default: 0.1).",
+        ),
+    ] = None,
+    lts_until: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="LTS: the epoch T from which all nodes are trained on (default: half of --epochs, "
+            "at most 100).",
+        ),
+    ] = None,
+    features: FeaturesOption = None,
+    data: Source = None,
+    option: Options = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=CONFIGURATION,
+            help="A configuration file to start from, or the name of one of the package's, e.g. "
+            "hanme-direct-IMDB; options on the command line override it.",
+        ),
+    ] = None,
+    changes: Changes = None,
 ) -> None:
     """Train a model and write a run folder. The default recipe is in docs/learning.md.
 
+    hanme train films
+
     hanme train IMDB --encoder direct --lts linear --out runs/direct
 
-    hanme train --config hanme-direct-IMDB --seed 1 --out runs/direct
+    hanme train --config hanme-direct-IMDB --seed 1
     """
     from hanme import runs
     from hanme.experiments import configuration as files
+    from hanme.graph.defaults import why_none
 
     if data_set is None and config is None:
         raise HanmeError("nothing to train on: name a data set or a --config")
@@ -179,10 +234,20 @@ def train(
     chosen = files.override(start, {key: v for key, v in options.items() if v is not None})
     if lts == "none":
         chosen = files.override(chosen, {"training.lts": None})
-    run_config = runs.RunConfig.make(files.completed(chosen), config or "options")
-    title = f"{run_config.data.name} {run_config.model.name}"
-    with show_epochs(title, run_config.training.epochs) as on_epoch:
-        run = runs.train(run_config, out, resume=resume, on_start=print_costs, on_epoch=on_epoch)
+    completed, graph = files.completed(chosen)
+    run_config = runs.RunConfig.make(completed, config or "options")
+    name = files.graph_name(run_config.data.name)
+    if graph is not None and not graph.metapaths:
+        print_costs([f"{why_none(graph)}: {run_config.model.name} is trained"])
+    with show_epochs(f"{name} {run_config.model.name}", run_config.training.epochs) as on_epoch:
+        run = runs.train(
+            run_config,
+            out or runs.new_folder(name, resume=resume),
+            graph=None if resume else graph,  # a run has learnt columns of its tables
+            resume=resume,
+            on_start=print_costs,
+            on_epoch=on_epoch,
+        )
     if json_:
         print(json.dumps(run.result()))
     else:

@@ -20,15 +20,12 @@ from hanme.datasets.tables import (
     FILE,
     FittedGraph,
     config_path,
-    expand,
     is_tables,
     load_frames,
     load_tables,
-    read_config,
 )
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.defaults import refuse_none_left
 from hanme.graph.features import Features
 
 __all__ = [
@@ -36,7 +33,6 @@ __all__ = [
     "FittedGraph",
     "cache_folder",
     "default_features",
-    "default_metapaths",
     "is_tables",
     "known_name",
     "load",
@@ -134,29 +130,6 @@ def tables_name(path: str | Path) -> str:
     if not is_tables(path):
         raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
     return str(config_path(path))
-
-
-def default_metapaths(
-    name: str, *, source: str | Path | None = None, features: Features | None = None
-) -> list[str]:
-    """Return the metapaths that a model is given by default.
-
-    Where a ``graph.toml`` names none, they depend on the number of their instances: the graph is
-    loaded, see :func:`load`.
-    """
-    name = known_name(name)
-    if not is_tables(name):
-        return METAPATHS[name]
-    path = config_path(source or name)
-    config = expand(read_config(path), path)
-    found = config.default_metapaths()
-    if not found:
-        raise HanmeError(f"{path}: no relation starts or ends at the target {config.target}")
-    if config.metapaths is not None:
-        return found
-    graph = load(name, source=source, features=features)
-    refuse_none_left(graph, str(path))
-    return graph.metapaths
 
 
 def default_features(name: str) -> Features:

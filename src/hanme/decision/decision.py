@@ -86,6 +86,35 @@ class Decision(BaseModel):
             chosen = chosen | (likeliest & ~chosen.any(1, keepdim=True))
         return chosen
 
+    def surprise(self, logits: Tensor, labels: Tensor, *, multilabel: bool) -> Tensor:
+        """Return -log of the probability of each node's given labels, ``[N]``.
+
+        Where nodes have several labels, that is of all that a node has and of none that it has
+        not, a sum over labels. It is NaN for a node without any label.
+
+        Args:
+            logits: The logits, ``[N, C]``.
+            labels: The labels given, as a bool matrix ``[N, C]``.
+            multilabel: Whether nodes have several labels.
+        """
+        logits, given = self.calibrated(logits), labels.to(logits.dtype)
+        if multilabel:
+            found = F.binary_cross_entropy_with_logits(logits, given, reduction="none").sum(1)
+        else:
+            found = -(F.log_softmax(logits, 1) * given).sum(1)
+        return found.masked_fill(~labels.any(1), torch.nan)
+
+    def uncertainty(self, logits: Tensor, *, multilabel: bool) -> Tensor:
+        """Return the surprise to expect of each node, ``[N]``: the entropy of its labels.
+
+        It is the mean of :meth:`surprise` under the calibrated probabilities themselves, and needs
+        no label.
+        """
+        logits, p = self.calibrated(logits), self.probabilities(logits, multilabel=multilabel)
+        if multilabel:
+            return F.binary_cross_entropy_with_logits(logits, p, reduction="none").sum(1)
+        return -(F.log_softmax(logits, 1) * p).sum(1)
+
 
 def expected_f1_thresholds(p: Tensor, rule: Rule) -> tuple[float, ...]:
     """Return the threshold of each label that maximises the expected F1 of calibrated `p`.

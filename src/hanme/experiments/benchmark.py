@@ -163,7 +163,7 @@ class Experiment(_Part):
         return [self._entry(row, changes, source) for row in self.row]
 
     def _entry(self, row: Row, changes: Mapping[str, Any], source: Path | None) -> Entry:
-        values = completed(override(self.base, {**changes, **row.set}))
+        values, _ = completed(override(self.base, {**changes, **row.set}))
         values = override(values, from_source(values["data"]["name"], source))
         config = RunConfig.make(values, f"{self.name}.toml, {row.name}")
         graph, model = graph_name(config.data.name), row.published or config.model.name

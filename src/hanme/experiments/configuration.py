@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common.toml import read_toml
-from hanme.datasets import is_tables, known_name
+from hanme.datasets import METAPATHS, is_tables, known_name
 from hanme.datasets.tables.config import FILE
 from hanme.errors import HanmeError
-from hanme.runs import RunConfig, with_metapaths
+from hanme.graph import Graph
+from hanme.runs import RunConfig, load_graph, takes_metapaths, with_metapaths
 
 CONFIGS = Path(__file__).parent / "configs"
 FIXED = ("data.name", "data.seed", "model.name", "training.seed")
@@ -107,18 +108,25 @@ def refuse_fixed(changes: Mapping[str, Any], why: str) -> None:
             raise HanmeError(f"--set {field}: it cannot be changed here; {why}")
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy with the data set's full name and, if the model needs some, its metapaths."""
-    graph = known_name(str(look_up(values, "data.name")))
+def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
+    """Return a copy with the data set's full name and, if the model needs some, its metapaths.
+
+    Returns:
+        The values, and the graph if it had to be loaded: the default metapaths of a user's own
+        tables depend on how many instances they have.
+    """
+    name = known_name(str(look_up(values, "data.name")))
+    values = override(values, {"data.name": name})
     model = str(look_up(values, "model.name") or "hanme")
-    options = with_metapaths(
-        model,
-        graph,
-        look_up(values, "model.options") or {},
-        source=look_up(values, "data.source"),
-        features=look_up(values, "data.features"),
-    )
-    return override(values, {"data.name": graph, "model.options": options})
+    options = look_up(values, "model.options") or {}
+    if not takes_metapaths(model) or "metapaths" in options:
+        return values, None
+    if name in METAPATHS:
+        return override(values, {"model.options.metapaths": METAPATHS[name]}), None
+    graph = load_graph(RunConfig.make(override(values, {"model": {"name": "linear"}})))
+    recipe = str(look_up(values, "training.recipe") or "paper")
+    model, options = with_metapaths(model, options, graph, recipe=recipe)
+    return override(values, {"model.name": model, "model.options": options}), graph
 
 
 def _defaults(model: str, graph: str) -> dict[str, Any]:
@@ -127,7 +135,7 @@ def _defaults(model: str, graph: str) -> dict[str, Any]:
         raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
     name, _, encoder = model.partition("-")
     options = {"encoder": encoder} if encoder else {}
-    values = completed({"data": {"name": graph}, "model": {"name": name, "options": options}})
+    values, _ = completed({"data": {"name": graph}, "model": {"name": name, "options": options}})
     config = RunConfig.make(values)
     return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
 

@@ -11,9 +11,8 @@ from dataclasses import replace
 import torch
 
 from hanme.common.numbers import short
-from hanme.errors import HanmeError
 from hanme.graph.graph import Graph
-from hanme.metapath import Metapath
+from hanme.metapath import Metapath, metapaths_between
 
 BUDGET = 4_000_000
 """How many instances the default metapaths may have, all together."""
@@ -55,14 +54,23 @@ def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
     return replace(graph, metapaths=[t for t in candidates if t not in left_out], left_out=left_out)
 
 
-def refuse_none_left(graph: Graph, where: str) -> None:
-    """Refuse a graph all of whose default metapaths were left out."""
-    if graph.left_out and not graph.metapaths:
-        found = ", ".join(f"{text} ({why})" for text, why in graph.left_out.items())
-        raise HanmeError(
-            f"{where}: each default metapath has more than {short(LIMIT)} instances: {found}; "
-            "name those to use all the same"
-        )
+def there_and_back(graph: Graph) -> Graph:
+    """Return a graph with default metapaths; one that has none yet gets those of two hops."""
+    if graph.metapaths or graph.left_out:
+        return graph
+    found = metapaths_between(graph.metadata(), graph.target, 2)
+    return with_defaults(graph, [metapath.text for metapath in found])
+
+
+def why_none(graph: Graph) -> str:
+    """Say why a graph has no default metapath."""
+    if not graph.left_out:
+        return f"no relation starts or ends at {graph.target}"
+    found = ", ".join(f"{text} ({why})" for text, why in graph.left_out.items())
+    return (
+        f"each default metapath has more than {short(LIMIT)} instances: {found}; -m names those to "
+        "use all the same"
+    )
 
 
 def instances(metapath: Metapath, graph: Graph) -> int:

@@ -2,7 +2,7 @@
 
 from hanme.runs.build import build_model, load_graph, takes_metapaths, with_metapaths
 from hanme.runs.config import DataConfig, ModelConfig, RunConfig
-from hanme.runs.folder import Run
+from hanme.runs.folder import Run, latest_run, new_folder
 from hanme.runs.prediction import Prediction
 from hanme.runs.train import train
 from hanme.runs.use import evaluate, open_run, predict
@@ -15,7 +15,9 @@ __all__ = [
     "RunConfig",
     "build_model",
     "evaluate",
+    "latest_run",
     "load_graph",
+    "new_folder",
     "open_run",
     "predict",
     "takes_metapaths",

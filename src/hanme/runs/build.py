@@ -8,10 +8,10 @@ from typing import Any
 
 from hanme.chain import Chain
 from hanme.common.numbers import short
-from hanme.datasets import FittedGraph, default_metapaths, load
+from hanme.datasets import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import Features
+from hanme.graph.defaults import why_none
 from hanme.metapath import Metapath
 from hanme.nn import MODELS
 from hanme.nn.model import Model
@@ -76,17 +76,20 @@ def takes_metapaths(model: str) -> bool:
 
 
 def with_metapaths(
-    model: str,
-    data_set: str,
-    options: dict[str, Any],
-    *,
-    source: str | Path | None = None,
-    features: Features | None = None,
-) -> dict[str, Any]:
-    """Return a model's options, with the data set's metapaths where it takes some and has none."""
+    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "paper"
+) -> tuple[str, dict[str, Any]]:
+    """Return a model and its options, with a graph's metapaths where it takes some and has none.
+
+    On a graph without any, all that the default recipe leaves of ``hanme`` is its wide part: the
+    model is ``linear``.
+    """
     if not takes_metapaths(model) or "metapaths" in options:
-        return options
-    return {"metapaths": default_metapaths(data_set, source=source, features=features), **options}
+        return model, options
+    if graph.metapaths:
+        return model, {"metapaths": graph.metapaths, **options}
+    if model == "hanme" and recipe == "default":
+        return "linear", {}
+    raise HanmeError(f"model {model}: {why_none(graph)}; --model linear needs no metapath")
 
 
 def notes(graph: Graph) -> list[str]:
@@ -115,7 +118,7 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
         lines.append(f"{chain.metapath}: {instances} instances, backend {backend}, about {needed}")
     if options["metapaths"] == graph.metapaths:
         lines += [
-            f"{metapath}: left out, {why}; -m names the metapaths to use instead of these"
+            f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
             for metapath, why in graph.left_out.items()
         ]
     return lines

@@ -37,6 +37,33 @@ from hanme.training import Epoch, Trainer, Wide
 SAVED = 10
 """A checkpoint is written every so many epochs."""
 
+RUNS = Path("runs")
+"""Where runs go, and where the latest is looked for, unless a folder is named."""
+
+
+def new_folder(name: str, *, resume: bool = False) -> Path:
+    """Return where to write a run: ``runs/NAME``, or ``runs/NAME-2`` if that is there, and so on.
+
+    Args:
+        name: The graph's.
+        resume: Return the last of these folders that is there, if any.
+    """
+    ends = (re.fullmatch(rf"{re.escape(name)}(?:-(\d+))?", path.name) for path in RUNS.glob("*"))
+    last = max((int(end[1] or 1) for end in ends if end), default=0)
+    number = last if resume and last else last + 1
+    return RUNS / (name if number == 1 else f"{name}-{number}")
+
+
+def latest_run() -> Path:
+    """Return the run in ``runs`` that was finished last."""
+    found = [path.parent for path in RUNS.glob("*/result.json")]
+    if not found:
+        raise HanmeError(
+            f"no finished run in {RUNS.absolute()}: name a run folder, or train with "
+            "hanme train GRAPH"
+        )
+    return max(found, key=lambda folder: (folder / "result.json").stat().st_mtime_ns)
+
 
 class Run:
     """A run folder."""

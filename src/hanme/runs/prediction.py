@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
 from hanme.common.html import html_table
 from hanme.decision import Decision
+from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.predictions import frame, predictions, write_predictions
+from hanme.runs.predictions import UNLABELLED, frame, predictions, uses, write_predictions
 
 SHOWN = 10
+
+Order = Literal["uncertain", "surprising"]
+"""Which nodes come first, see :meth:`Prediction.ranked`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,9 +42,56 @@ class Prediction:
         return self.logits.size(0) if self.nodes is None else len(self.nodes)
 
     @property
+    def numbers(self) -> list[int]:
+        """The numbers of the nodes asked for."""
+        return list(range(len(self))) if self.nodes is None else self.nodes
+
+    @property
     def chosen_logits(self) -> Tensor:
         """The logits of the nodes asked for, ``[R, C]``."""
         return self.logits if self.nodes is None else self.logits[self.nodes]
+
+    def only(self, use: str) -> Prediction:
+        """Return those of the nodes that were used for ``train``, ``val`` or ``test``.
+
+        Args:
+            use: Or ``unlabelled``, for nodes without a label; or ``unused``, for nodes whose label
+                is outside the split.
+        """
+        if use not in (*self.graph.split.parts(), "unused", UNLABELLED):
+            parts = ", ".join(self.graph.split.parts())
+            raise HanmeError(f"split {use!r}: there are {parts}, unused and {UNLABELLED}")
+        if self.grown and use != UNLABELLED:
+            raise HanmeError(
+                f"split {use!r}: the tables have changed since training, so it is not known what "
+                f"a row was used for; {UNLABELLED} can be asked for"
+            )
+        used = uses(self.graph)
+        return replace(self, nodes=[node for node in self.numbers if used[node] == use])
+
+    def ranked(self, order: Order | None = None, *, top: int | None = None) -> Prediction:
+        """Return the nodes in another order, such as the first hundred that a person should check.
+
+        Args:
+            order: ``"uncertain"``: those first whose labels the model knows least (see
+                :meth:`Decision.uncertainty <hanme.decision.Decision.uncertainty>`).
+                ``"surprising"``: those with a label, first those whose label the model believes
+                least (see :meth:`Decision.surprise <hanme.decision.Decision.surprise>`). None: as
+                they are.
+            top: How many (default: all).
+        """
+        nodes, logits, several = self.numbers, self.chosen_logits, self.graph.multilabel
+        if order is not None:
+            if order == "uncertain":
+                by = self.decision.uncertainty(logits, multilabel=several)
+            elif order == "surprising":
+                given = self.graph.label_matrix[nodes]
+                by = self.decision.surprise(logits, given, multilabel=several)
+            else:
+                raise HanmeError(f"order {order!r}: there are {' and '.join(get_args(Order))}")
+            places = by.argsort(descending=True, stable=True)
+            nodes = [nodes[place] for place in places[~by[places].isnan()].tolist()]
+        return replace(self, nodes=nodes[:top])
 
     def write(self, path: str | Path) -> None:
         """Write Parquet, CSV or JSON, by the file's ending."""
@@ -50,8 +101,7 @@ class Prediction:
         """Return a dictionary per node, of the first few or of all."""
         chosen = self._chosen()
         if limit is not None:
-            nodes = range(len(self)) if self.nodes is None else self.nodes
-            chosen["nodes"] = list(nodes[:limit])
+            chosen["nodes"] = self.numbers[:limit]
         return predictions(self.graph, self.logits, **chosen)
 
     def frame(self) -> Any:

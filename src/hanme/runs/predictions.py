@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.files import replacing
@@ -22,6 +23,9 @@ FORMATS = {
     ".csv": "FORMAT csv, HEADER true",
     ".json": "FORMAT json, ARRAY true",
 }
+
+UNLABELLED = "unlabelled"
+"""What a node without a label was used for."""
 
 
 def write_predictions(
@@ -36,8 +40,9 @@ def write_predictions(
     """Write a row per target node.
 
     Its columns are ``node`` (its number), ``id`` where the graph has the user's own ids, ``name``,
-    ``split``, ``labels``, ``predicted``, and the probability of each label as ``p_LABEL`` (see
-    :func:`probability_columns`).
+    ``split``, ``labels``, ``predicted``, ``uncertainty`` and ``surprise`` (see
+    :class:`~hanme.decision.Decision`; a node without a label has no surprise), and the probability
+    of each label as ``p_LABEL`` (see :func:`probability_columns`).
 
     Args:
         graph: The graph.
@@ -112,6 +117,14 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
     return columns
 
 
+def uses(graph: Graph) -> NDArray[Any]:
+    """Return what each target node was used for: train, val, test, unused or unlabelled."""
+    used = np.where(graph.label_matrix.any(1).numpy(), "unused", UNLABELLED).astype(object)
+    for part, mask in graph.split.parts().items():
+        used[mask.numpy()] = part
+    return used
+
+
 @contextmanager
 def _table(
     graph: Graph, logits: Tensor, decision: Decision, nodes: Sequence[int] | None, split: bool
@@ -128,10 +141,7 @@ def _table(
             frame[column] = _texts(texts, chosen, whole=nodes is None)
             columns.append(column)
     if split:
-        used = np.where(labels.any(1).numpy(), "unused", "unlabelled").astype(object)
-        for part, mask in graph.split.parts().items():
-            used[mask[chosen].numpy()] = part
-        frame["split"] = used
+        frame["split"] = uses(graph)[chosen.numpy()]
         columns.append("split")
     matrices = {
         "labels": labels,
@@ -144,6 +154,10 @@ def _table(
         given = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
         which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
         columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
+    several = graph.multilabel
+    frame["uncertainty"] = decision.uncertainty(logits, multilabel=several).numpy()
+    frame["surprise"] = decision.surprise(logits, labels, multilabel=several).numpy()
+    columns += ["uncertainty", "CASE WHEN NOT isnan(surprise) THEN surprise END AS surprise"]
     probability = decision.probabilities(logits, multilabel=graph.multilabel)
     for i, column in enumerate(probability_columns(names)):
         frame[f"p{i}"] = probability[:, i].contiguous().numpy()

@@ -100,7 +100,10 @@ class _Draft:
         for kind in self.implied:
             lines += ["", f"[nodes.{toml_key(kind)}]  # no table: its nodes are the ids in links"]
         if not self.relations:
-            lines += ["", "# No column links rows to each other. A graph needs a relation, such as"]
+            lines += [
+                "",
+                "# No column links rows to each other: a linear model is trained. A relation is",
+            ]
             lines += ["# [relations.NAME]", '# columns = ["a column whose values repeat"]']
         return "\n".join(lines + self.relations) + "\n"
 
