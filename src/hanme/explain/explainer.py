@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -67,19 +67,39 @@ class Explainer:
 
     @torch.no_grad()
     def explain(
-        self, node: int | str, *, top: int = 5, label: str | None = None, by: By = "part"
+        self,
+        node: int | str,
+        *,
+        top: int = 5,
+        label: str | None = None,
+        by: By = "part",
+        metapath: str | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> Explanation:
-        """See :func:`explain`."""
+        """Explain a node, see :func:`explain`.
+
+        Args:
+            node: The node.
+            top: How many instances.
+            label: The label by whose logit they are ranked.
+            by: What they are ranked by.
+            metapath: Show instances of this metapath alone (default: of all).
+            pause: Called before each block of instances; what it raises ends the work.
+        """
         if top < 1:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
         chosen = self._label(number, label)
-        root = self.open.root(number)
+        texts, part = list(self.open.paths), wide_part(self.open.model)
+        if metapath is not None and metapath not in texts:
+            raise HanmeError(f"unknown metapath {metapath!r}; there are {', '.join(texts)}")
+        shown = range(len(texts)) if metapath is None else [texts.index(metapath)]
+        root = self.open.root(number, pause)
         logits = self.open.logits[number]
         several = self.graph.multilabel
         probabilities = self.decision.probabilities(logits[None], multilabel=several)[0]
         given = zip(self.graph.labels, self._predicted[number].tolist(), strict=True)
-        texts, part = list(self.open.paths), wide_part(self.open.model)
+        top_ones = top_instances(root, chosen, top, by, shown)
         return Explanation(
             self.graph.targets.title(number),
             self.graph.targets.identity(number),
@@ -91,9 +111,10 @@ class Explainer:
             by,
             dict(zip(texts, self.open.beta, strict=True)),
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
-            tuple(self._instance(root, *place) for place in top_instances(root, chosen, top, by)),
+            tuple(self._instance(root, *place) for place in top_ones),
             {name: self._by_label(logits) for name, logits in root.others.items()},
             wide_reasons(part, self.graph, number, chosen, top) if part else (),
+            {text: self._by_label(x) for text, x in zip(texts, root.by_path(), strict=True)},
         )
 
     def _label(self, node: int, label: str | None) -> int:
@@ -122,6 +143,7 @@ class Explainer:
             types,
             tuple(nodes.title(i) for nodes, i in pairs),
             tuple(nodes.identity(i) for nodes, i in pairs),
+            tuple(i for _, i in pairs),
             self.open.beta[path] * float(found.weight.mean()),
             tuple((share / share.sum().clamp(min=1e-12)).tolist()),
             self._by_label(root.parts(path, found)[0]),
@@ -129,8 +151,18 @@ class Explainer:
         )
 
 
-def top_instances(root: Root, label: int, top: int, by: By) -> list[tuple[int, int]]:
-    """Return a root's first ``top`` instances in a ranking, as metapath and number."""
+def top_instances(
+    root: Root, label: int, top: int, by: By, paths: Sequence[int] | None = None
+) -> list[tuple[int, int]]:
+    """Return a root's first ``top`` instances in a ranking, as metapath and number.
+
+    Args:
+        root: The root.
+        label: The label.
+        top: How many.
+        by: The ranking.
+        paths: The metapaths whose instances are ranked (default: all).
+    """
     rank: dict[str, Callable[[int, Encoded], Tensor]] = {
         "part": lambda path, some: root.parts(path, some)[:, label],
         "move": lambda path, some: root.moves(path, some)[:, label].abs(),
@@ -141,8 +173,8 @@ def top_instances(root: Root, label: int, top: int, by: By) -> list[tuple[int, i
         raise HanmeError(f"Expected `by` to be one of {options}, but got {by!r}")
     best = torch.empty(0, dtype=torch.double)
     place = torch.empty(0, 2, dtype=torch.long)
-    for path, instances in enumerate(root.paths):
-        for some in instances.blocks():
+    for path in range(len(root.paths)) if paths is None else paths:
+        for some in root.paths[path].blocks():
             number = some.instances.number.cpu()
             best = torch.cat([best, rank[by](path, some).cpu()])
             place = torch.cat([place, torch.stack([torch.full_like(number, path), number], 1)])

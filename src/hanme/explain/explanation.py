@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -17,6 +17,7 @@ class Instance:
         types: The types of its nodes, root first.
         nodes: Their names.
         ids: Their ids in the user's tables; their numbers where the graph has no ids.
+        numbers: Their numbers among the nodes of their types.
         attention: Its share of the node's attention over all metapaths: β times α, mean over heads.
         hops: The share of each position in its encoding: c_l, mean over heads; sums to 1.
         parts: By label, its part of the logit; the parts of all instances and the explanation's
@@ -28,6 +29,7 @@ class Instance:
     types: tuple[str, ...]
     nodes: tuple[str, ...]
     ids: tuple[str, ...]
+    numbers: tuple[int, ...]
     attention: float
     hops: tuple[float, ...]
     parts: dict[str, float]
@@ -45,11 +47,13 @@ class Reason:
         block: The block of rows that it is in, such as ``movie-actor:ids:unit``.
         what: The node's name, or the feature.
         parts: By label, its part of the logit.
+        node: The type and number of the node that was met; None for a feature.
     """
 
     block: str
     what: str
     parts: dict[str, float]
+    node: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         return f"{shown(self.what)} ({shown(self.block)})"
@@ -74,6 +78,7 @@ class Explanation:
         others: What else is added to the logit of each label: the bias and, by name, each channel
             that does not come from instances.
         reasons: The nodes and features that count most in the model's wide part, if it has one.
+        parts: What all instances of each metapath together add to the logit of each label.
     """
 
     node: str
@@ -89,6 +94,7 @@ class Explanation:
     instances: tuple[Instance, ...]
     others: dict[str, dict[str, float]]
     reasons: tuple[Reason, ...] = ()
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])

@@ -14,7 +14,7 @@ weight of a head the difference would be lost in rounding, and the rest is summe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -49,30 +49,37 @@ class OpenModel:
     Args:
         model: A model of channels, a fusion with known weights and a linear head.
         graph: The graph.
+        weights: The fusion's weights of all channels, to hold instead of those on this graph; only
+            node 0 can be asked for then.
     """
 
     @torch.no_grad()
-    def __init__(self, model: Model, graph: Graph) -> None:
+    def __init__(
+        self, model: Model, graph: Graph, weights: Sequence[float] | None = None
+    ) -> None:
         if not isinstance(model, ChannelModel):
             raise _cannot(model, "it attends to no metapath instances")
         if model.head is not None and not isinstance(model.head, nn.Linear):
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
         self.model = model
-        inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        roots = None if weights is None else torch.tensor([0])
+        inputs = Inputs(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
         training = model.training
         try:
             self.logits, given = _run(model.train(False), inputs)
             followed = [part.follow(inputs) for part, _ in given]
         finally:
             model.train(training)
-        self.weight, left = torch.zeros(self.logits.size(1), 0).double(), iter([0.0])
+        self.weight = torch.zeros(self.logits.size(1), 0).double()
+        self.weights = list(weights or ())
         if model.head is not None and model.fusion is not None:
             beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
             if beta is None:
                 fusion = type(model.fusion).__name__
                 raise _cannot(model, f"its fusion, {fusion}, is no weighted sum with known weights")
-            left = iter(beta.tolist())
+            self.weights = self.weights or beta.tolist()
             self.weight = model.head.weight.detach().double()  # [C, K D]
+        left = iter(self.weights)
         self.paths: dict[str, Followed] = {}
         self.beta: list[float] = []
         self.others: dict[str, Tensor] = {}
@@ -88,11 +95,18 @@ class OpenModel:
                     self.others[name] = x if wide else next(left) * (x @ self.weight.float().t())
         if not self.paths and model.head is not None:
             raise _cannot(model, "none of its channels attends to metapath instances")
+        if weights is not None:
+            self.logits = Root(self, 0).logits[None].float()
 
     @torch.no_grad()
-    def root(self, node: int) -> Root:
-        """Return one node with its instances."""
-        root = Root(self, node)
+    def root(self, node: int, pause: Callable[[], None] = lambda: None) -> Root:
+        """Return one node with its instances.
+
+        Args:
+            node: The node.
+            pause: Called before each block of instances; what it raises ends the work.
+        """
+        root = Root(self, node, pause)
         if not torch.allclose(root.logits, self.logits[node].double(), rtol=1e-3, atol=1e-3):
             raise HanmeError("the model does more than its parts: it cannot be explained")
         return root
@@ -113,7 +127,9 @@ def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channe
         for part in model.parts
     ]
     try:
-        logits: Tensor = model(inputs.x_dict, inputs.edge_index_dict, labels=inputs.labels)
+        logits: Tensor = model(
+            inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels
+        )
     finally:
         for watch in watches:
             watch.remove()
@@ -123,11 +139,13 @@ def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channe
 class Root:
     """One node, its instances by metapath, and its logits with or without some of them."""
 
-    def __init__(self, model: OpenModel, node: int) -> None:
+    def __init__(
+        self, model: OpenModel, node: int, pause: Callable[[], None] = lambda: None
+    ) -> None:
         self.model = model
         self.node = node
         self.ways = list(model.paths.values())
-        self.paths = [Path(way.problem, node) for way in self.ways]
+        self.paths = [Path(way.problem, node, pause) for way in self.ways]
         pairs = zip(self.ways, self.paths, strict=True)
         self.active = [way.activation(path.z) for way, path in pairs]
         self.others = {name: logits[node].double() for name, logits in model.others.items()}
@@ -153,6 +171,11 @@ class Root:
         factor = torch.where(z == 0, 0.0, self.active[path] / z) * self.model.beta[path]
         gate = self.model.weight * factor.flatten()
         return (some.weight[..., None] * some.vector).flatten(1) @ gate.t()
+
+    def by_path(self) -> list[Tensor]:
+        """Return the part of the logits that comes from each metapath, ``[C]``."""
+        pairs = zip(self.model.beta, self.active, strict=True)
+        return [self.model.weight @ (beta * z.flatten()) for beta, z in pairs]
 
     def logits_without(self, numbers: Sequence[Tensor]) -> Tensor:
         """Return the logits without some instances, given by number for each metapath, ``[C]``."""
@@ -185,9 +208,12 @@ class Encoded:
 class Path:
     """A root's instances along one metapath, walked a block at a time."""
 
-    def __init__(self, problem: Problem, root: int) -> None:
+    def __init__(
+        self, problem: Problem, root: int, pause: Callable[[], None] = lambda: None
+    ) -> None:
         self.problem = problem
         self.root = root
+        self._pause = pause
         self._encoding = _for_root(problem, root)
         self._kept: list[tuple[Instances, Tensor, Tensor]] | None = None
         if len(self) * problem.attention.numel() <= KEPT:
@@ -235,6 +261,7 @@ class Path:
             yield from self._kept
         else:
             for instances in self.problem.chain.blocks(self.root, BLOCK):
+                self._pause()
                 yield instances, *encode(self._encoding, instances)
 
     def _encoded(self, instances: Instances, vector: Tensor, score: Tensor) -> Encoded:

@@ -40,10 +40,10 @@ def wide_reasons(
         names = dict(enumerate(feature_names(graph.fitted, end)))
         for i in first.tolist():
             column = int(columns[i])
-            what = names.get(column, f"feature {column}")
+            what, met = names.get(column, f"feature {column}"), None
             if block.read == "ids":
-                what = graph.nodes[end].title(column)
-            found.append(Reason(str(block), what, _by_label(graph, parts[i])))
+                what, met = graph.nodes[end].title(column), (end, column)
+            found.append(Reason(str(block), what, _by_label(graph, parts[i]), met))
     found.sort(key=lambda reason: -abs(reason.parts[graph.labels[label]]))
     return tuple(found[:top])
 
