@@ -21,6 +21,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 HOLDS = {
     "cli": "one file per command",
+    "serve": "the API and its page",
     "estimator": "Classifier: fit, predict, explain",
     "experiments": "benchmark, tune, configurations",
     "runs": "run folders, predictions, curves",

@@ -20,6 +20,7 @@ from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
 from hanme.cli.predict import predict
 from hanme.cli.reproduce import reproduce
+from hanme.cli.serve import serve
 from hanme.cli.show import printable
 from hanme.cli.train import train
 from hanme.cli.tune import tune
@@ -36,6 +37,7 @@ app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(explain)
+app.command()(serve)
 app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)

@@ -21,6 +21,7 @@ from hanme.errors import HanmeError
 from hanme.explain.removal import BLOCK, OpenModel, Root
 from hanme.graph import Graph, Nodes, Split
 from hanme.metapath import EdgeType, Metapath
+from hanme.nn import Model
 from hanme.nn.channels import MetapathChannels, WideChannels
 from hanme.nn.projection import take_rows
 from hanme.training import wide_part
@@ -118,9 +119,6 @@ class WhatIf:
     ) -> tuple[Root, dict[str, Ints]]:
         """Return the node on the changed graph, and the numbers there of the nodes by type."""
         away, more = self._with_reverse(remove), self._with_reverse(add)
-        for e, pairs in (away | more).items():
-            for number, kind in {(n, k) for pair in pairs for n, k in zip(pair, (e[0], e[2]))}:
-                self.graph.nodes[kind].find(number)
         self._check(away, more)
         links = {
             e: known.changed(away.get(e, set()), more.get(e, set()))
@@ -151,6 +149,8 @@ class WhatIf:
         for given, there in ((away, True), (more, False)):
             for e, pairs in given.items():
                 for pair in pairs:
+                    self.graph.nodes[e[0]].find(pair[0])  # refuses numbers of no node
+                    self.graph.nodes[e[2]].find(pair[1])
                     if (pair[1] in self.index.links[e].of_node(pair[0])) != there:
                         why = "it is there already" if not there else "there is no such link"
                         raise HanmeError(f"link {Link(e, *pair)}: {why}")
@@ -189,9 +189,7 @@ class Links:
         """Return them without some and with others."""
         if not away and not more:
             return self
-        gone = [
-            self.begin[a] + np.flatnonzero(self.of_node(a) == b) for a, b in away
-        ]
+        gone = [self.begin[a] + np.flatnonzero(self.of_node(a) == b) for a, b in away]
         added = np.array(sorted(more), np.int64).reshape(-1, 2).T
         without = np.sort(np.concatenate(gone)) if gone else self.without
         return replace(self, more=added, without=without)
@@ -219,11 +217,11 @@ def reverses(graph: Graph) -> dict[EdgeType, EdgeType]:
     keys = {e: _key(links, graph.sizes[e[2]]) for e, links in graph.links.items()}
     found: dict[EdgeType, EdgeType] = {}
     for e, links in graph.links.items():
+        back = _key(links.flip(0), graph.sizes[e[0]])
         for other in graph.links:
-            same = (other[0], other[2]) == (e[2], e[0]) and len(keys[other]) == len(keys[e])
-            if same and other != e and other not in found.values() and e not in found:
-                if np.array_equal(keys[other], _key(links.flip(0), graph.sizes[other[2]])):
-                    found[e] = other
+            free = other != e and e not in found and other not in found
+            if free and (other[0], other[2]) == (e[2], e[0]) and np.array_equal(keys[other], back):
+                found[e], found[other] = other, e
     return found
 
 
@@ -289,14 +287,15 @@ def _piece(
     return piece, numbers
 
 
-def _fitted(opened: OpenModel, numbers: Mapping[str, Ints]) -> object:
+def _fitted(opened: OpenModel, numbers: Mapping[str, Ints]) -> Model:
     """Return a copy of the model for a piece: the same weights, those of ids renumbered."""
     shared = {id(p): p for p in opened.model.parameters()}
     model = copy.deepcopy(opened.model, shared)
     part = wide_part(model)
-    for kind in part.id_types if part else ():
-        places = numbers[kind]
-        part.renumber(kind, torch.from_numpy(places), int(places.max()) + 1)
+    if part is not None:
+        for kind in part.id_types:
+            places = numbers[kind]
+            part.renumber(kind, torch.from_numpy(places), int(places.max()) + 1)
     return model
 
 
@@ -323,9 +322,7 @@ def _find(
     return torch.cat(found)
 
 
-def _numbered(
-    walk: Walk, types: Sequence[str], numbers: Mapping[str, Ints] | None
-) -> list[int]:
+def _numbered(walk: Walk, types: Sequence[str], numbers: Mapping[str, Ints] | None) -> list[int]:
     if numbers is None:
         return list(walk.nodes)
     return [

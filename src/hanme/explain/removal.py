@@ -54,9 +54,7 @@ class OpenModel:
     """
 
     @torch.no_grad()
-    def __init__(
-        self, model: Model, graph: Graph, weights: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, model: Model, graph: Graph, weights: Sequence[float] | None = None) -> None:
         if not isinstance(model, ChannelModel):
             raise _cannot(model, "it attends to no metapath instances")
         if model.head is not None and not isinstance(model.head, nn.Linear):
@@ -127,9 +125,7 @@ def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channe
         for part in model.parts
     ]
     try:
-        logits: Tensor = model(
-            inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels
-        )
+        logits: Tensor = model(inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels)
     finally:
         for watch in watches:
             watch.remove()

@@ -68,10 +68,9 @@ class Search:
                     key = (kind, place)
                     if key not in best or _rank(found) < _rank(best[key]):
                         best[key] = found
-            digits = sought.strip()
-            if kind in self._plain and digits.isascii() and digits.isdigit() and len(digits) < 16:
-                if int(digits) < self.sizes[kind]:
-                    best[kind, int(digits)] = Found(kind, int(digits), "exact", 1.0, 0)
+            number = _number(sought.strip())
+            if kind in self._plain and number is not None and number < self.sizes[kind]:
+                best[kind, number] = Found(kind, number, "exact", 1.0, 0)
         return sorted(best.values(), key=_rank)[:limit]
 
 
@@ -116,7 +115,8 @@ class Field:
         for i, byte in enumerate(key):
             places = places[self.text[self.offsets[places] + i] == byte]
         shortest = np.argsort(self.lengths[places], kind="stable")[:limit]
-        return places[shortest].tolist()
+        found: list[int] = places[shortest].tolist()
+        return found
 
 
 def plain(text: str) -> str:
@@ -133,7 +133,12 @@ def _codes(text: NDArray[np.uint8]) -> NDArray[np.uint16]:
     if len(text) < 3:
         return np.empty(0, np.uint16)
     a, b, c = (text[i : len(text) - 2 + i].astype(np.uint16) for i in range(3))
-    return a * np.uint16(40503) + b * np.uint16(1021) + c * np.uint16(31)
+    codes: NDArray[np.uint16] = a * np.uint16(40503) + b * np.uint16(1021) + c * np.uint16(31)
+    return codes
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def _compare(sought: str, text: str) -> tuple[Match, float, int]:

@@ -1,0 +1,230 @@
+"""How good a run is and where it is weak, and where two runs differ."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from hanme.serve import shapes
+from hanme.serve.served import Served, Unable
+from hanme.serve.table import Flags
+from hanme.training.metrics import f1
+
+SCORED_AS = {"half": "without_fallback", "fallback": "with_fallback"}
+MOST_LABELS = 40
+QUARTERS = 4
+
+Differ = Literal["differ", "all", "a_right", "b_right"]
+
+
+def overview(served: Served) -> shapes.Overview:
+    """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
+    result, part = served.result, _part(served)
+    worth = result.get("probabilities", {}).get(part, {})
+    mask = _measured(served, part)
+    return shapes.Overview(
+        part=part,
+        nodes=int(served.graph.split.parts()[part].sum()) if part else 0,
+        scores=_scores(served, part) if part else [],
+        brier=worth.get("brier"),
+        calibration_error=worth.get("error"),
+        reliability=[
+            shapes.Bin(count=count, said=said, seen=seen)
+            for count, said, seen in worth.get("reliability", [])
+        ],
+        confusion=_confusion(served, mask),
+        by_label=_by_label(served, mask),
+        by_degree=_by_degree(served, mask),
+        metapaths=_metapaths(served),
+        slopes=result.get("slopes", {}),
+        parts=_parts(served),
+    )
+
+
+def _part(served: Served) -> Literal["test", "val", ""]:
+    """Return the part to measure on: test, or validation nodes where there is no test part."""
+    if served.grown:
+        return ""
+    split = served.graph.split
+    return "test" if bool(split.test.any()) else "val" if bool(split.val.any()) else ""
+
+
+def _measured(served: Served, part: str) -> Flags:
+    """Return the nodes that are looked at one by one; none if the final weights have seen them."""
+    seen = part == "val" and served.run.config.training.refit
+    if not part or seen:
+        return np.zeros(len(served.table), bool)
+    mask: Flags = served.graph.split.parts()[part].cpu().numpy()
+    return mask & served.table.labelled
+
+
+def _scores(served: Served, part: str) -> list[shapes.Score]:
+    result, rule = served.result, served.decision.rule
+    scores, intervals = result["scores"], result.get("intervals", {})
+    own = scores.get(SCORED_AS.get(rule, "decided"), {}).get(part)
+    given: dict[Literal["model", "linear", "majority"], Any] = {"model": own}
+    for name in ("linear", "majority"):
+        given[name] = result.get("baselines", {}).get(name, {}).get(part)
+    return [
+        shapes.Score(
+            name=name,
+            micro=found["micro"],
+            macro=found["macro"],
+            micro_interval=intervals.get(name, {}).get(part, {}).get("micro"),
+            macro_interval=intervals.get(name, {}).get(part, {}).get("macro"),
+        )
+        for name, found in given.items()
+        if found
+    ]
+
+
+def _confusion(served: Served, mask: Flags) -> shapes.Confusion:
+    true, said = served.table.true[mask], served.table.predicted[mask]
+    common = np.sort(np.argsort(-true.sum(0), kind="stable")[:MOST_LABELS])
+    if served.graph.multilabel:
+        missed, extra = true & ~said, said & ~true
+        counts = missed.T.astype(np.int64) @ extra.astype(np.int64)
+        counts[np.diag_indices(len(counts))] = (true & said).sum(0)
+    else:
+        counts = true.T.astype(np.int64) @ said.astype(np.int64)
+    return shapes.Confusion(
+        labels=[served.graph.labels[i] for i in common] if mask.any() else [],
+        counts=counts[np.ix_(common, common)].tolist() if mask.any() else [],
+    )
+
+
+def _by_label(served: Served, mask: Flags) -> list[shapes.ByLabel]:
+    true, said = served.table.true[mask], served.table.predicted[mask]
+    found = []
+    for i, label in enumerate(served.graph.labels if mask.any() else []):
+        hits, there, given = (int(x[:, i].sum()) for x in (true & said, true, said))
+        found.append(
+            shapes.ByLabel(
+                label=label,
+                nodes=there,
+                given=given,
+                precision=hits / max(1, given),
+                recall=hits / max(1, there),
+                f1=2 * hits / max(1, there + given),
+            )
+        )
+    return found
+
+
+def _by_degree(served: Served, mask: Flags) -> list[shapes.ByDegree]:
+    table, nodes = served.table, np.flatnonzero(mask)
+    degree = table.degree[nodes]
+    shares = np.linspace(0, 1, QUARTERS + 1)[1:]
+    bounds = np.unique(np.quantile(degree, shares)).tolist() if len(nodes) else []
+    found, before = [], -1.0
+    for bound in bounds:
+        some = nodes[(degree > before) & (degree <= bound)]
+        before = bound
+        if len(some):
+            said, true = (torch.from_numpy(x[some]) for x in (table.predicted, table.true))
+            found.append(
+                shapes.ByDegree(
+                    least=int(table.degree[some].min()),
+                    most=int(table.degree[some].max()),
+                    nodes=len(some),
+                    micro=100 * f1(said, true).micro,
+                )
+            )
+    return found
+
+
+def _metapaths(served: Served) -> list[shapes.MetapathWeight]:
+    weights: dict[str, float] = {}
+    if served.explainer is not None:
+        opened = served.explainer.open
+        weights = dict(zip(opened.paths, opened.beta, strict=True))
+    return [
+        shapes.MetapathWeight(**count.model_dump(), weight=weights.get(count.metapath))
+        for count in served.metapaths
+    ]
+
+
+def _parts(served: Served) -> list[shapes.PartSize]:
+    if served.explainer is None:
+        return []
+    opened = served.explainer.open
+    others = opened.others
+    deep = opened.logits - sum(others.values(), start=torch.zeros_like(opened.logits))
+    named = ({"metapaths": deep} if opened.paths else {}) | others
+    return [shapes.PartSize(name=k, size=float(v.abs().mean())) for k, v in named.items()]
+
+
+class Pair:
+    """Two runs on the same nodes and labels, side by side.
+
+    Args:
+        a: One run.
+        b: The other.
+    """
+
+    def __init__(self, a: Served, b: Served) -> None:
+        self.a, self.b = a, b
+        if a.graph.labels != b.graph.labels or not _same_nodes(a, b):
+            raise Unable(f"{a.name} and {b.name} have not the same target nodes and labels")
+        self.differ: Flags = (a.table.predicted != b.table.predicted).any(1)
+        self.distance = np.abs(a.table.p - b.table.p).max(1, initial=0.0)
+        self.order = np.argsort(-self.distance, kind="stable")
+        right = [t.labelled & ~t.wrong for t in (a.table, b.table)]
+        self.a_right: Flags = right[0] & b.table.wrong
+        self.b_right: Flags = right[1] & a.table.wrong
+
+    def compare(self, which: Differ, offset: int, limit: int) -> shapes.Comparison:
+        """Return where they differ, largest distance first."""
+        part = _part(self.a)
+        mask = _measured(self.a, part) & _measured(self.b, part)
+        right = ~self.a.table.wrong & ~self.b.table.wrong & mask
+        chosen = {
+            "differ": self.differ,
+            "all": np.ones_like(self.differ),
+            "a_right": self.a_right,
+            "b_right": self.b_right,
+        }[which]
+        nodes = self.order[chosen[self.order]]
+        a_right, b_right = (int((x & mask).sum()) for x in (self.a_right, self.b_right))
+        return shapes.Comparison(
+            part=part if mask.any() else "",
+            nodes=int(mask.sum()),
+            both_right=int(right.sum()),
+            a_right=a_right,
+            b_right=b_right,
+            both_wrong=int(mask.sum()) - int(right.sum()) - a_right - b_right,
+            differ=int(self.differ.sum()),
+            total=len(nodes),
+            offset=offset,
+            rows=[self.row(node) for node in nodes[offset : offset + limit].tolist()],
+        )
+
+    def row(self, node: int) -> shapes.Difference:
+        """Return what both say of a node."""
+        table, targets = self.a.table, self.a.graph.targets
+        said = [
+            shapes.Said(predicted=t.names(t.predicted[node]), probabilities=t.p[node].tolist())
+            for t in (self.a.table, self.b.table)
+        ]
+        return shapes.Difference(
+            node=node,
+            id=targets.identity(node),
+            name=targets.title(node),
+            split=table.split_of(node),
+            labels=table.names(table.true[node]),
+            a=said[0],
+            b=said[1],
+            distance=float(self.distance[node]),
+        )
+
+
+def _same_nodes(a: Served, b: Served) -> bool:
+    if a.known is b.known:
+        return True
+    mine, theirs = a.graph.targets, b.graph.targets
+    if a.graph.target != b.graph.target or mine.num_nodes != theirs.num_nodes:
+        return False
+    texts = ((mine.ids, theirs.ids), (mine.names, theirs.names))
+    return all((x is None) == (y is None) and list(x or ()) == list(y or ()) for x, y in texts)

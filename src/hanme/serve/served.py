@@ -1,0 +1,342 @@
+"""A run that is served: everything a request needs, loaded and computed once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hanme.chain import Chain
+from hanme.errors import HanmeError
+from hanme.explain import By, Explainer
+from hanme.explain.change import Link, LinkIndex, Walk, WhatIf
+from hanme.graph import Graph
+from hanme.metapath import EdgeType, Metapath
+from hanme.nn import ChannelModel
+from hanme.nn.channels import MetapathChannels
+from hanme.runs import Run
+from hanme.runs.use import all_logits, changed, load_fitting, trained_model
+from hanme.serve import shapes
+from hanme.serve.search import Search
+from hanme.serve.table import Ints, Table
+
+MOST_EPOCHS = 1000
+"""How many rows of the curves are given; of more, every second, third, ... one."""
+
+
+class Missing(HanmeError):
+    """Raised for a run, node, label or type that is not there."""
+
+
+class Unable(HanmeError):
+    """Raised for what this model, or these runs, cannot do."""
+
+
+class Known:
+    """A graph, indexed: names, links, degrees. Runs on the same graph share it.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.search = Search(graph.nodes)
+        self.index = LinkIndex(graph)
+        self.relations = {"-".join(e): e for e in graph.links}
+
+    @cached_property
+    def degree(self) -> Ints:
+        """The number of links of each target node."""
+        own = [x.begin for e, x in self.index.links.items() if e[0] == self.graph.target]
+        total = np.zeros(self.graph.targets.num_nodes, np.int64)
+        return sum((np.diff(begin) for begin in own), start=total)
+
+    def node(self, kind: str, number: int) -> shapes.NodeRef:
+        """Return a node by type and number."""
+        nodes = self.graph.nodes[kind]
+        return shapes.NodeRef(
+            type=kind, number=number, id=nodes.identity(number), name=nodes.title(number)
+        )
+
+    def checked(self, kind: str, number: int) -> int:
+        """Return the number of a node that is there."""
+        if kind not in self.graph.nodes:
+            raise Missing(f"no node type {kind!r}; there are {', '.join(self.graph.nodes)}")
+        try:
+            return self.graph.nodes[kind].find(number)
+        except HanmeError as error:
+            raise Missing(str(error)) from None
+
+    def hits(self, text: str, kind: str | None, limit: int) -> shapes.Hits:
+        """Search for nodes."""
+        if kind is not None and kind not in self.graph.nodes:
+            raise Missing(f"no node type {kind!r}; there are {', '.join(self.graph.nodes)}")
+        kinds = self.graph.node_types if kind is None else [kind]
+        return shapes.Hits(
+            nodes=[
+                shapes.Hit(**self.node(hit.type, hit.number).model_dump(), match=hit.match)
+                for hit in self.search.find(text, kinds, limit)
+            ]
+        )
+
+    def neighbours(self, kind: str, number: int, limit: int) -> list[shapes.Neighbours]:
+        """Return where the links of a node lead, by relation."""
+        found = []
+        for relation, e in self.relations.items():
+            if e[0] == kind:
+                ends = np.unique(self.index.links[e].of_node(number))
+                nodes = [self.node(e[2], end) for end in ends[:limit].tolist()]
+                found.append(
+                    shapes.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
+                )
+        return found
+
+    def relation(self, text: str) -> EdgeType:
+        """Return the edge type that is written so."""
+        if text not in self.relations:
+            raise HanmeError(f"no relation {text!r}; there are {', '.join(self.relations)}")
+        return self.relations[text]
+
+
+class Served:
+    """A run in memory.
+
+    Args:
+        name: What the API calls it.
+        run: The run.
+        known: Its graph.
+    """
+
+    def __init__(self, name: str, run: Run, known: Known) -> None:
+        self.name, self.run, self.known, self.graph = name, run, known, known.graph
+        self.result, self.decision = run.result(), run.decision()
+        self.grown = changed(self.graph, run.fitted())
+        model = trained_model(run, self.graph)
+        self.explainer: Explainer | None = None
+        self.what_if: WhatIf | None = None
+        self.why_not = ""
+        try:
+            self.explainer = Explainer(model, self.graph, self.decision)
+            logits = self.explainer.open.logits
+        except HanmeError as error:
+            self.why_not = str(error)
+            logits = all_logits(model, self.graph)
+        if not bool(torch.isfinite(logits).all()):
+            raise HanmeError(f"{run.folder}: its model gives logits that are no numbers")
+        if self.explainer is not None:
+            self.what_if = WhatIf(self.explainer.open, self.graph, known.index)
+        self.logits = logits
+        self.table = Table(self.graph, logits, self.decision, self.grown, known.degree)
+        paths = model.parts if isinstance(model, ChannelModel) else []
+        self.metapaths = _counts(
+            self.graph, (m for p in paths if isinstance(p, MetapathChannels) for m in p.metapaths)
+        )
+
+    def info(self) -> shapes.RunInfo:
+        """Return what was trained on what."""
+        graph, config, thresholds = self.graph, self.run.config, self.decision.thresholds
+        given = graph.label_matrix.sum(0).tolist()
+        half = 0.5 if graph.multilabel else None
+        return shapes.RunInfo(
+            name=self.name,
+            model=config.model.name,
+            graph=config.data.name,
+            target=graph.target,
+            nodes=graph.targets.num_nodes,
+            multilabel=graph.multilabel,
+            grown=self.grown,
+            explains=self.explainer is not None,
+            why_not=self.why_not,
+            labels=[
+                shapes.Label(
+                    name=label, threshold=thresholds[i] if thresholds else half, given=given[i]
+                )
+                for i, label in enumerate(graph.labels)
+            ],
+            rule=self.decision.rule,
+            epochs=self.result["epochs"],
+            best_epoch=self.result["best_epoch"],
+        )
+
+    def metrics(self) -> shapes.Metrics:
+        """Return the curves of training."""
+        rows = self.run.metrics()
+        step = -(-len(rows) // MOST_EPOCHS) or 1
+        return shapes.Metrics(best_epoch=self.result["best_epoch"], epochs=rows[::step])
+
+    def graph_info(self) -> shapes.GraphInfo:
+        """Return what is in the graph."""
+        graph, reverse = self.graph, self.known.index.reverse
+        return shapes.GraphInfo(
+            target=graph.target,
+            types=[
+                shapes.NodeType(type=t, nodes=n.num_nodes, features=graph.widths.get(t, 0))
+                for t, n in graph.nodes.items()
+            ],
+            relations=[
+                shapes.Relation(
+                    relation=text,
+                    source=e[0],
+                    target=e[2],
+                    links=graph.links[e].size(1),
+                    reverse="-".join(reverse[e]) if e in reverse else None,
+                )
+                for text, e in self.known.relations.items()
+            ],
+            metapaths=self.metapaths,
+            split={part: int(mask.sum()) for part, mask in graph.split.parts().items()},
+            labelled=int(self.table.labelled.sum()),
+            notes=graph.notes,
+        )
+
+    def label(self, text: str | None) -> int | None:
+        """Return the number of a label; None for none."""
+        if not text:
+            return None
+        if text not in self.graph.labels:
+            raise Missing(f"no label {text!r}; there are {', '.join(self.graph.labels)}")
+        return self.graph.labels.index(text)
+
+    def target(self, node: int) -> int:
+        """Return the number of a target node that is there."""
+        return self.known.checked(self.graph.target, node)
+
+    def explain(
+        self,
+        node: int,
+        *,
+        label: str | None,
+        top: int,
+        by: By,
+        metapath: str | None,
+        pause: Callable[[], None],
+    ) -> shapes.ExplanationInfo:
+        """Explain a node."""
+        if self.explainer is None:
+            raise Unable(self.why_not)
+        if metapath and metapath not in self.explainer.open.paths:
+            names = ", ".join(self.explainer.open.paths)
+            raise Missing(f"no metapath {metapath!r}; there are {names}")
+        self.label(label)
+        found = self.explainer.explain(
+            self.target(node),
+            label=label or None,
+            top=top,
+            by=by,
+            metapath=metapath or None,
+            pause=pause,
+        )
+        name, ref = found.label, self.known.node
+        return shapes.ExplanationInfo(
+            node=found.number,
+            id=found.id,
+            name=found.node,
+            label=name,
+            by=by,
+            logit=found.logits[name],
+            probability=found.probabilities[name],
+            predicted=list(found.predicted),
+            metapaths=[
+                shapes.MetapathPart(
+                    metapath=text,
+                    weight=weight,
+                    instances=found.counts[text],
+                    part=found.parts[text][name],
+                )
+                for text, weight in found.metapaths.items()
+            ],
+            instances=[
+                shapes.InstanceInfo(
+                    metapath=one.metapath,
+                    nodes=[ref(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
+                    attention=one.attention,
+                    hops=list(one.hops),
+                    part=one.parts[name],
+                    move=one.moves[name],
+                )
+                for one in found.instances
+            ],
+            others=[shapes.Other(name=k, part=v[name]) for k, v in found.others.items()],
+            reasons=[
+                shapes.ReasonInfo(
+                    block=reason.block,
+                    what=reason.what,
+                    node=ref(*reason.node) if reason.node else None,
+                    part=reason.parts[name],
+                )
+                for reason in found.reasons
+            ],
+        )
+
+    def change(
+        self, node: int, changes: shapes.Changes, pause: Callable[[], None]
+    ) -> shapes.Changed:
+        """Return what the model would say of a node after changes."""
+        if self.what_if is None or self.explainer is None:
+            raise Unable(self.why_not)
+        node = self.target(node)
+        after, left = self.what_if.logits(
+            node,
+            remove=self._links(changes.remove),
+            add=self._links(changes.add),
+            instances=[Walk(i.metapath, tuple(i.nodes)) for i in changes.instances],
+            pause=pause,
+        )
+        counts = [int(way.problem.chain.count()[node]) for way in self.what_if.open.paths.values()]
+        return shapes.Changed(
+            before=self._outcome(self.logits[node]),
+            after=self._outcome(after.float()),
+            instances=shapes.BeforeAfter(before=sum(counts), after=left),
+        )
+
+    def _links(self, given: Sequence[shapes.LinkRef]) -> list[Link]:
+        return [Link(self.known.relation(g.relation), g.source, g.target) for g in given]
+
+    def _outcome(self, logits: torch.Tensor) -> shapes.Outcome:
+        several, rows = self.graph.multilabel, logits[None].cpu()
+        return shapes.Outcome(
+            logits=rows[0].tolist(),
+            probabilities=self.decision.probabilities(rows, multilabel=several)[0].tolist(),
+            predicted=self.table.names(self.decision.labels(rows, multilabel=several)[0].numpy()),
+        )
+
+
+def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, Served]:
+    """Load finished runs, each graph once, by the names of their folders."""
+    served: dict[str, Served] = {}
+    graphs: dict[str, Known] = {}
+    for folder in folders:
+        run = Run.open(folder)
+        run.result()  # a run that is not finished is refused before its graph is loaded
+        fitted, seed = run.fitted(), run.config.training.seed
+        learnt = fitted.model_dump(mode="json") if fitted else None
+        key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)
+        if key not in graphs:
+            graphs[key] = Known(load_fitting(run.config, fitted, source=source))
+        name = _unused(folder.resolve().name or "run", served)
+        served[name] = Served(name, run, graphs[key])
+    return served
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    given, number = name, 2
+    while name in taken:
+        name, number = f"{given}-{number}", number + 1
+    return name
+
+
+def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[shapes.MetapathCount]:
+    found = []
+    for metapath in metapaths:
+        count = Chain.build(metapath, graph.links, graph.sizes).count()
+        found.append(
+            shapes.MetapathCount(
+                metapath=metapath.text, instances=int(count.sum()), roots=int((count > 0).sum())
+            )
+        )
+    return found

@@ -1,0 +1,209 @@
+"""The predictions of a run as columns, to filter, sort and page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.decision import Decision
+from hanme.graph import Graph
+from hanme.runs.predictions import probability_columns
+from hanme.serve import shapes
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Which = Literal["all", "wrong", "right", "labelled", "unlabelled"]
+Split = Literal["train", "val", "test", "unused", "unlabelled"]
+Sort = Literal["number", "name", "uncertain", "surprising", "probability", "degree"]
+
+SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")
+LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
+ROWS = 1000
+"""How many rows of a CSV file are written at a time."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which nodes to show, in which order.
+
+    Args:
+        which: Those predicted wrong or right, those with labels or without, or all.
+        label: Those predicted to have this label, by its number.
+        given: Those that have this label.
+        split: Those of this part.
+        nodes: Of these alone.
+        sort: What to sort by.
+        of: The label whose probability to sort by.
+        descending: Whether the largest come first (default: for all but number and name).
+    """
+
+    which: Which = "all"
+    label: int | None = None
+    given: int | None = None
+    split: Split | None = None
+    nodes: Sequence[int] | None = None
+    sort: Sort = "number"
+    of: int = 0
+    descending: bool | None = None
+
+
+class Table:
+    """Columns with an entry for each target node.
+
+    Args:
+        graph: The graph.
+        logits: The logits of all target nodes.
+        decision: From logits to labels.
+        grown: Whether the tables have changed since training: nobody drew this split.
+        degree: The number of links of each node.
+    """
+
+    def __init__(
+        self, graph: Graph, logits: Tensor, decision: Decision, grown: bool, degree: Ints
+    ) -> None:
+        several, true = graph.multilabel, graph.label_matrix.cpu()
+        p = decision.probabilities(logits.float().cpu(), multilabel=several)
+        self.graph, self.grown, self.degree = graph, grown, degree
+        self.p = p.numpy()
+        self.predicted = decision.labels(logits.float().cpu(), multilabel=several).numpy()
+        self.true = true.numpy()
+        self.labelled: Flags = np.asarray(self.true.any(1))
+        self.wrong: Flags = self.labelled & np.any(self.predicted != self.true, axis=1)
+        self.uncertainty = _entropy(p, several).numpy()
+        self.surprise = np.where(self.labelled, _surprise(p, true, several).numpy(), np.nan)
+        used = np.where(self.labelled, SPLITS.index("unused"), SPLITS.index("unlabelled"))
+        for part, mask in graph.split.parts().items():
+            used[mask.cpu().numpy()] = SPLITS.index(part)
+        self.split = used
+        self._orders: dict[tuple[Sort, int], Ints] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.p)
+
+    def select(self, query: Query) -> Ints:
+        """Return the nodes that a query asks for, in its order."""
+        there = np.ones(len(self), bool)
+        if query.which != "all":
+            there = {
+                "wrong": self.wrong,
+                "right": self.labelled & ~self.wrong,
+                "labelled": self.labelled,
+                "unlabelled": ~self.labelled,
+            }[query.which].copy()
+        if query.label is not None:
+            there &= self.predicted[:, query.label]
+        if query.given is not None:
+            there &= self.true[:, query.given]
+        if query.split is not None:
+            there &= (not self.grown) & (self.split == SPLITS.index(query.split))
+        if query.nodes is not None:
+            only = np.zeros(len(self), bool)
+            only[list(query.nodes)] = True
+            there &= only
+        order = self._order(query.sort, query.of if query.sort == "probability" else 0)
+        descending = query.descending
+        if descending is None:
+            descending = query.sort in LARGEST_FIRST
+        chosen = order[there[order]]
+        if query.sort == "surprising":  # without a label nothing is surprising: these come last
+            known = ~np.isnan(self.surprise[chosen])
+            first, last = chosen[known], chosen[~known]
+            return np.concatenate([first[::-1] if descending else first, last])
+        return chosen[::-1] if descending else chosen
+
+    def _order(self, sort: Sort, of: int) -> Ints:
+        """Return all nodes in ascending order of a column, sorted once."""
+        columns: dict[Sort, Callable[[], Ints]] = {
+            "number": lambda: np.arange(len(self)),
+            "name": lambda: np.array(sorted(range(len(self)), key=self._sort_name), np.int64),
+            "uncertain": lambda: np.argsort(self.uncertainty, kind="stable"),
+            "surprising": lambda: np.argsort(self.surprise, kind="stable"),
+            "probability": lambda: np.argsort(self.p[:, of], kind="stable"),
+            "degree": lambda: np.argsort(self.degree, kind="stable"),
+        }
+        with self._lock:
+            if (sort, of) not in self._orders:
+                while len(self._orders) >= 8:  # one for each column, and a few labels
+                    self._orders.pop(next(iter(self._orders)))
+                self._orders[sort, of] = columns[sort]()
+            return self._orders[sort, of]
+
+    def _sort_name(self, node: int) -> str:
+        return self.graph.targets.title(node).casefold()
+
+    def row(self, node: int) -> shapes.Prediction:
+        """Return what the model says of a node."""
+        targets, surprise = self.graph.targets, float(self.surprise[node])
+        return shapes.Prediction(
+            node=node,
+            id=targets.identity(node),
+            name=targets.title(node),
+            split=self.split_of(node),
+            labels=self.names(self.true[node]),
+            predicted=self.names(self.predicted[node]),
+            probabilities=self.p[node].tolist(),
+            wrong=bool(self.wrong[node]) if self.labelled[node] else None,
+            uncertainty=float(self.uncertainty[node]),
+            surprise=surprise if self.labelled[node] else None,
+            degree=int(self.degree[node]),
+        )
+
+    def split_of(self, node: int) -> Split | None:
+        """Return what a node was used for; None where nobody drew the split."""
+        return None if self.grown else SPLITS[self.split[node]]
+
+    def names(self, flags: NDArray[np.bool_]) -> list[str]:
+        """Return the labels that are set."""
+        return [self.graph.labels[i] for i in np.flatnonzero(flags)]
+
+    def csv(self, nodes: Ints) -> Iterator[str]:
+        """Yield a CSV file with the columns that ``hanme predict --out`` writes."""
+        targets = self.graph.targets
+        texts = [(c, t) for c, t in (("id", targets.ids), ("name", targets.names)) if t is not None]
+        head = ["node", *(column for column, _ in texts), *([] if self.grown else ["split"])]
+        yield _written([[*head, "labels", "predicted", *probability_columns(self.graph.labels)]])
+        for start in range(0, len(nodes), ROWS):
+            yield _written(
+                [
+                    str(node),
+                    *(shapes.writable(str(text[node])) for _, text in texts),
+                    *([] if self.grown else [str(self.split_of(node))]),
+                    "|".join(map(shapes.writable, self.names(self.true[node]))),
+                    "|".join(map(shapes.writable, self.names(self.predicted[node]))),
+                    *(f"{p:.7g}" for p in self.p[node].tolist()),
+                ]
+                for node in nodes[start : start + ROWS].tolist()
+            )
+
+
+def _written(rows: Iterator[list[str]] | list[list[str]]) -> str:
+    file = io.StringIO()
+    csv.writer(file).writerows(rows)
+    return file.getvalue()
+
+
+def _entropy(p: Tensor, several: bool) -> Tensor:
+    """Return the entropy of the labels of each node, in bits."""
+    terms = -torch.xlogy(p, p)
+    if several:
+        terms = terms - torch.xlogy(1 - p, 1 - p)
+    total: Tensor = terms.sum(1) / math.log(2)
+    return total
+
+
+def _surprise(p: Tensor, true: Tensor, several: bool) -> Tensor:
+    """Return the negative logarithm of the probability of each node's labels, in bits."""
+    tiny = torch.finfo(p.dtype).tiny
+    there = torch.where(true, p, 1 - p if several else torch.ones_like(p))
+    return -there.clamp(min=tiny).log2().sum(1)

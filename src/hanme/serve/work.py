@@ -1,0 +1,122 @@
+"""Explanations in threads of their own: bounded in number and time, stopped if nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from hanme.errors import HanmeError
+from hanme.serve import shapes
+
+T = TypeVar("T")
+Job = Callable[[Callable[[], None]], T]
+
+
+class Full(HanmeError):
+    """Raised where too many explanations wait already."""
+
+
+class TooLong(HanmeError):
+    """Raised where an explanation takes too long."""
+
+
+class Stopped(Exception):
+    """Raised inside a job that nobody waits for any more."""
+
+
+class Pool:
+    """Threads that run jobs.
+
+    Args:
+        threads: How many jobs run at a time.
+        waiting: How many more may wait.
+        seconds: How long a job may take.
+    """
+
+    def __init__(self, threads: int, waiting: int, seconds: float) -> None:
+        self._threads, self._waiting, self._seconds = threads, waiting, seconds
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="explain")
+        self._closed = threading.Event()
+        self._taken = self._done = self._stopped = 0
+
+    async def run(self, request: Request, job: Job[T]) -> T:
+        """Run a job for a client; if the client goes away, stop it.
+
+        Args:
+            request: What it is done for.
+            job: The work; it is given a function to call now and then, which raises to end it.
+        """
+        if self._taken >= self._threads + self._waiting:
+            raise Full("too many explanations are waiting; try again in a second")
+        stop = threading.Event()
+        self._taken += 1
+        future = self._pool.submit(self._job, job, stop)
+        gone = asyncio.ensure_future(_gone(request))
+        work = asyncio.wrap_future(future)
+        both: set[asyncio.Future[Any]] = {work, gone}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Stopped
+            self._done += 1
+            return work.result()
+        finally:
+            stop.set()
+            gone.cancel()
+            if not future.done():
+                self._stopped += 1
+            work.cancel()
+            _when_over(future, self._release)
+
+    def _release(self) -> None:
+        self._taken -= 1
+
+    def _job(self, job: Job[T], stop: threading.Event) -> T:
+        until = time.monotonic() + self._seconds
+
+        def pause() -> None:
+            if stop.is_set() or self._closed.is_set():
+                raise Stopped
+            if time.monotonic() > until:
+                raise TooLong(f"this takes longer than {self._seconds:g} seconds")
+
+        pause()
+        return job(pause)
+
+    def state(self) -> shapes.Work:
+        """Return how many jobs run, wait, and are over."""
+        running = min(self._taken, self._threads)
+        return shapes.Work(
+            running=running,
+            waiting=self._taken - running,
+            done=self._done,
+            stopped=self._stopped,
+        )
+
+    def close(self) -> None:
+        """Stop all jobs."""
+        self._closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _when_over(future: Future[T], call: Callable[[], None]) -> None:
+    """Call back in the event loop once a job is over, however it ends."""
+    loop = asyncio.get_running_loop()
+
+    def over(_: Future[T]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    future.add_done_callback(over)
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
