@@ -23,7 +23,6 @@ from hanme.graph import Graph, Nodes, Split
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn import Model
 from hanme.nn.channels import MetapathChannels, WideChannels
-from hanme.nn.projection import take_rows
 from hanme.training import wide_part
 
 Ints = NDArray[np.int64]
@@ -275,8 +274,7 @@ def _piece(
         numbers[kind] = np.full(whole.num_nodes, -1)
         numbers[kind][ids] = np.arange(len(ids))
         kept[kind] = torch.from_numpy(ids)
-        x = None if whole.x is None else take_rows(whole.x, kept[kind])
-        nodes[kind] = Nodes(kind, len(ids), x)
+        nodes[kind] = Nodes(kind, len(ids), whole.rows(kept[kind]))
     here = {
         e: torch.from_numpy(np.stack([numbers[e[0]][pair[0]], numbers[e[2]][pair[1]]]))
         for e, pair in pairs.items()
