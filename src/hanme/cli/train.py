@@ -60,6 +60,13 @@ def train(
     epochs: Annotated[
         int | None, typer.Option(help="Maximum number of epochs (default: 200).")
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Train on so many nodes at a time and read only what they touch (default: on the "
+            "whole graph). With torchrun, all processes share a batch."
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Draws the split, the weights and the dropout (default: 483)."),
@@ -218,6 +225,7 @@ def train(
         "training.seed": seed,
         "training.epochs": epochs,
         "training.patience": patience,
+        "training.batch_size": batch_size,
         "training.lr": lr,
         "training.weight_decay": weight_decay,
         "training.select": select,

@@ -143,17 +143,18 @@ def gathered(part: Tensor, rows: int) -> Tensor:
     return total(whole)
 
 
-def add_gradients(parameters: list[torch.nn.Parameter]) -> None:
-    """Replace gradients by their sum over all ranks."""
+def add_gradients(parameters: list[torch.nn.Parameter], loss: Tensor) -> float:
+    """Replace gradients by their sum over all ranks; return that of the loss."""
+    if count() == 1:
+        return float(loss)
     grads = [p.grad for p in parameters if p.grad is not None]
-    if count() == 1 or not grads:
-        return
-    flat = torch.cat([grad.flatten() for grad in grads])
+    flat = torch.cat([loss.view(1), *(grad.flatten() for grad in grads)])
     with _together():
         dist.all_reduce(flat)
-    parts = torch.split(flat, [grad.numel() for grad in grads])
+    first, *parts = torch.split(flat, [1, *(grad.numel() for grad in grads)])
     for grad, summed in zip(grads, parts, strict=True):
         grad.copy_(summed.view_as(grad))
+    return float(first)
 
 
 class _Total(torch.autograd.Function):

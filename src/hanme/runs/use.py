@@ -20,6 +20,7 @@ from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
 from hanme.training import size_weights, wide_part
+from hanme.training.batches import knows_means, logits_of
 from hanme.training.metrics import F1, f1, scores
 
 
@@ -71,11 +72,9 @@ def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
         part.renumber(kind, numbers, len(here))
 
 
-@torch.no_grad()
-def all_logits(model: Model, graph: Graph) -> Tensor:
-    """Return a trained model's logits of all target nodes."""
-    model.train(False)
-    return model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+def all_logits(model: Model, graph: Graph, batch_size: int | None = None) -> Tensor:
+    """Return a trained model's logits of all target nodes, of so many at a time where it can."""
+    return logits_of(model, graph, batch_size=batch_size if knows_means(model) else None)
 
 
 def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any]:
@@ -83,7 +82,8 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     run = Run.open(folder)
     graph, model = open_run(run, source=source)
     refuse_changed(graph, run.fitted(), folder)
-    found = score_parts(graph, all_logits(model, graph), run.decision())
+    batch_size = run.config.training.batch_size
+    found = score_parts(graph, all_logits(model, graph, batch_size), run.decision())
     if run.config.training.refit:  # the weights have seen validation nodes since
         for rule, parts in run.result()["scores"].items():
             if rule in found and "val" in parts:
@@ -100,8 +100,7 @@ def predict(
 ) -> Prediction:
     """Predict labels with a finished run.
 
-    The whole graph is computed whichever nodes are asked for: a node's prediction depends on the
-    graph (semantic attention is a mean over all target nodes), not on the others asked for.
+    A node's prediction depends on the graph, not on the others asked for.
 
     Args:
         folder: The run.
@@ -113,7 +112,7 @@ def predict(
     loaded, model = open_run(run, source=source, graph=graph)
     return Prediction(
         loaded,
-        all_logits(model, loaded),
+        all_logits(model, loaded, run.config.training.batch_size),
         None if nodes is None else [loaded.targets.find(node) for node in nodes],
         run.decision(),
         grown=changed(loaded, run.fitted()),

@@ -5,7 +5,6 @@ from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
 from hanme.training.settle import Answer, Settled, settle, wide_part
 from hanme.training.trainer import (
-    Batches,
     Epoch,
     Trainer,
     draw_weights,
@@ -19,7 +18,6 @@ __all__ = [
     "LTS",
     "RECIPES",
     "Answer",
-    "Batches",
     "Epoch",
     "Recipe",
     "Settled",

@@ -38,6 +38,8 @@ class TrainingConfig(BaseModel):
         epochs: At most so many.
         patience: Stop after so many epochs without a better validation score, counted from the
             epoch on at which LTS has come to all nodes.
+        batch_size: Train on so many nodes at a time, over all processes together, and read only
+            what they touch (default: one step an epoch, on the whole graph).
         every: Score training and validation nodes after every so many epochs; the best epoch is one
             of these.
         lr: The optimizer's step size.
@@ -63,6 +65,7 @@ class TrainingConfig(BaseModel):
     seed: int = Field(default=483, ge=0, lt=2**63)
     epochs: int = Field(default=200, ge=1)
     patience: int = Field(default=100, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     every: int = Field(default=1, ge=1)
     lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
     optimizer: Literal["adam", "adamw"] = "adam"

@@ -11,6 +11,7 @@ from hanme.decision import Decision, calibrate
 from hanme.graph import Graph
 from hanme.nn.channels import Inputs, Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
+from hanme.training.batches import follow_means, logits_of
 from hanme.training.config import TrainingConfig
 from hanme.training.wide import Wide, fit_wide
 
@@ -62,13 +63,14 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     model.train(False)
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
     part = wide_part(model)
+    deep = logits_of(model, graph, batch_size=config.batch_size)
+    if config.batch_size is None:
+        follow_means(model, 1.0)  # predictions weigh channels as all target nodes together do
     if wide is None:
-        deep = model(inputs.x_dict, inputs.edge_index_dict, labels=inputs.labels)
         return Settled(_answer(deep, deep, graph, config))
     own = part or WideChannels(
         Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks
     )
-    deep = model(inputs.x_dict, inputs.edge_index_dict, labels=inputs.labels)
     fit_wide(own, graph, wide, graph.split.train)
     last = seen = _total(own(inputs))
     if config.refit:

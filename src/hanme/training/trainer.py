@@ -6,7 +6,7 @@ import ctypes
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -15,10 +15,21 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, is_lazy
 from torch.optim import Optimizer
 
+from hanme.common import ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
+from hanme.training.batches import (
+    alike_until_known,
+    follow_means,
+    key,
+    labels_for,
+    logits_of,
+    prepared,
+    refuse_norms,
+    shuffled,
+)
 from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, scores
 
@@ -40,15 +51,25 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """How far training has come."""
+    """How far training has come.
+
+    Args:
+        epoch: The last epoch that was scored.
+        best_epoch: The best of them.
+        best_score: Its score.
+        trained: The last epoch whose steps were all taken.
+        step: How many steps of the next one were taken.
+        total: The sum of their losses.
+        count: Over how many nodes that is.
+    """
 
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = -math.inf
-
-
-Batches = Callable[[int], Iterable[Tensor]]
-"""Gives, for an epoch, the training nodes of each of its steps."""
+    trained: int = 0
+    step: int = 0
+    total: float = 0.0
+    count: int = 0
 
 
 class Trainer:
@@ -62,7 +83,6 @@ class Trainer:
         graph: The graph.
         config: How to train.
         optimizer: Makes an optimizer of the model's parameters (default: Adam, as in `config`).
-        batches: The training nodes of each step (default: one step an epoch, on all of them).
         random: The state of the random generator that dropout draws from (default: the seed's).
     """
 
@@ -73,15 +93,15 @@ class Trainer:
         config: TrainingConfig,
         *,
         optimizer: Callable[[Iterator[Parameter]], Optimizer] | None = None,
-        batches: Batches | None = None,
         random: Tensor | None = None,
     ) -> None:
         graph.check_trainable()
         size_weights(model, graph)
         _keep_memory()
         self.model, self.graph, self.config = model, graph, config
-        self.labels = graph.training_labels
-        self.batches = batches
+        if config.batch_size is not None:
+            refuse_norms(model)
+        self.labels = labels_for(model, graph)
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         self._random = torch.Generator().manual_seed(config.seed).get_state()
@@ -89,6 +109,8 @@ class Trainer:
         self.progress = Progress()
         self._recent: list[float] = []  # the scores that the next one is averaged with
         self.best: dict[str, Tensor] = {}
+        self._easiest: Tensor | None = None  # the nodes that LTS has chosen for the epoch
+        self.on_step: Callable[[], None] = lambda: None  # called after each step of a batch
 
     def _adam(self, parameters: Iterator[Parameter]) -> Optimizer:
         kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
@@ -109,18 +131,21 @@ class Trainer:
 
     def step(self) -> Epoch:
         """Train for `every` epochs, then score training and validation nodes."""
-        began, before = time.perf_counter(), self.progress.epoch
-        last = max(self.config.epochs, before + 1)
-        epoch = self.progress.epoch = min(before + self.config.every, last)
+        began, progress = time.perf_counter(), self.progress
+        before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
+        epoch = min(before + self.config.every, last)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)
-            for number in range(before + 1, epoch + 1):
-                loss, share = self._epoch(number)
+            while progress.trained < epoch:
+                loss, share = self._epoch(progress.trained + 1)
+                progress.trained += 1
             self._random = torch.get_rng_state()
-        logits = self.logits()
-        y, val = self.graph.y, self.graph.split.val
-        seen = {"train": self.graph.split.train, "val": val}
-        found = scores(logits, y, seen, self.config.plain)
+        progress.epoch = epoch
+        split, nodes = self.graph.split, self._scored()
+        logits = self.logits(nodes)
+        chosen = slice(None) if nodes is None else nodes
+        y, train, val = self.graph.y[chosen], split.train[chosen], split.val[chosen]
+        found = scores(logits, y, {"train": train, "val": val}, self.config.plain)
         val_loss = float(node_losses(logits[val], y[val]).mean())
         score = self._score(epoch, val_loss, found["val"])
         if score > -math.inf:
@@ -162,46 +187,80 @@ class Trainer:
         if self.best:
             self.model.load_state_dict(self.best)
 
-    @torch.no_grad()
-    def logits(self) -> Tensor:
-        """Return the logits of all target nodes with the model's present weights."""
-        self.model.train(False)
-        return self.model(self.graph.x_dict, self.graph.edge_index_dict, labels=self.labels)
+    def logits(self, nodes: Tensor | None = None) -> Tensor:
+        """Return the logits of some target nodes (default: all) with the present weights."""
+        return logits_of(self.model, self.graph, nodes, batch_size=self.config.batch_size)
+
+    def _scored(self) -> Tensor | None:
+        """Return the nodes to score, None for all: a batch costs what it touches."""
+        split = self.graph.split
+        whole = self.config.batch_size is None
+        return None if whole else (split.train | split.val).nonzero().flatten()
 
     def _epoch(self, epoch: int) -> tuple[float, float]:
         """Take the steps of an epoch; return its mean loss and the share of nodes it was over."""
+        if self.config.batch_size is not None:
+            return self._batches(epoch, self.config.batch_size)
         self.model.train(True)
         train = self.graph.split.train.nonzero().flatten()
-        batches = [train] if self.batches is None else self.batches(epoch)
-        total, count, share = 0.0, 0, 1.0
-        for roots in batches:
-            losses = self._losses(roots)
-            if self.config.lts is not None:
-                share = self.config.lts.share(epoch)
-                losses = losses[self.config.lts.easiest(losses, epoch)]
-            loss = losses.mean()
-            if not loss.isfinite():
-                raise HanmeError(
-                    f"epoch {epoch}: the loss is {loss.item()}; "
-                    f"try a smaller lr than {self.config.lr}"
-                )
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            total += float(loss.detach()) * len(losses)
-            count += len(losses)
-        return total / count, share
+        whole = self.model.steps_on == "graph"
+        losses, share = self._losses(None if whole else train, train), 1.0
+        if self.config.lts is not None:
+            share = self.config.lts.share(epoch)
+            losses = losses[self.config.lts.easiest(losses, epoch)]
+        return self._descend(losses.mean(), epoch), share
 
-    def _losses(self, roots: Tensor) -> Tensor:
-        """Return the loss of each of some training nodes."""
-        whole = self.batches is None and self.model.steps_on == "graph"
-        out = self.model(
-            self.graph.x_dict,
-            self.graph.edge_index_dict,
-            roots=None if whole else roots,
-            labels=self.labels,
-        )
-        return node_losses(out[roots] if whole else out, self.graph.y[roots])
+    def _batches(self, epoch: int, size: int) -> tuple[float, float]:
+        """Take the steps of an epoch, or those that are left of it, each on a batch of nodes.
+
+        Every draw is a function of seed, epoch and step, so that it depends neither on the ranks
+        that share a batch nor on where an interrupted epoch goes on.
+        """
+        progress, seed = self.progress, self.config.seed
+        nodes, share = self._chosen(epoch)
+        left = torch.split(shuffled(nodes, seed, epoch), size)[progress.step :]
+        mine = prepared(self.model, self.graph, [ranks.share(roots) for roots in left])
+        self.model.train(True)
+        for every, roots in zip(left, mine, strict=True):
+            torch.manual_seed(key(seed, epoch, progress.step))
+            loss = self._losses(roots, roots).sum() / len(every)
+            progress.total += self._descend(loss, epoch) * len(every)
+            progress.count += len(every)
+            progress.step += 1
+            follow_means(self.model)
+            self.on_step()
+        mean, self._easiest = progress.total / progress.count, None
+        progress.step, progress.total, progress.count = 0, 0.0, 0
+        return mean, share
+
+    def _chosen(self, epoch: int) -> tuple[Tensor, float]:
+        """Return the training nodes of an epoch, with LTS the easiest by the present weights."""
+        train, lts = self.graph.split.train.nonzero().flatten(), self.config.lts
+        if lts is None or lts.share(epoch) == 1:
+            return train, 1.0
+        if self._easiest is None:
+            with alike_until_known(self.model):
+                losses = node_losses(self.logits(train), self.graph.y[train])
+            self._easiest = train[lts.easiest(losses, epoch)]
+        return self._easiest, lts.share(epoch)
+
+    def _losses(self, roots: Tensor | None, nodes: Tensor) -> Tensor:
+        """Return the loss of each of some training nodes; `roots` None computes all nodes."""
+        x_dict, links = self.graph.x_dict, self.graph.edge_index_dict
+        out = self.model(x_dict, links, roots=roots, labels=self.labels)
+        return node_losses(out[nodes] if roots is None else out, self.graph.y[nodes].to(out.device))
+
+    def _descend(self, loss: Tensor, epoch: int) -> float:
+        """Take a step down the loss, the sum over all ranks, and return it."""
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        total = ranks.add_gradients(_trained(self.model), loss.detach())
+        if not math.isfinite(total):
+            raise HanmeError(
+                f"epoch {epoch}: the loss is {total}; try a smaller lr than {self.config.lr}"
+            )
+        self.optimizer.step()
+        return total
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return all that the rest of the training depends on: tensors and numbers."""
@@ -211,26 +270,37 @@ class Trainer:
             tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
         tensors["random"] = self._random
         tensors["recent"] = torch.tensor(self._recent, dtype=torch.float64)
+        if self._easiest is not None:
+            tensors["easiest"] = self._easiest
         return tensors, asdict(self.progress)
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
         """Go back to a state, so that training goes on as if never interrupted."""
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
-        for key, value in tensors.items():
-            if key not in ("random", "recent"):
-                part, name = key.split(".", 1)
+        for path, value in tensors.items():
+            if "." in path:
+                part, name = path.split(".", 1)
                 parts[part][name] = value
         self.model.load_state_dict(parts["model"])
         self.best = parts["best"]
         adam = self.optimizer.state_dict()
-        for key, value in parts["adam"].items():
-            i, name = key.split(".", 1)
+        for path, value in parts["adam"].items():
+            i, name = path.split(".", 1)
             adam["state"].setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict(adam)
         self._random = tensors["random"]
         self._recent = tensors["recent"].tolist()
+        self._easiest = tensors.get("easiest")
+        before = {"trained": numbers["epoch"], "step": 0, "total": 0.0, "count": 0}  # before 0.3
+        known = before | numbers
         self.progress = Progress(
-            int(numbers["epoch"]), int(numbers["best_epoch"]), numbers["best_score"]
+            int(known["epoch"]),
+            int(known["best_epoch"]),
+            known["best_score"],
+            int(known["trained"]),
+            int(known["step"]),
+            known["total"],
+            int(known["count"]),
         )
 
 

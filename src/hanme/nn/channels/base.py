@@ -67,6 +67,9 @@ class Channels(nn.Module):
     wide: ClassVar[bool] = False
     """Whether they give logits, ``[R, labels]``, which are added to the head's, and no vectors."""
 
+    reads_labels: ClassVar[bool] = True
+    """Whether they look at labels: without any that does, a model is given none in batches."""
+
     names: Sequence[str]
     """What each channel is called."""
 

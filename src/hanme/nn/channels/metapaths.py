@@ -65,6 +65,8 @@ class MetapathChannels(Channels):
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
 
+    reads_labels = False
+
     def __init__(
         self,
         task: Task,

@@ -26,6 +26,7 @@ class SemanticAttention(Fusion):
 
     def __init__(self, vectors: int, channels: int) -> None:
         super().__init__(vectors, channels)
+        self.vectors = vectors
         self.k_lin = nn.Linear(channels, channels)
         self.q = nn.Parameter(torch.empty(1, channels))
         self.mean: Tensor | None

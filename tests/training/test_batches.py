@@ -1,0 +1,150 @@
+"""Mini-batches of roots: the same numbers as the whole graph, in any parts."""
+
+import inspect
+
+import pytest
+import torch
+
+from hanme.datasets import planted
+from hanme.decision.losses import node_losses
+from hanme.errors import HanmeError
+from hanme.nn import MODELS
+from hanme.runs import RunConfig, build_model, with_metapaths
+from hanme.runs.train import prepare
+from hanme.training import LTS, Trainer, TrainingConfig, draw_weights
+from hanme.training.batches import follow_means, logits_of, prepared, shuffled
+
+TINY = {"movies": 90, "genres": 3}
+BATCHED = ["hanme", "han", "magnn", "gat", "magna"]
+
+
+def model_of(name: str, graph, **changes):
+    known = inspect.signature(MODELS[name]).parameters
+    small = {"hidden_channels": 16, "heads": 2, **changes}
+    options = {key: value for key, value in small.items() if key in known}
+    values = {
+        "data": {"name": "planted"},
+        "model": {"name": name, "options": with_metapaths(name, "planted", options)},
+    }
+    return build_model(RunConfig.make(values).model, graph)
+
+
+def trainer(name: str = "hanme", graph=None, **config) -> Trainer:
+    graph = planted(**TINY) if graph is None else graph
+    model = model_of(name, graph)
+    settings = TrainingConfig(**{"epochs": 4, "lr": 0.01, "batch_size": 16, **config})
+    return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
+
+
+def weights(run: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in run.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_give_the_logits_of_the_whole_graph(name: str) -> None:
+    graph = planted(**TINY)
+    run = trainer(name, graph)
+    run.step()
+    whole = logits_of(run.model, graph)
+    for size in (1, 7, 90):
+        found = logits_of(run.model, graph, batch_size=size)
+        torch.testing.assert_close(found, whole, atol=1e-5, rtol=1e-5)
+    some = torch.tensor([5, 3, 80])
+    torch.testing.assert_close(logits_of(run.model, graph, some, batch_size=2), whole[some])
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_of_all_roots_has_the_gradients_of_the_whole_graph(name: str) -> None:
+    graph = planted(**TINY)
+    model = model_of(name, graph, dropout=0.0, attention_dropout=0.0, feature_dropout=0.0)
+    draw_weights(model, graph, 3)
+    train, every = graph.split.train, torch.randperm(90, generator=torch.Generator().manual_seed(1))
+    found = []
+    for roots in (None, every):
+        model.train(True).zero_grad()
+        out = model(graph.x_dict, graph.links, roots=roots)
+        out = out if roots is None else out[every.argsort()]
+        node_losses(out[train], graph.y[train]).mean().backward()
+        found.append({k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    for name_, grad in found[0].items():
+        torch.testing.assert_close(found[1][name_], grad, atol=1e-5, rtol=1e-4)
+
+
+def test_an_epoch_s_order_covers_the_training_nodes_and_is_drawn_by_seed_and_epoch() -> None:
+    nodes = torch.arange(5, 50)
+    first = shuffled(nodes, 1, 1)
+    assert first.sort().values.equal(nodes)
+    assert first.equal(shuffled(nodes, 1, 1))
+    assert not first.equal(shuffled(nodes, 1, 2))
+    assert not first.equal(shuffled(nodes, 2, 1))
+
+
+def test_a_model_without_anything_to_prepare_is_trained_in_batches() -> None:
+    graph = planted(**TINY)
+    batches = list(torch.arange(9).split(4))
+    assert list(prepared(torch.nn.Linear(1, 1), graph, batches)) == batches
+
+
+def test_what_goes_wrong_ahead_of_a_step_is_said() -> None:
+    graph = planted(**TINY)
+    model = model_of("hanme", graph)
+    with pytest.raises(HanmeError, match="from 0 to 89"):
+        list(prepared(model, graph, [torch.tensor([1]), torch.tensor([90])]))
+
+
+@pytest.mark.parametrize("lts", [None, LTS(start=0.3, until=9)], ids=["all", "lts"])
+def test_training_goes_on_in_the_middle_of_an_epoch_to_the_same_weights(lts: LTS | None) -> None:
+    graph = planted(**TINY)
+    whole, broken, resumed = (trainer(graph=graph, lts=lts, batch_size=4) for _ in range(3))
+    whole.run()
+    states, taken = [], 0
+
+    def keep() -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 5:
+            tensors, numbers = broken.state()
+            states.append(({k: v.clone() for k, v in tensors.items()}, numbers))
+
+    broken.on_step = keep
+    broken.run()
+    resumed.load_state(*states[0])
+    assert resumed.progress.step > 0
+    resumed.run()
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(resumed)[name])
+        assert torch.equal(value, weights(broken)[name])
+
+
+def test_lts_takes_the_easiest_of_all_training_nodes() -> None:
+    run = trainer(lts=LTS(start=0.3, until=9), epochs=1)
+    seen: list[torch.Tensor] = []
+    losses = run._losses
+    run._losses = lambda roots, nodes: seen.append(roots) or losses(roots, nodes)
+    share = run.step().share
+    train = int(run.graph.split.train.sum())
+    assert 0.3 < share < 1
+    assert len(torch.cat(seen)) == len(torch.cat(seen).unique()) == -int(-share * train // 1)
+
+
+def test_a_prediction_does_not_depend_on_its_batch() -> None:
+    run = trainer("han")
+    run.step()
+    graph, alone = run.graph, run.logits(torch.tensor([4]))
+    torch.testing.assert_close(run.logits(torch.arange(30))[4:5], alone)
+    mean = run.model.fusion.mean.clone()
+    run.model.train(True)(graph.x_dict, graph.links, roots=torch.arange(9))
+    follow_means(run.model, 0.5)
+    last = run.model.fusion._last
+    torch.testing.assert_close(run.model.fusion.mean, (mean + last) / 2)
+
+
+def test_a_model_that_needs_the_whole_graph_says_so() -> None:
+    values = {
+        "data": {"name": "planted", "options": TINY},
+        "model": {"name": "sehgnn", "options": {"hidden_channels": 8}},
+        "training": {"batch_size": 8},
+    }
+    with pytest.raises(HanmeError, match="SeHGNN normalises over all nodes"):
+        prepare(RunConfig.make(values), planted(**TINY))
