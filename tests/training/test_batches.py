@@ -24,7 +24,7 @@ def model_of(name: str, graph, **changes):
     options = {key: value for key, value in small.items() if key in known}
     values = {
         "data": {"name": "planted"},
-        "model": {"name": name, "options": with_metapaths(name, "planted", options)},
+        "model": {"name": name, "options": with_metapaths(name, options, graph)[1]},
     }
     return build_model(RunConfig.make(values).model, graph)
 
