@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -336,3 +338,54 @@ def test_works_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert Path(got["file"]).is_relative_to(tmp_path)
     assert got["where"] is None
     assert got["results"] == in_another_process([100])["results"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_work_in_other_threads_gives_the_same_bits(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = random_chain(3, seed=3, size=20, density=0.6)
+    *doubles, _ = random_arguments(chain, kind, heads=11)
+    arguments, leaves = single(doubles)
+    expected = run("streaming", chain, arguments, leaves, dropout=0.5, seed=1)
+    monkeypatch.setattr("hanme.ops.streaming.operator.LONG", 50)
+    found = run("streaming", chain, arguments, leaves, dropout=0.5, seed=1)
+    assert all(torch.equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+FOREVER = """
+import torch
+from hanme.chain import Chain
+from hanme.metapath import Metapath
+from hanme.ops import Constant, metapath_attention
+
+torch.set_num_threads(1)
+links = torch.cartesian_prod(torch.arange(2000), torch.arange(40)).T.contiguous()
+relations = {("a", "to", "b"): links, ("b", "to", "a"): links.flip(0)}
+metapath = Metapath.of("a-b-a-b", (["a", "b"], list(relations)))
+chain = Chain.build(metapath, relations, {"a": 2000, "b": 40})
+values = [torch.zeros(size, 8, 1) for size in chain.sizes]
+print("begins", flush=True)
+metapath_attention(
+    chain, values, Constant((1.0,) * 4), torch.zeros(2000, 8), torch.zeros(8, 1),
+    backend="streaming",
+)
+"""
+
+
+def test_ctrl_c_ends_a_walk_of_billions_of_instances_at_once() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOREVER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.communicate(timeout=5)[1].endswith("KeyboardInterrupt\n")
+    finally:
+        process.kill()

@@ -89,6 +89,8 @@ def main() -> None:
         sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
     if status == INTERRUPTED:
         _fail("interrupted; continue train with --resume, others with the same command", status)
+        sys.stdout.flush()
+        os._exit(status)  # a thread may be in the middle of long work
     sys.exit(status or 0)
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Event
 from typing import TypeVar
 
 import torch
@@ -28,14 +29,27 @@ def to_blocks(x: Tensor) -> Tensor:
 
 
 def in_order(
-    function: Callable[[int, slice], _T], blocks: int, parts: Sequence[slice]
+    function: Callable[[int, slice], _T],
+    blocks: int,
+    parts: Sequence[slice],
+    stop: Event | None = None,
 ) -> Iterator[tuple[int, _T]]:
     """Call on all blocks and parts, on torch's number of threads; yield in a fixed order.
 
     This thread works too: PyTorch's own threads may still be spinning on the other cores. In
     between it gives out the results whose turn it is, so that few are held at a time.
+
+    Args:
+        function: What to call with a block and a part.
+        blocks: How many blocks there are.
+        parts: The parts of each.
+        stop: Given for long work: this thread then only waits, because Ctrl-C is not heard within
+            compiled code. It is set when this thread is interrupted, for ``function`` to see.
     """
     tasks = [(block, part) for block in range(blocks) for part in parts]
+    if stop is not None:
+        yield from _aside(function, tasks, stop)
+        return
     waiting = iter(list(enumerate(tasks)))  # taking the next one is atomic
     results: dict[int, _T] = {}
 
@@ -54,6 +68,22 @@ def in_order(
     for helper in helpers:
         helper.result()
     yield from ((tasks[number][0], results[number]) for number in range(given, len(tasks)))
+
+
+def _aside(
+    function: Callable[[int, slice], _T], tasks: Sequence[tuple[int, slice]], stop: Event
+) -> Iterator[tuple[int, _T]]:
+    """Work in other threads alone; stop them when this one is interrupted."""
+    pool = _pool(torch.get_num_threads())
+    futures = deque((task[0], pool.submit(function, *task)) for task in tasks)
+    try:
+        while futures:
+            yield futures[0][0], futures[0][1].result()
+            futures.popleft()
+    finally:
+        stop.set()
+        for _, future in futures:
+            future.cancel()
 
 
 @cache

@@ -6,9 +6,10 @@ the form that compiled code walks as long as these arrays live.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ PART_INSTANCES = 1 << 16
 """About how many instances make another part worth its gradients."""
 PART_BYTES = 1 << 29
 """About how much the gradients of all parts may take, if there are more than two."""
+LONG = 1 << 25
+"""From so many instances on, a walk takes long enough for a user to want to interrupt it."""
 
 
 def _attend(
@@ -71,11 +74,15 @@ def _attend(
     given, out = _arrays(tensors), _arrays((z, reference, weight))
 
     def walk(block: int, part: slice) -> None:
-        kernels.attend(
-            *work.graph(part), *_pick(given, block), *work.draw(block), *_pick(out, block, part)
-        )
+        for piece in work.pieces(part):
+            kernels.attend(
+                *work.graph(piece),
+                *_pick(given, block),
+                *work.draw(block),
+                *_pick(out, block, piece),
+            )
 
-    for _ in in_order(walk, len(z), work.parts):
+    for _ in in_order(walk, len(z), work.parts, work.stop):
         pass
     return z, reference, weight
 
@@ -108,19 +115,23 @@ def attend_backward(*arguments: Any) -> list[Tensor]:
     def walk(block: int, part: slice) -> list[NDArray[Any] | None]:
         make = np.asarray if part is work.parts[0] else np.zeros_like  # the first adds in place
         own = [
-            None if x is None else x[block, part] if of_root else make(x[block])
+            None if x is None else x[block] if of_root else make(x[block])
             for x, of_root in zip(totals, _OF_ROOT, strict=True)
         ]
-        kernels.attend_backward(
-            *work.graph(part),
-            *_pick(given, block),
-            *work.draw(block),
-            *_pick(out, block, part),
-            *own,
-        )
+        for piece in work.pieces(part):
+            kernels.attend_backward(
+                *work.graph(piece),
+                *_pick(given, block),
+                *work.draw(block),
+                *_pick(out, block, piece),
+                *(
+                    x[piece] if x is not None and of_root else x
+                    for x, of_root in zip(own, _OF_ROOT, strict=True)
+                ),
+            )
         return own
 
-    for i, (block, own) in enumerate(in_order(walk, len(z), work.parts)):
+    for i, (block, own) in enumerate(in_order(walk, len(z), work.parts, work.stop)):
         for total, x, of_root in zip(totals, own, _OF_ROOT, strict=True):
             if total is not None and not of_root and i % len(work.parts):
                 total[block] += x
@@ -241,6 +252,7 @@ class _Work:
     roots: NDArray[np.int64]
     root_ids: NDArray[np.int64]
     parts: list[slice]
+    stop: Event | None
     slope: float
     dropout: float
     seed: int
@@ -264,8 +276,21 @@ class _Work:
         # What a part needs for gradients of its own: those of τ, V and keys by row, and of links.
         width = LANES + values.size(2) * (1 if keys is None else 2)
         numbers = values.size(1) * width + layers.target.size * LANES
-        parts = _parts(layers.counts[places], numbers * values.element_size())
-        return cls(layers, places, ids, parts, slope, dropout, int(seed))
+        counts = layers.counts[places]
+        parts = _parts(counts, numbers * values.element_size())
+        stop = Event() if counts.sum() > LONG else None
+        return cls(layers, places, ids, parts, stop, slope, dropout, int(seed))
+
+    def pieces(self, part: slice) -> Iterator[slice]:
+        """Cut a part into runs of roots that are walked one after the other until told to stop."""
+        if self.stop is None:
+            yield part
+            return
+        counts = self.layers.counts[self.roots[part]]
+        cuts = np.flatnonzero(np.diff(np.cumsum(counts) // LONG)) + 1
+        for a, b in pairwise([0, *cuts.tolist(), counts.size]):
+            if not self.stop.is_set():
+                yield slice(part.start + a, part.start + b)
 
     def graph(self, part: slice) -> tuple[NDArray[Any], ...]:
         layers = self.layers

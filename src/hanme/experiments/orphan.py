@@ -1,0 +1,38 @@
+"""Make the fork server and the processes it forks end with the command that started them.
+
+Importing this module does it; only the fork server imports it, before anything that takes time
+(see :mod:`hanme.experiments.pool`). A process left behind would go on writing to a run folder while
+the command, started again, writes to it too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def _end_with(parent: int) -> None:
+    """Exit as soon as this process has another parent than the one that started it."""
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(1)
+
+
+def _be_killed_with(server: int) -> None:
+    """Ask Linux to kill this process, forked a moment ago, when the fork server ends."""
+    with suppress(AttributeError, OSError, TypeError):  # elsewhere `pool.work` watches its parent
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+
+
+# The parent says its number: it may have ended before this process could ask for it.
+_parent = int(os.environ.get("HANME_PARENT", os.getppid()))
+threading.Thread(target=_end_with, args=[_parent], daemon=True).start()
+os.register_at_fork(after_in_child=lambda server=os.getpid(): _be_killed_with(server))
