@@ -12,7 +12,7 @@ import duckdb
 import pytest
 import torch
 
-from hanme.common.files import load_tensors
+from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
 
@@ -146,7 +146,7 @@ def _copy(finished: Path, to: Path) -> Path:
 
 def test_weights_of_another_model_are_refused(finished: Path, tmp_path: Path) -> None:
     folder = _copy(finished, tmp_path / "other")
-    values = json.loads((folder / "config.json").read_text())
+    values = read_json(folder / "config.json")
     values["model"]["options"]["encoder"] = "direct"
     (folder / "config.json").write_text(json.dumps(values))
     with pytest.raises(HanmeError, match="weights of another model"):
@@ -196,9 +196,9 @@ def test_a_bad_configuration_names_the_field(part: str, change: dict, message: s
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config.json", "[]", "all of it"),
+        ("config.json", "[]", "not a JSON file of a run"),
         ("result.json", "{}", "not the result of a run"),
-        ("result.json", "[]", "not the result of a run"),
+        ("result.json", "[]", "not a JSON file of a run"),
         ("metrics.jsonl", "garbage\n", "metrics.jsonl line 1"),
         ("metrics.jsonl", "{}\n", "metrics.jsonl line 1"),
     ],
@@ -255,7 +255,7 @@ def test_a_run_whose_options_were_not_all_written_down_still_opens(
     finished: Path, tmp_path: Path
 ) -> None:
     folder = _copy(finished, tmp_path / "old")
-    values = json.loads((folder / "config.json").read_text())
+    values = read_json(folder / "config.json")
     kept = ("metapaths", "hidden_channels", "heads", "dropout", "backend")
     values["model"]["options"] = {k: values["model"]["options"][k] for k in kept}
     (folder / "config.json").write_text(json.dumps(values))

@@ -5,6 +5,7 @@ Commands import what they need when they run: torch takes seconds to import, and
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -86,12 +87,20 @@ def main() -> None:
             raise
         sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
     except OSError as error:
-        sys.exit(_fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2))
+        sys.exit(_fail(_about(error), 2))
     if status == INTERRUPTED:
         _fail("interrupted; continue train with --resume, others with the same command", status)
         sys.stdout.flush()
         os._exit(status)  # a thread may be in the middle of long work
     sys.exit(status or 0)
+
+
+def _about(error: OSError) -> str:
+    """Say which file the system complains about, and what to do where the disk is full."""
+    said = f"{error.filename or 'a file'}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        said += "; make room, then continue train with --resume, others with the same command"
+    return said
 
 
 def _fail(message: str, status: int) -> int:

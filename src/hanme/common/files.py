@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -17,22 +21,61 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""Errors that the system reports without naming a file: a full disk, a damaged one."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, and move it to ``path`` if nothing was raised."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{uuid4().hex}{path.suffix}")
+    temporary = path.with_name(f".{path.stem[:100]}.{uuid4().hex}{path.suffix}")
     try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        yield temporary
-        temporary.chmod(mode)  # safetensors would let nobody but the owner read it
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with blaming(path, temporary):
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(mode)  # safetensors would let nobody but the owner read it
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a kill in the middle of :func:`replacing` has left in a folder of ours."""
+    for left in folder.glob(".*"):
+        if re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", left.name):
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def blaming(path: Path, *also: Path) -> Iterator[None]:
+    """Name a file in the error that the system reports about writing it, such as a full disk.
+
+    Args:
+        path: The file.
+        *also: Other files that stand for it.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename not in (None, *map(str, also)):
+            raise
+        if number := _system_error(error):
+            raise OSError(number, os.strerror(number), str(path)) from None
+        raise
+
+
+def _system_error(error: Exception) -> int:
+    """Return the system's number of an error in writing; 0 for any other."""
+    if isinstance(error, OSError):
+        return error.errno or 0 if error.errno in FULL or error.filename is not None else 0
+    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return int(found[1])
+    return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else 0  # DuckDB
 
 
 @contextmanager
@@ -59,32 +102,71 @@ def claiming(path: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON."""
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write values as indented JSON, with a checksum of them."""
+    sealed = {**values, "sha256": _digest(json.loads(json.dumps(values)))}
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2) + "\n")
+        temporary.write_text(json.dumps(sealed, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read what :func:`write_json` wrote."""
+    """Read what :func:`write_json` wrote; refuse what has changed since."""
     try:
-        values: dict[str, Any] = json.loads(path.read_text())
-        return values
+        values = parse_json(path.read_bytes())
+        if not isinstance(values, dict):
+            raise ValueError(f"expected {{, but got {type(values).__name__}")
     except (OSError, ValueError) as error:
         raise HanmeError(f"{path}: not a JSON file of a run ({error})") from None
+    if "sha256" in values and values.pop("sha256") != _digest(values):
+        raise HanmeError(
+            f"{path}: it has changed since it was written; restore it from a copy, train again, or "
+            "remove its line sha256 to use it as it is"
+        )
+    return values
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; one that cannot be read raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _digest(values: Any) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-    """Write tensors and a few numbers into one safetensors file."""
+    """Write tensors and a few numbers into one safetensors file, with a checksum of them."""
+    # In one entry: safetensors writes several in any order, but the same run gives the same file.
+    sealed = {**numbers, "sha256": _tensors_digest(tensors, numbers)}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"numbers": json.dumps(numbers)})
+        save_file(tensors, temporary, metadata={"numbers": json.dumps(sealed)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Read what :func:`save_tensors` wrote."""
+    """Read what :func:`save_tensors` wrote; refuse what has changed since."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            return tensors, json.loads(file.metadata()["numbers"])
+            numbers = parse_json(file.metadata()["numbers"])
+        if not isinstance(numbers, dict):
+            raise ValueError("its numbers have no names")
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise HanmeError(f"{path}: not a whole safetensors file of a run ({error})") from None
+    digest = numbers.pop("sha256", None)
+    if digest not in (None, _tensors_digest(tensors, numbers)):  # those before 0.3 have none
+        raise HanmeError(
+            f"{path}: it has changed since it was written; restore it from a copy, or remove it "
+            "and continue with --resume"
+        )
+    return tensors, numbers
+
+
+def _tensors_digest(tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> str:
+    digest = sha256(json.dumps(numbers, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

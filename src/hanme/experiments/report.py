@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import replacing, write_json
+from hanme.common.files import replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.boxes import draw_boxes
@@ -41,7 +42,8 @@ def report(
         "failed": {str(folder.relative_to(runs)): why for folder, why in failed.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / f"{experiment.name}.json", table)
+    with replacing(out / f"{experiment.name}.json") as path:
+        path.write_text(json.dumps(table, indent=2) + "\n")
     _write_csv(table["rows"], experiment.rule, out / f"{experiment.name}.csv")
     for graph, rows in _by_graph(table["rows"]).items():
         stems = experiment.stems(graph)

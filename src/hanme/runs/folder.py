@@ -7,15 +7,14 @@ epoch's weights), ``ids.safetensors`` (whose ids have weights), ``decision.json`
 labels), ``predictions.parquet``,
 ``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every file but ``metrics.jsonl``
 is written aside and moved into place, so that it is whole or not there; ``metrics.jsonl`` is cut
-back to the checkpoint when a run is resumed.
+back to the checkpoint when a run is resumed. JSON and safetensors files carry a checksum, and a
+file that has changed since is refused (:mod:`hanme.runs.checks`).
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,29 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from hanme.common.files import load_tensors, read_json, replacing, save_tensors, write_json
+from hanme.common.files import (
+    blaming,
+    load_tensors,
+    read_json,
+    remove_leftovers,
+    replacing,
+    save_tensors,
+    write_json,
+)
 from hanme.datasets import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.texts import Texts
 from hanme.nn.model import Model
+from hanme.runs.checks import (
+    REMEDY,
+    check_result,
+    check_state,
+    fitting,
+    read_metrics,
+    refuse_non_finite,
+)
 from hanme.runs.config import RunConfig
 from hanme.training import Epoch, Trainer, Wide
 
@@ -174,24 +189,11 @@ class Run:
         if not self.finished:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         path = self.folder / "result.json"
-        result = read_json(path)
-        if not isinstance(result, dict) or not {"scores", "epochs", "best_epoch"} <= set(result):
-            raise HanmeError(f"{path}: not the result of a run")
-        return result
+        return check_result(read_json(path), path)
 
     def metrics(self) -> list[dict[str, float]]:
         """Return a row per epoch. A line cut off by a crash is not counted."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        rows = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                if line.endswith("\n"):
-                    rows.append({name: float(value) for name, value in json.loads(line).items()})
-                    rows[-1]["epoch"] = int(rows[-1]["epoch"])
-            except (ValueError, TypeError, AttributeError, KeyError):
-                raise HanmeError(f"{path} line {number}: not the row of an epoch") from None
-        return rows
+        return read_metrics(self.folder / "metrics.jsonl", self.config.training.every)
 
     def write_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Write a row per epoch in the place of what is there."""
@@ -200,18 +202,21 @@ class Run:
 
     def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
         """Train to the end from wherever the run was, with a checkpoint every few epochs."""
-        for left in self.folder.glob(".*.*"):  # what a kill in the middle of a write has left
-            if re.fullmatch(r"\.\w+\.[0-9a-f]{32}\.\w+", left.name):
-                left.unlink()
-        checkpoint = self.folder / "checkpoint.safetensors"
+        remove_leftovers(self.folder)
+        checkpoint, metrics = (
+            self.folder / name for name in ("checkpoint.safetensors", "metrics.jsonl")
+        )
         if checkpoint.exists():
             tensors, numbers = load_tensors(checkpoint)
+            check_state(checkpoint, trainer, tensors, numbers)
             with fitting(checkpoint):
                 trainer.load_state(tensors, numbers)
-        self.write_metrics(
-            [row for row in self.metrics() if row["epoch"] <= trainer.progress.epoch]
-        )
-        with (self.folder / "metrics.jsonl").open("a") as log:
+        reached = trainer.progress.epoch
+        rows = [row for row in self.metrics() if row["epoch"] <= reached]
+        if reached and (not rows or rows[-1]["epoch"] < reached):
+            raise HanmeError(f"{metrics}: no row of epoch {reached}; {REMEDY}")
+        self.write_metrics(rows)
+        with blaming(metrics), metrics.open("a") as log:
 
             def record(epoch: Epoch) -> None:
                 log.write(json.dumps(asdict(epoch)) + "\n")
@@ -246,6 +251,7 @@ class Run:
         """Write weights, decision and, last, the result; the checkpoint is no longer needed."""
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
         weights = {k: v.contiguous() for k, v in model.state_dict().items()}
+        refuse_non_finite(self.folder / "model.safetensors", weights)
         save_tensors(self.folder / "model.safetensors", weights, {})
         write_json(self.folder / "result.json", result)
         (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
@@ -253,17 +259,6 @@ class Run:
 
 def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
     """Put weights into a model; report weights that do not fit as those of another model."""
+    refuse_non_finite(path, weights)
     with fitting(path):
         model.load_state_dict(weights)
-
-
-@contextmanager
-def fitting(path: Path) -> Iterator[None]:
-    """Report tensors of ``path`` that do not fit the model in one line."""
-    try:
-        yield
-    except (RuntimeError, KeyError, ValueError) as error:
-        first = " ".join(str(error).split())[:200]
-        raise HanmeError(
-            f"{path}: weights of another model than config.json says: {first}"
-        ) from None
