@@ -14,6 +14,7 @@ import pytest
 
 from hanme import __version__
 from hanme.cli.show import print_scores
+from hanme.common.files import read_json
 from hanme.nn import MODELS
 
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -65,7 +66,7 @@ def test_decision_rules_have_a_row_each_where_they_differ(
 
 def test_train_json_and_resume(run: Path) -> None:
     done = hanme("train", "planted", "--out", run, *QUICK, "--resume", "--json")
-    assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())
+    assert json.loads(done.stdout) == read_json(run / "result.json")
 
 
 def test_train_starts_from_a_configuration_and_options_go_before_it(tmp_path: Path) -> None:

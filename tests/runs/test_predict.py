@@ -15,6 +15,7 @@ import torch
 from scipy.stats import entropy
 
 from hanme.cli import main
+from hanme.common.files import read_json
 from hanme.datasets import load
 from hanme.errors import HanmeError
 from hanme.graph import defaults
@@ -175,7 +176,7 @@ def _unfinished(run: Path, folder: Path) -> Path:
     copy = folder.parent / "killed"
     shutil.copytree(run, copy)
     (copy / "result.json").unlink()
-    settings = json.loads((copy / "config.json").read_text())
+    settings = read_json(copy / "config.json")
     settings["data"]["name"] = str(folder / "graph.toml")
     settings["training"]["epochs"] = 4
     (copy / "config.json").write_text(json.dumps(settings))
