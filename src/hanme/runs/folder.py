@@ -14,6 +14,7 @@ file that has changed since is refused (:mod:`hanme.runs.checks`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
