@@ -33,7 +33,8 @@ def test_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count(" <- ") == 6
     assert "movie-director-movie" in out
-    assert "(predicted)" in out
+    assert "predicted" in out
+    assert "(given: " in out
     assert "part of" in out
     assert "\x1b" not in out
 

@@ -37,10 +37,10 @@ def test_uncertainty_is_the_surprise_to_expect(several: bool) -> None:
         chance = torch.where(given, p, 1 - p).prod(1) if several else p[given]
         found = decision.surprise(logits, given, multilabel=several)
         if labels.any():
-            torch.testing.assert_close(found.double(), -chance.log(), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(found.double(), -chance.log2(), rtol=1e-4, atol=1e-5)
         else:  # no label is given, rather than that of having none
             assert found.isnan().all()
-        mean -= chance * chance.log()
+        mean -= chance * chance.log2()
     found = decision.uncertainty(logits, multilabel=several)
     torch.testing.assert_close(found.double(), mean, rtol=1e-4, atol=1e-5)
 

@@ -1,6 +1,8 @@
 """Pictures show hostile names as text and nothing else."""
 
 import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,6 +14,7 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, Fidelity, Step, explain, save
 from hanme.explain.explanation import shown
+from hanme.explain.picture import AGAINST, FOR, draw
 from hanme.nn import HANME
 
 HOSTILE = [
@@ -96,6 +99,33 @@ def test_svg_is_xml_with_the_same_names(hostile: Explanation, tmp_path: Path) ->
     for element in root.iter():
         assert 0 <= float(element.get("x", 0)) <= width
         assert 0 <= float(element.get("y", 0)) <= height
+
+
+def test_colours_are_the_signs_of_the_parts_and_no_legend_is_cut(hostile: Explanation) -> None:
+    colours = set()
+    for label in hostile.logits:
+        svg = draw(replace(hostile, label=label))
+        texts = [element.text or "" for element in svg.iter("text")]
+        parts = [text for text in texts if text.startswith("part ")]
+        assert len(parts) == len(hostile.instances)
+        strokes = [group.find("path").get("stroke") for group in svg.iter("g")]
+        assert strokes == [FOR if text.startswith("part +") else AGAINST for text in parts]
+        colours |= set(strokes)
+    assert colours == {FOR, AGAINST}
+    legend = " ".join(texts)
+    for metapath, count in hostile.counts.items():
+        assert f"{metapath} ({count:,})" in legend
+    assert "Move: the logit with the instance minus without it." in legend
+    assert sum(map(int, re.findall(r"(\d+) instances", legend))) == sum(hostile.counts.values())
+
+
+def test_a_return_to_the_root_and_the_labels_given(hostile: Explanation) -> None:
+    back = [i for i in hostile.instances if i.ids[-1] == i.ids[0]]
+    assert back
+    assert all(str(instance).endswith(" <- itself (its own features)") for instance in back)
+    assert hostile.given
+    assert set(hostile.chosen) >= {*hostile.given, *hostile.predicted, hostile.label}
+    assert f"(given: {', '.join(map(shown, hostile.given))})" in hostile.title
 
 
 def test_text_cannot_steer_a_terminal(hostile: Explanation) -> None:

@@ -110,8 +110,8 @@ def test_which_nodes_to_look_at_first(run: Path, tmp_path: Path, monkeypatch, ca
     found, every = predict(run), predict(run).rows()
     for row in every:
         p = {key[2:]: value for key, value in row.items() if key.startswith("p_")}
-        assert row["uncertainty"] == pytest.approx(entropy(list(p.values())), abs=1e-5)
-        wanted = -math.log(p[row["labels"][0]]) if row["labels"] else None
+        assert row["uncertainty"] == pytest.approx(entropy(list(p.values()), base=2), abs=1e-5)
+        wanted = -math.log2(p[row["labels"][0]]) if row["labels"] else None
         assert row["surprise"] == (wanted and pytest.approx(wanted, abs=1e-5))
     first = found.only("unlabelled").ranked("uncertain", top=3).rows()
     unlabelled = [row for row in every if row["split"] == "unlabelled"]

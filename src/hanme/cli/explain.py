@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hanme.explain import By, Explanation, Fidelity
 
 WIDTH = 200  # where output is piped
+SMALL, FEW = 0.01, 3  # labels below this probability are not listed, unless they are so few
 FIDELITY = "Can explanations be trusted?"
 
 
@@ -119,11 +120,14 @@ def explain(
 def _print_explanation(found: Explanation) -> None:
     from hanme.explain.explanation import hops, shown
 
-    predicted = dict.fromkeys(found.predicted, " (predicted)")
     labels = [
-        [shown(name + predicted.get(name, "")), f"{p:.1%}", f"{found.logits[name]:+.3f}"]
-        for name, p in sorted(found.probabilities.items(), key=lambda item: -item[1])
+        [shown(name), found.role(name), f"{p:.1%}", f"{found.logits[name]:+.3f}"]
+        for i, (name, p) in enumerate(
+            sorted(found.probabilities.items(), key=lambda item: -item[1])
+        )
+        if i < FEW or p >= SMALL or name in found.chosen
     ]
+    rest = len(found.logits) - len(labels)
     metapaths = [
         [shown(text), f"{beta:.1%}", f"{found.counts[text]:,}"]
         for text, beta in found.metapaths.items()
@@ -141,7 +145,14 @@ def _print_explanation(found: Explanation) -> None:
         for instance in found.instances
     ]
     label, moves = shown(found.label), [f"move of\n{shown(name)}" for name in columns]
-    print_table(["label", "probability", "logit"], labels, title=shown(found.node), width=WIDTH)
+    print_table(
+        ["label", "", "probability", "logit"],
+        labels,
+        title=found.title,
+        caption=f"{rest} more labels, below {SMALL:.0%} each" if rest else None,
+        width=WIDTH,
+        left=2,
+    )
     if metapaths:
         print_table(["metapath", "weight", "instances"], metapaths, width=WIDTH)
     if found.others:
@@ -168,9 +179,8 @@ def _print_explanation(found: Explanation) -> None:
 
 
 def _columns(found: Explanation, width: int) -> list[str]:
-    """Return the labels whose moves are shown: the ranking's first, then as many as fit."""
-    named = dict.fromkeys([found.label, *found.predicted, *found.logits])
-    return list(named)[: max(1, (width - 100) // 15)]
+    """Return the labels whose moves are shown: of those that matter, as many as fit."""
+    return found.chosen[: max(1, (width - 100) // 15)]
 
 
 def _print_fidelity(found: Fidelity) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -87,7 +88,7 @@ class Decision(BaseModel):
         return chosen
 
     def surprise(self, logits: Tensor, labels: Tensor, *, multilabel: bool) -> Tensor:
-        """Return -log of the probability of each node's given labels, ``[N]``.
+        """Return -log2 of the probability of each node's given labels, in bits, ``[N]``.
 
         Where nodes have several labels, that is of all that a node has and of none that it has
         not, a sum over labels. It is NaN for a node without any label.
@@ -102,7 +103,7 @@ class Decision(BaseModel):
             found = F.binary_cross_entropy_with_logits(logits, given, reduction="none").sum(1)
         else:
             found = -(F.log_softmax(logits, 1) * given).sum(1)
-        return found.masked_fill(~labels.any(1), torch.nan)
+        return (found / math.log(2)).masked_fill(~labels.any(1), torch.nan)
 
     def uncertainty(self, logits: Tensor, *, multilabel: bool) -> Tensor:
         """Return the surprise to expect of each node, ``[N]``: the entropy of its labels.
@@ -112,8 +113,10 @@ class Decision(BaseModel):
         """
         logits, p = self.calibrated(logits), self.probabilities(logits, multilabel=multilabel)
         if multilabel:
-            return F.binary_cross_entropy_with_logits(logits, p, reduction="none").sum(1)
-        return -(F.log_softmax(logits, 1) * p).sum(1)
+            found = F.binary_cross_entropy_with_logits(logits, p, reduction="none").sum(1)
+        else:
+            found = -(F.log_softmax(logits, 1) * p).sum(1)
+        return found / math.log(2)
 
 
 def expected_f1_thresholds(p: Tensor, rule: Rule) -> tuple[float, ...]:

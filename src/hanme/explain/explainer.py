@@ -98,13 +98,13 @@ class Explainer:
         logits = self.open.logits[number]
         several = self.graph.multilabel
         probabilities = self.decision.probabilities(logits[None], multilabel=several)[0]
-        given = zip(self.graph.labels, self._predicted[number].tolist(), strict=True)
         top_ones = top_instances(root, chosen, top, by, shown)
         return Explanation(
             self.graph.targets.title(number),
             self.graph.targets.identity(number),
             number,
-            tuple(name for name, chosen in given if chosen),
+            self._names(self._predicted[number]),
+            self._names(self.graph.label_matrix[number]),
             self._by_label(probabilities),
             self._by_label(logits),
             self.graph.labels[chosen],
@@ -123,6 +123,9 @@ class Explainer:
         if label not in self.graph.labels:
             raise HanmeError(f"unknown label {label!r}; there are {', '.join(self.graph.labels)}")
         return self.graph.labels.index(label)
+
+    def _names(self, chosen: Tensor) -> tuple[str, ...]:
+        return tuple(self.graph.labels[i] for i in chosen.nonzero().flatten().tolist())
 
     def _by_label(self, values: Tensor) -> dict[str, float]:
         return dict(zip(self.graph.labels, values.tolist(), strict=True))

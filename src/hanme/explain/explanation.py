@@ -36,7 +36,20 @@ class Instance:
     moves: dict[str, float]
 
     def __str__(self) -> str:
-        return " <- ".join(map(shown, self.nodes))
+        later = (
+            ITSELF if self.returns(position) else shown(name)
+            for position, name in enumerate(self.nodes)
+            if position
+        )
+        return " <- ".join([shown(self.nodes[0]), *later])
+
+    def returns(self, position: int) -> bool:
+        """Return whether the node at a later position is the root again."""
+        return (self.types[position], self.ids[position]) == (self.types[0], self.ids[0])
+
+
+ITSELF = "itself (its own features)"
+"""What an instance that comes back to its root is said to reach."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,7 @@ class Explanation:
         id: Its id in the user's tables; its number where the graph has no ids.
         number: Its number among the nodes of its type.
         predicted: The labels predicted.
+        given: The labels that it has in the data; none for a node without a label.
         probabilities: The probability of each label.
         logits: The logit of each label.
         label: The label by which instances are ranked.
@@ -85,6 +99,7 @@ class Explanation:
     id: str
     number: int
     predicted: tuple[str, ...]
+    given: tuple[str, ...]
     probabilities: dict[str, float]
     logits: dict[str, float]
     label: str
@@ -96,10 +111,28 @@ class Explanation:
     reasons: tuple[Reason, ...] = ()
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The node, its predicted labels and, where it has some, those given."""
+        given = f" (given: {', '.join(map(shown, self.given))})" if self.given else ""
+        predicted = ", ".join(map(shown, self.predicted)) or "no label"
+        return f"{shown(self.node)}: {predicted}{given}"
+
+    @property
+    def chosen(self) -> list[str]:
+        """The labels that matter: the one ranked by, those predicted or given, and the next."""
+        likeliest = sorted(self.probabilities, key=lambda label: -self.probabilities[label])
+        return list(dict.fromkeys([self.label, *self.predicted, *self.given, *likeliest[:2]]))
+
+    def role(self, label: str) -> str:
+        """Say whether a label is predicted, given or both; else nothing."""
+        roles = (("predicted", self.predicted), ("given", self.given))
+        return ", ".join(role for role, labels in roles if label in labels)
+
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
         lines = [
-            f"{shown(self.node)}: {', '.join(map(shown, self.predicted)) or 'no label'}",
+            self.title,
             "  " + ", ".join(f"{shown(label)} {p:.0%}" for label, p in ranked),
         ]
         for metapath, beta in self.metapaths.items():

@@ -6,7 +6,9 @@ them. Text takes the colour around it, so that a picture is read on light and da
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,7 +17,8 @@ from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Fidelity, Instance, hops, shown
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
-BOX, GAP, ROW, SIDE, NUMBERS = 150, 46, 56, 24, 190
+BOX, GAP, ROW, SIDE, NUMBERS, BAR = 150, 46, 56, 24, 190, 100
+LIKELIEST = 8
 LETTER = 6.7  # about the width of a letter at size 12
 
 _STYLE = (
@@ -85,22 +88,22 @@ def _html_file(result: Explanation | Fidelity) -> str:
 def _title(result: Explanation | Fidelity) -> str:
     if isinstance(result, Fidelity):
         return f"How far the logit moves without k instances, top by {result.by}"
-    return f"{shown(result.node)}: {', '.join(map(shown, result.predicted)) or 'no label'}"
+    return result.title
 
 
 def _table(found: Explanation) -> ET.Element:
-    """List every number of the instances: parts and moves of all labels."""
+    """List the numbers of the instances: parts and moves of the labels that matter."""
     table = ET.Element("table")
     row = ET.SubElement(table, "tr")
     for text in ("instance", "metapath", "attention", "hops"):
         ET.SubElement(row, "th").text = text
-    for label in found.logits:
+    for label in found.chosen:
         for what in ("part of", "move of"):
             ET.SubElement(row, "th").text = f"{what} {shown(label)}"
     for instance in found.instances:
         row = ET.SubElement(table, "tr")
         cells = [str(instance), instance.metapath, f"{instance.attention:.2%}", hops(instance)]
-        for label in found.logits:
+        for label in found.chosen:
             cells += [f"{instance.parts[label]:+.4f}", f"{instance.moves[label]:+.4f}"]
         for text in cells:
             ET.SubElement(row, "td").text = shown(text)
@@ -108,48 +111,89 @@ def _table(found: Explanation) -> ET.Element:
 
 
 def _explanation(found: Explanation) -> ET.Element:
+    ranked = sorted(found.probabilities.items(), key=lambda item: -item[1])
+    shares = [(label, p, found.role(label)) for label, p in ranked[:LIKELIEST]]
+    shares += [(label, p, "given") for label, p in ranked[LIKELIEST:] if label in found.given]
+    weights = [(f"{m} ({found.counts[m]:,})", beta, "") for m, beta in found.metapaths.items()]
     length = max((len(instance.nodes) for instance in found.instances), default=2)
     chains = SIDE + BOX + (length - 1) * (GAP + BOX) + GAP  # where the numbers begin
-    width = max(760, chains + NUMBERS + SIDE)
-    bars = 88 + 20 * max(min(len(found.probabilities), 8), len(found.metapaths))
-    height = bars + ROW * max(1, len(found.instances)) + 56
+    middle = SIDE + _room(shares) + BAR + 140
+    right = middle + _room(weights) + BAR + 50 if weights else 0
+    width = round(max(760, chains + NUMBERS + SIDE, right + SIDE))
+    sums = 96 + 20 * max(len(shares), len(weights))
+    rows = sums + 14
+    below = rows + ROW * len(found.instances) + 20
+    legend = _wrapped(_LEGEND, width) if found.instances else []
+    reasons = below + 16 * len(legend) + 10
+    height = reasons + (24 + 20 * len(found.reasons) if found.reasons else 0)
     svg = _svg(width, height, _title(found))
     _text(svg, SIDE, 34, _title(found), size=18, room=width - 2 * SIDE, weight="600")
-    _bars(svg, SIDE, "probability", found.probabilities, sorted_=True)
-    middle = max(SIDE + 380, width // 2)
-    weights = {f"{m} ({found.counts[m]:,})": beta for m, beta in found.metapaths.items()}
-    _bars(svg, middle, "weight of metapath (instances)", weights)
-    _text(svg, chains, bars - 4, f"logit of {found.label}", room=NUMBERS, weight="600", size=11)
-    centre = bars + ROW * max(1, len(found.instances)) / 2
+    _bars(svg, SIDE, "probability", shares)
+    if weights:
+        _bars(svg, middle, "weight of metapath (instances)", weights)
+    _text(svg, SIDE, sums, _sum(found), room=width - 2 * SIDE, weight="600")
+    centre = rows + ROW * len(found.instances) / 2
     most = max((instance.attention for instance in found.instances), default=0) or 1
     for i, instance in enumerate(found.instances):
-        _chain(svg, found.label, instance, bars + ROW * (i + 0.5), centre, most, chains)
-    _box(svg, SIDE, centre, found.node, "")
-    _text(
-        svg,
-        SIDE,
-        height - 20,
-        f"Width: attention. Blue: without it the logit of {found.label} would be lower, orange: "
-        "higher. Below a node: its share of the encoding.",
-        size=11,
-        room=width - 2 * SIDE,
-        opacity="0.75",
-    )
+        _chain(svg, found.label, instance, rows + ROW * (i + 0.5), centre, most, chains)
+    if found.instances:
+        _box(svg, SIDE, centre, found.node, "")
+    for i, line in enumerate(legend):
+        _text(svg, SIDE, below + 16 * i, line, size=11, opacity="0.75")
+    if found.reasons:
+        _text(svg, SIDE, reasons, "What else counts most", size=11, opacity="0.75")
+    for i, reason in enumerate(found.reasons):
+        part, y = reason.parts[found.label], reasons + 20 * (i + 1)
+        _add(svg, "rect", x=SIDE, y=y - 10, width=6, height=12, fill=_colour(part))
+        _text(svg, SIDE + 14, y, f"{part:+.4f}", weight="600")
+        _text(svg, SIDE + 80, y, str(reason), room=width - 2 * SIDE - 80)
     return svg
 
 
-def _bars(
-    svg: ET.Element, x: int, title: str, values: dict[str, float], *, sorted_: bool = False
-) -> None:
-    """Draw shares as horizontal bars, at most 8 of those that are sorted."""
-    items = sorted(values.items(), key=lambda item: -item[1])[:8] if sorted_ else values.items()
+_LEGEND = (
+    "Blue: the instance adds to the logit, its part is above 0. Orange: it takes from it. Width: "
+    "attention. Below a node: its share of the encoding. Move: the logit with the instance minus "
+    "without it."
+)
+
+
+def _sum(found: Explanation) -> str:
+    """Write a logit as a sum: what comes from instances, from other channels and the bias."""
+    others = {name: parts[found.label] for name, parts in found.others.items()}
+    logit, bias = found.logits[found.label], others.pop("bias", 0.0)
+    rest = sum(others.values())
+    parts = []
+    if count := sum(found.counts.values()):
+        some = f"{count:,} instance{'s' * (count > 1)}"
+        parts.append(f"{logit - bias - rest:+.3f} from {some}")
+    parts += [f"{rest:+.3f} from what else counts"] * bool(others) + [f"{bias:+.3f} bias"]
+    return f"Logit of {shown(found.label)}: {logit:+.3f} = {', '.join(parts)}"
+
+
+def _wrapped(text: str, width: float) -> list[str]:
+    return textwrap.wrap(text, int((width - 2 * SIDE) / (LETTER * 11 / 12)))
+
+
+def _room(bars: Sequence[tuple[str, float, str]]) -> float:
+    """Return how wide the names of bars are."""
+    return max((LETTER * _letters(name) + 14 for name, _, _ in bars), default=0.0)
+
+
+def _bars(svg: ET.Element, x: float, title: str, bars: Sequence[tuple[str, float, str]]) -> None:
+    """Draw shares as horizontal bars: a name, the share, and a word beside it."""
     _text(svg, x, 60, title, size=11, opacity="0.75")
-    for i, (name, share) in enumerate(items):
+    left = round(x + _room(bars), 1)
+    for i, (name, share, word) in enumerate(bars):
         y = 78 + 20 * i
-        _text(svg, x, y, name, room=200)
-        _add(svg, "rect", x=x + 206, y=y - 10, width=100, height=12, fill=PLAIN, opacity=0.25)
-        _add(svg, "rect", x=x + 206, y=y - 10, width=round(100 * share, 1), height=12, fill=PLAIN)
-        _text(svg, x + 312, y, f"{share:.1%}")
+        _text(svg, x, y, name)
+        _add(svg, "rect", x=left, y=y - 10, width=BAR, height=12, fill=PLAIN, opacity=0.25)
+        _add(svg, "rect", x=left, y=y - 10, width=round(BAR * share, 1), height=12, fill=PLAIN)
+        _text(svg, left + BAR + 6, y, f"{share:.1%}")
+        _text(svg, left + BAR + 50, y, word, size=11, opacity="0.75")
+
+
+def _colour(part: float) -> str:
+    return FOR if part > 0 else AGAINST if part < 0 else PLAIN
 
 
 def _chain(
@@ -164,7 +208,7 @@ def _chain(
     """Draw one instance: a line from the root through its nodes, then its numbers."""
     part, move = instance.parts[label], instance.moves[label]
     line = {
-        "stroke": FOR if move > 0 else AGAINST if move < 0 else PLAIN,
+        "stroke": _colour(part),
         "stroke-width": round(1.5 + 7 * instance.attention / most, 2),
         "fill": "none",
         "stroke-linecap": "round",
@@ -180,7 +224,11 @@ def _chain(
     _add(group, "path", d=curve, **line)
     for position, name in enumerate(instance.nodes[1:], start=1):
         x += GAP
-        _box(group, x, y, name, f"{instance.types[position]} {instance.hops[position]:.0%}")
+        share = f"{instance.hops[position]:.0%}"
+        if instance.returns(position):
+            _box(group, x, y, "itself", f"its own features {share}")
+        else:
+            _box(group, x, y, name, f"{instance.types[position]} {share}")
         x += BOX
         if position < len(instance.nodes) - 1:
             _add(group, "path", d=f"M {x} {y} H {x + GAP}", **line)
@@ -284,10 +332,14 @@ def _text(
 
 
 def _cut(text: str, letters: int) -> str:
-    """Keep at most so many letters; capitals count more, wide ones, as of Chinese, twice."""
-    used = 0.0
-    for i, c in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(c) in "WF" else 1.3 if c.isupper() else 1
-        if used > letters:
-            return text[: max(0, i - 1)].rstrip() + "…"
+    """Keep at most so many letters."""
+    for i in range(len(text) + 1):
+        if _letters(text[:i]) > letters:
+            return text[: max(0, i - 2)].rstrip() + "…"
     return text
+
+
+def _letters(text: str) -> float:
+    """Count letters; capitals count more, wide ones, as of Chinese, twice."""
+    wide = (unicodedata.east_asian_width(c) in "WF" for c in text)
+    return sum(2 if w else 1.3 if c.isupper() else 1 for c, w in zip(text, wide, strict=True))

@@ -1,4 +1,4 @@
-"""Curves of F1 by epoch, as SVG and PNG."""
+"""Curves of loss and F1 by epoch, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -13,33 +13,39 @@ from hanme.common.files import replacing
 Rows = Sequence[Mapping[str, float]]
 
 
+PANELS = {
+    "loss": ("loss", "val_loss"),
+    "micro F1 (%)": ("train_micro", "val_micro"),
+    "macro F1 (%)": ("train_macro", "val_macro"),
+}
+"""What each row of panels shows of training nodes, left, and of validation nodes, right."""
+
+
 def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None) -> list[Path]:
-    """Draw micro and macro F1 on training and validation nodes by epoch, a line per run.
+    """Draw loss, micro and macro F1 on training and validation nodes by epoch, a line per run.
 
     Args:
         runs: Rows of ``metrics.jsonl`` by the name to show.
         stem: Where to write: ``stem.svg`` and ``stem.png``.
         best: The epoch to mark.
     """
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    panels = figure.subplots(2, 2, sharex=True, sharey="row")
-    for row, average in zip(panels, ("micro", "macro"), strict=True):
-        for axes, (split, title) in zip(
-            row, (("train", "training"), ("val", "validation")), strict=True
-        ):
+    figure = Figure(figsize=(8, 7.5), layout="constrained")
+    panels = figure.subplots(len(PANELS), 2, sharex=True, sharey="row")
+    for row, (title, columns) in zip(panels, PANELS.items(), strict=True):
+        for axes, column in zip(row, columns, strict=True):
             for name, rows in runs.items():
-                epochs = [point["epoch"] for point in rows]
-                values = [100 * point[f"{split}_{average}"] for point in rows]
-                axes.plot(epochs, values, label=name, linewidth=1.2)
+                scale = 1 if title == "loss" else 100
+                points = [(p["epoch"], scale * p[column]) for p in rows if column in p]
+                axes.plot(*zip(*points, strict=True) if points else ([], []), label=name, lw=1.2)
             if best is not None:
                 axes.axvline(best, color="0.6", linewidth=0.8, linestyle="--")
-            axes.set_title(f"{average} F1, {title} nodes", fontsize=10)
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
-    for axes in panels[1]:
+        row[0].set_ylabel(title)
+    for axes, nodes in zip(panels[0], ("training", "validation"), strict=True):
+        axes.set_title(f"{nodes} nodes", fontsize=10)
+    for axes in panels[-1]:
         axes.set_xlabel("epoch")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("F1 (%)")
     if len(runs) > 1:
         handles, names = panels[0, 0].get_legend_handles_labels()
         figure.legend(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -72,15 +70,15 @@ class Table:
         self, graph: Graph, logits: Tensor, decision: Decision, grown: bool, degree: Ints
     ) -> None:
         several, true = graph.multilabel, graph.label_matrix.cpu()
-        p = decision.probabilities(logits.float().cpu(), multilabel=several)
+        logits = logits.float().cpu()
         self.graph, self.grown, self.degree = graph, grown, degree
-        self.p = p.numpy()
-        self.predicted = decision.labels(logits.float().cpu(), multilabel=several).numpy()
+        self.p = decision.probabilities(logits, multilabel=several).numpy()
+        self.predicted = decision.labels(logits, multilabel=several).numpy()
         self.true = true.numpy()
         self.labelled: Flags = np.asarray(self.true.any(1))
         self.wrong: Flags = self.labelled & np.any(self.predicted != self.true, axis=1)
-        self.uncertainty = _entropy(p, several).numpy()
-        self.surprise = np.where(self.labelled, _surprise(p, true, several).numpy(), np.nan)
+        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy()
+        self.surprise = decision.surprise(logits, true, multilabel=several).numpy()
         used = np.where(self.labelled, SPLITS.index("unused"), SPLITS.index("unlabelled"))
         for part, mask in graph.split.parts().items():
             used[mask.cpu().numpy()] = SPLITS.index(part)
@@ -191,19 +189,3 @@ def _written(rows: Iterator[list[str]] | list[list[str]]) -> str:
     file = io.StringIO()
     csv.writer(file).writerows(rows)
     return file.getvalue()
-
-
-def _entropy(p: Tensor, several: bool) -> Tensor:
-    """Return the entropy of the labels of each node, in bits."""
-    terms = -torch.xlogy(p, p)
-    if several:
-        terms = terms - torch.xlogy(1 - p, 1 - p)
-    total: Tensor = terms.sum(1) / math.log(2)
-    return total
-
-
-def _surprise(p: Tensor, true: Tensor, several: bool) -> Tensor:
-    """Return the negative logarithm of the probability of each node's labels, in bits."""
-    tiny = torch.finfo(p.dtype).tiny
-    there = torch.where(true, p, 1 - p if several else torch.ones_like(p))
-    return -there.clamp(min=tiny).log2().sum(1)
