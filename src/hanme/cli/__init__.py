@@ -23,6 +23,7 @@ from hanme.cli.predict import predict
 from hanme.cli.reproduce import reproduce
 from hanme.cli.serve import serve
 from hanme.cli.show import printable
+from hanme.cli.store import store
 from hanme.cli.train import train
 from hanme.cli.tune import tune
 from hanme.errors import HanmeError
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(init)
 app.command()(inspect)
+app.command()(store)
 app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(predict)

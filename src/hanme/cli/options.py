@@ -41,7 +41,8 @@ def _unambiguous(name: str) -> str:
 DataSet = Annotated[
     str,
     typer.Argument(
-        help="planted, IMDB, ACM, DBLP, Freebase, or a graph.toml.", callback=_unambiguous
+        help="planted, IMDB, ACM, DBLP, Freebase, a graph.toml, or a stored graph.",
+        callback=_unambiguous,
     ),
 ]
 DATA, CONFIGURATION = "Data", "Configuration"

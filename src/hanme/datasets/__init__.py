@@ -7,15 +7,17 @@ tables. ``IMDB`` is the data set; ``./IMDB`` is a folder of that name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import platformdirs
 
 from hanme.common.options import check_options
 from hanme.datasets.hgb import load_hgb
 from hanme.datasets.planted import planted
+from hanme.datasets.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.datasets.tables import (
     FILE,
     FittedGraph,
@@ -32,7 +34,9 @@ __all__ = [
     "METAPATHS",
     "FittedGraph",
     "cache_folder",
+    "check_store",
     "default_features",
+    "is_store",
     "is_tables",
     "known_name",
     "load",
@@ -41,6 +45,7 @@ __all__ = [
     "load_tables",
     "planted",
     "refuse_ambiguous",
+    "store_graph",
     "tables_name",
 ]
 
@@ -76,6 +81,8 @@ def load(
         fitted: What a run has learnt from the columns of its ``graph.toml``.
     """
     name = known_name(name)
+    if is_store(source or name):
+        return _open(source or name, features, options, fitted)
     features = features or default_features(name)
     options = options or {}
     if name == "planted":
@@ -96,6 +103,50 @@ def load(
     return replace(graph, origin=origin | {"features": features, "options": options})
 
 
+def store_graph(
+    name: str,
+    folder: Path,
+    *,
+    half: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+    **how: Any,
+) -> None:
+    """Store a graph in a folder, which :func:`load` then opens by mapping its files.
+
+    Args:
+        name: See :func:`load`.
+        folder: A new or empty folder.
+        half: Whether to store features in half precision.
+        say: Called with what is being written.
+        **how: Further arguments of :func:`load`.
+    """
+    graph = load(name, **how)
+    features = graph.origin["features"] if graph.origin else "given"
+    write_store(graph, folder, features=features, half=half, say=say)
+
+
+def _open(
+    path: str | Path,
+    features: Features | None,
+    options: dict[str, Any] | None,
+    fitted: FittedGraph | None,
+) -> Graph:
+    """Open a store, if it was made in the way asked for."""
+    name = known_name(str(path))
+    graph, has = open_store(name), stored_features(name)
+    if options:
+        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
+    if features not in (None, has):
+        raise HanmeError(f"{name}: stored with features = {has}, not {features}; store it again")
+    learnt = None if fitted is None else fitted.learnt() | {"trained_on": ""}
+    if learnt is not None and learnt != {**(graph.fitted or {}), "trained_on": ""}:
+        raise HanmeError(
+            f"{name}: stored with other features, labels or relations than the run was trained with"
+        )
+    graph.origin = {"name": name, "source": None, "seed": 483, "features": has, "options": {}}
+    return graph
+
+
 def known_name(name: str) -> str:
     """Return the name that loads a data set from any folder.
 
@@ -108,6 +159,8 @@ def known_name(name: str) -> str:
         if known.lower() == name.lower():
             refuse_ambiguous(name)
             return known
+    if is_store(name):
+        return str(Path(name).absolute())
     if is_tables(name):
         return tables_name(name)
     raise HanmeError(
@@ -138,6 +191,8 @@ def default_features(name: str) -> Features:
     Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
     target's features, as in the paper.
     """
+    if is_store(name):
+        return cast("Features", stored_features(name))
     return "given" if name.lower() == "planted" or is_tables(name) else "mean"
 
 

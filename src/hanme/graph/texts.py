@@ -42,8 +42,11 @@ class Texts(Sequence[str]):
             return Texts.of(self[i] for i in range(*index.indices(len(self))))
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        start, end = self.offsets[index % len(self)], self.offsets[index % len(self) + 1]
-        return self.text[start:end].tobytes().decode("utf-8", "surrogatepass")
+        return self._decode(index % len(self))
+
+    def _decode(self, index: int) -> str:
+        text = self.text[self.offsets[index] : self.offsets[index + 1]]
+        return text.tobytes().decode("utf-8", "surrogatepass")
 
     def __iter__(self) -> Iterator[str]:
         text, offsets = self.text.tobytes(), self.offsets.tolist()

@@ -1,0 +1,191 @@
+"""The files of a store: flat arrays, a checksum per block of each, and a manifest.
+
+``manifest.json`` is written last and names every file with its size, so that a store that is not
+whole does not open. ``checksums.bin`` has a CRC-32 of every block of 64 KiB. Opening passes over
+no data: a block is checked when a number of it is first read, and a file that is asked for as a
+whole is checked as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.common.csr import stretches
+from hanme.common.files import read_json, write_json
+from hanme.errors import HanmeError
+
+MANIFEST, CHECKSUMS = "manifest.json", "checksums.bin"
+BLOCK = 1 << 16
+VERSION = 1
+
+
+class Column:
+    """An array that is being written, some rows after the others.
+
+    Args:
+        file: Where to.
+        dtype: The type of its numbers.
+        shape: The shape of a row.
+    """
+
+    def __init__(self, file: BinaryIO, dtype: str, shape: tuple[int, ...] = ()) -> None:
+        self.file, self.dtype, self.shape = file, np.dtype(dtype), shape
+        self.rows = 0
+        self.checksums: list[int] = []
+        self._filled = 0
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write some rows."""
+        rows = np.ascontiguousarray(rows, self.dtype)
+        self.rows += len(rows)
+        left = rows.reshape(-1).view(np.uint8).data
+        self.file.write(left)
+        while len(left):
+            part, left = left[: BLOCK - self._filled], left[BLOCK - self._filled :]
+            before = self.checksums.pop() if self._filled else 0
+            self.checksums.append(zlib.crc32(part, before))
+            self._filled = (self._filled + len(part)) % BLOCK
+
+
+class Writer:
+    """Write the files of a store into a folder; it opens once :meth:`finish` has been called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._entries: list[dict[str, Any]] = []
+        self._checksums: list[int] = []
+
+    def __contains__(self, name: str) -> bool:
+        return any(entry["name"] == name for entry in self._entries)
+
+    @contextmanager
+    def column(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[Column]:
+        """Open an array to write."""
+        with (self.folder / f"{name}.bin").open("wb") as file:
+            column = Column(file, dtype, shape)
+            yield column
+            file.flush()
+            os.fsync(file.fileno())
+        self._entries.append({"name": name, "dtype": dtype, "shape": [column.rows, *shape]})
+        self._checksums += column.checksums
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        """Write a whole array."""
+        with self.column(name, array.dtype.name, array.shape[1:]) as column:
+            column.append(array)
+
+    def finish(self, header: dict[str, Any]) -> None:
+        """Write the checksums and, last of all, the manifest."""
+        sums = np.array(self._checksums, np.uint32)
+        with (self.folder / CHECKSUMS).open("wb") as file:
+            file.write(sums.tobytes())
+            os.fsync(file.fileno())
+        manifest = {"hanme store": VERSION, **header, "files": self._entries}
+        manifest["checksums"] = zlib.crc32(sums.tobytes())
+        write_json(self.folder / MANIFEST, manifest | {"checksum": _checksum(manifest)})
+
+
+class Mapped:
+    """An array in a file, mapped into memory; what is read of it is checked first.
+
+    Args:
+        path: The file.
+        dtype: The type of its numbers.
+        shape: Its shape.
+        checksums: The CRC-32 of each of its blocks.
+    """
+
+    def __init__(
+        self, path: Path, dtype: str, shape: list[int], checksums: NDArray[np.uint32]
+    ) -> None:
+        self.path, self.checksums = path, checksums
+        kind = getattr(torch, dtype)
+        size = int(np.prod(shape))
+        flat = torch.empty(0, dtype=kind)
+        if size:  # MAP_PRIVATE: processes share the pages, and none can change the file
+            flat = torch.from_file(str(path), shared=False, size=size, dtype=kind)
+        self._tensor = flat.view(shape)
+        self._bytes = flat.view(torch.uint8).numpy().data
+        self._checked = np.zeros(len(checksums), np.bool_)
+        self._width = flat.element_size() * int(np.prod(shape[1:]))
+
+    def __len__(self) -> int:
+        return self._tensor.size(0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self._tensor.shape)
+
+    def whole(self) -> Tensor:
+        """Return the array; the first time, all of it is checked."""
+        self._check(np.arange(len(self.checksums)))
+        return self._tensor
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Return some rows; only the blocks that they are in are read."""
+        if not self._checked.all() and self._width:
+            first = numbers * self._width // BLOCK
+            last = ((numbers + 1) * self._width - 1) // BLOCK
+            self._check(stretches(first, last - first + 1)[0].numpy())
+        return self._tensor.index_select(0, numbers)
+
+    def _check(self, blocks: NDArray[np.int64]) -> None:
+        for block in np.unique(blocks[~self._checked[blocks]]).tolist():
+            begin = block * BLOCK
+            if zlib.crc32(self._bytes[begin : begin + BLOCK]) != self.checksums[block]:
+                raise HanmeError(
+                    f"{self.path}: it is damaged: bytes {begin:,} to "
+                    f"{min(begin + BLOCK, len(self._bytes)) - 1:,} are not what hanme store wrote; "
+                    "store the graph again"
+                )
+            self._checked[block] = True
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a store."""
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    checksum, version = manifest.pop("checksum", None), manifest.get("hanme store")
+    if version not in (None, VERSION):
+        raise HanmeError(f"{path}: version {version}, but this hanme reads {VERSION}")
+    if checksum != _checksum(manifest):
+        raise HanmeError(f"{path}: not the whole manifest of a stored graph; store it again")
+    return manifest
+
+
+def map_files(folder: Path, manifest: dict[str, Any]) -> dict[str, Mapped]:
+    """Map the files of a store; sizes are compared, and no data is read."""
+    path = folder / CHECKSUMS
+    sums = np.fromfile(path, np.uint32) if path.exists() else np.zeros(0, np.uint32)
+    if zlib.crc32(sums.tobytes()) != manifest["checksums"]:
+        raise HanmeError(f"{path}: it is damaged or missing; store the graph again")
+    found, used = {}, 0
+    for entry in manifest["files"]:
+        path = folder / f"{entry['name']}.bin"
+        size = int(np.prod(entry["shape"])) * np.dtype(entry["dtype"]).itemsize
+        there = path.stat().st_size if path.exists() else None
+        if there != size:
+            what = "it is missing" if there is None else f"{there:,} bytes, but it had {size:,}"
+            raise HanmeError(f"{path}: {what}; store the graph again")
+        blocks = -(-size // BLOCK)
+        found[entry["name"]] = Mapped(
+            path, entry["dtype"], entry["shape"], sums[used : used + blocks]
+        )
+        used += blocks
+    return found
+
+
+def _checksum(manifest: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())

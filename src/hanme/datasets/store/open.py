@@ -1,0 +1,284 @@
+"""Open a store as a graph: nothing is copied, and no data is read before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.common.csr import stretches
+from hanme.datasets.store.files import MANIFEST, Mapped, map_files, read_manifest
+from hanme.datasets.store.index import hashes
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
+from hanme.graph.adjacency import Adjacency, indptr_of
+from hanme.graph.features import Features
+from hanme.graph.splits import PARTS
+
+K = TypeVar("K")
+Files = Mapping[str, Mapped]
+
+
+def is_store(path: str | Path) -> bool:
+    """Return whether a path is the folder of a store."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def stored_features(path: str | Path) -> Any:
+    """Return how features were filled in when the graph was stored."""
+    return read_manifest(Path(path))["features"]
+
+
+def open_store(path: str | Path) -> Graph:
+    """Open a store as a graph whose arrays are mapped from its files."""
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    files = map_files(folder, manifest)
+    relations: list[EdgeType] = [tuple(e) for e in manifest["relations"]]
+    adjacency = {e: _adjacency(files, i) for i, e in enumerate(relations)}
+    graph = StoredGraph(
+        {kind: _nodes(files, i, kind, n) for i, (kind, n) in enumerate(manifest["types"].items())},
+        Lazy({e: a.edge_index for e, a in adjacency.items()}),
+        manifest["target"],
+        torch.empty(0),
+        manifest["labels"],
+        Split(*[torch.empty(0)] * 3),
+        weights=Lazy(
+            {
+                e: files[f"links.{i}.weights"].whole
+                for i, e in enumerate(relations)
+                if f"links.{i}.weights" in files
+            }
+        ),
+        **{key: manifest[key] for key in ("metapaths", "left_out", "fitted", "dropped")},
+        notes=manifest["notes"],
+        digest=manifest["digest"],
+    )
+    graph.attach(files, adjacency)
+    return graph
+
+
+class Lazy(Mapping[K, Tensor]):
+    """Tensors that are made when they are asked for, and kept."""
+
+    def __init__(self, makers: Mapping[K, Callable[[], Tensor]]) -> None:
+        self._makers = makers
+        self._made: dict[K, Tensor] = {}
+
+    def __getitem__(self, key: K) -> Tensor:
+        if key not in self._made:
+            self._made[key] = self._makers[key]()
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+class StoredGraph(Graph):
+    """A graph whose arrays are in the files of a store."""
+
+    stored = True
+
+    def attach(self, files: Files, adjacency: dict[EdgeType, Adjacency]) -> None:
+        """Say where labels, split and links are read from."""
+        del self.y, self.split
+        self._files, self._adjacency = files, adjacency
+
+    def __getattr__(self, name: str) -> Any:
+        """Read all labels, or the whole split, when they are first asked for."""
+        if name == "y":
+            self.y = _labels(self._files["y"].whole())
+            return self.y
+        if name == "split":
+            self.split = _split(self._files["part"].whole())
+            return self.split
+        raise AttributeError(name)
+
+    @property
+    def num_links(self) -> dict[EdgeType, int]:
+        """The number of links by edge type."""
+        return {e: len(adjacency) for e, adjacency in self._adjacency.items()}
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node may have several labels."""
+        return len(self._files["y"].shape) == 2
+
+    def with_features(self, how: Features) -> Graph:
+        """Refuse: features are filled in when a graph is stored."""
+        raise HanmeError("a stored graph keeps its features; choose them with hanme store")
+
+    def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
+        """Return the labels of some target nodes, and which parts of the split they are in."""
+        return _labels(self._files["y"].rows(numbers)), _split(self._files["part"].rows(numbers))
+
+
+def _labels(y: Tensor) -> Tensor:
+    return y.float() if y.dim() == 2 else y.long()
+
+
+def _split(part: Tensor) -> Split:
+    return Split(*(part == i for i in range(len(PARTS))))
+
+
+class StoredAdjacency(Adjacency):
+    """The links of a relation, mapped from two files."""
+
+    def __init__(self, indptr: Mapped, indices: Mapped) -> None:
+        self._indptr, self._indices = indptr, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @property
+    def indptr(self) -> Tensor:  # type: ignore[override]
+        """Where the links of each node begin."""
+        return self._indptr.whole()
+
+    @property
+    def indices(self) -> Tensor:  # type: ignore[override]
+        """The end of each link."""
+        return self._indices.whole()
+
+    def bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the links of some nodes begin and end."""
+        return self._indptr.rows(nodes), self._indptr.rows(nodes + 1)
+
+    def ends(self, places: Tensor) -> Tensor:
+        """Return the ends of the links at some places."""
+        return self._indices.rows(places).long()
+
+
+def _adjacency(files: Files, relation: int) -> Adjacency:
+    return StoredAdjacency(files[f"links.{relation}.begin"], files[f"links.{relation}.end"])
+
+
+class StoredNodes(Nodes):
+    """Nodes whose features are read when they are asked for.
+
+    Args:
+        kind: The node type.
+        num_nodes: How many there are.
+        names: What people call them.
+        ids: What the user's tables call them.
+        columns: The number of features, None for nodes without any.
+        files: A dense matrix; or where the features of each node begin, which they are, and their
+            values.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        num_nodes: int,
+        names: Texts | None,
+        ids: Texts | None,
+        columns: int | None,
+        files: Sequence[Mapped],
+    ) -> None:
+        self._columns, self._from = columns, files
+        self._x: Tensor | None = None
+        super().__init__(kind, num_nodes, None, names, ids)
+
+    @property
+    def x(self) -> Tensor | None:
+        """All features; single ones are read by :meth:`rows`."""
+        if self._x is None and self._columns is not None:
+            self._x = self._matrix([file.whole() for file in self._from])
+        return self._x
+
+    @x.setter
+    def x(self, x: Tensor | None) -> None:
+        self._x = x
+
+    @property
+    def width(self) -> int | None:
+        """The number of features, None for nodes without any."""
+        return self._columns
+
+    def rows(self, numbers: Tensor) -> Tensor | None:
+        """Return the features of some nodes, ``[R, F]``; only these are read."""
+        if self._columns is None:
+            return None
+        if len(self._from) == 1:
+            return self._matrix([self._from[0].rows(numbers)])
+        first, column, value = self._from
+        begin = first.rows(numbers)
+        degree = first.rows(numbers + 1) - begin
+        places, _ = stretches(begin, degree)
+        return self._matrix([indptr_of(degree), column.rows(places), value.rows(places)])
+
+    def _matrix(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return features as models take them: float32, and indices of 64 bits."""
+        if len(parts) == 1:
+            return parts[0].float()
+        size = (parts[0].numel() - 1, self._columns or 0)
+        return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2].float(), size)
+
+
+def _nodes(files: Files, number: int, kind: str, about: Mapping[str, Any]) -> Nodes:
+    start = f"nodes.{number}"
+    ids = _texts(files, f"{start}.ids")
+    names = _texts(files, f"{start}.names") or (ids if about["named_by_id"] else None)
+    parts = ("x",) if f"{start}.x" in files else ("begin", "column", "value")
+    x = [files[f"{start}.{part}"] for part in parts if about["width"] is not None]
+    return StoredNodes(kind, about["nodes"], names, ids, about["width"], x)
+
+
+class StoredTexts(Texts):
+    """Texts in files, with an index that finds one of them."""
+
+    def __init__(self, text: Mapped, offsets: Mapped, hashes: Mapped, order: Mapped) -> None:
+        self._text, self._offsets = text, offsets
+        self._hashes, self._order = hashes, order
+
+    @property
+    def text(self) -> NDArray[np.uint8]:  # type: ignore[override]
+        """The bytes of all texts."""
+        found: NDArray[np.uint8] = self._text.whole().numpy()
+        return found
+
+    @property
+    def offsets(self) -> NDArray[np.integer]:  # type: ignore[override]
+        """Where each text begins."""
+        found: NDArray[np.int64] = self._offsets.whole().numpy()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def _decode(self, index: int) -> str:
+        begin, end = self._offsets.rows(torch.tensor([index, index + 1])).tolist()
+        found = self._text.rows(torch.arange(begin, end)).numpy()
+        return found.tobytes().decode("utf-8", "surrogatepass")
+
+    def find(self, text: str) -> list[int]:
+        """Return the places of a text, by bisection."""
+        one = Texts.of([text])
+        sought = int(hashes(one.text, one.offsets)[0])
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if int(self._hashes.rows(torch.tensor([middle]))) < sought:
+                low = middle + 1
+            else:
+                high = middle
+        found = []
+        while low < len(self) and int(self._hashes.rows(torch.tensor([low]))) == sought:
+            place = int(self._order.rows(torch.tensor([low])))
+            found += [place] if self[place] == text else []
+            low += 1
+        return sorted(found)
+
+
+def _texts(files: Files, name: str) -> StoredTexts | None:
+    if f"{name}.text" not in files:
+        return None
+    return StoredTexts(*(files[f"{name}.{part}"] for part in ("text", "offsets", "hash", "order")))

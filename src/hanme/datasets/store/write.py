@@ -1,0 +1,211 @@
+"""Write a graph into a store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from hanme.common.csr import take_rows
+from hanme.common.files import claiming
+from hanme.datasets.store.files import MANIFEST, Writer, map_files, read_manifest
+from hanme.datasets.store.index import hashes
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Graph, Texts
+from hanme.graph.features import to_scipy
+
+LOCK, WORK = ".lock", ".work"
+DENSE = 1 / 3
+"""The share of numbers other than 0 from which on features are stored as a dense matrix."""
+
+ROWS = 1 << 18
+"""How many rows are written at a time."""
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def storing(folder: Path) -> Iterator[Writer]:
+    """Give a writer for a folder; what a killed process has left in it is removed first."""
+    if (folder / MANIFEST).exists():
+        raise HanmeError(f"{folder}: a stored graph is there already; choose another folder")
+    new = not folder.exists()
+    if not new and (not folder.is_dir() or not all(map(_ours, folder.iterdir()))):
+        raise HanmeError(f"{folder}: expected a new or empty folder to store a graph in")
+    try:
+        with claiming(folder / LOCK, str(folder)):
+            _clear(folder)
+            (folder / WORK).mkdir()
+            try:
+                yield Writer(folder)
+            finally:
+                shutil.rmtree(folder / WORK)
+                if not (folder / MANIFEST).exists():
+                    _clear(folder)
+    except BaseException:
+        with suppress(OSError):  # raised where the folder is not empty
+            if new:
+                folder.rmdir()
+        raise
+
+
+def _ours(path: Path) -> bool:
+    return path.suffix == ".bin" or path.name in (LOCK, WORK)
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.glob("*.bin"):
+        path.unlink()
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+
+
+def write_store(
+    graph: Graph, folder: Path, *, features: str, half: bool = False, say: Say = lambda text: None
+) -> None:
+    """Store a graph that is in memory.
+
+    Args:
+        graph: The graph.
+        folder: A new or empty folder.
+        features: How features were filled in, for who opens it.
+        half: Whether to store features in half precision.
+        say: Called with what is being written.
+    """
+    with storing(folder) as writer:
+        for i, nodes in enumerate(graph.nodes.values()):
+            say(f"{nodes.kind}: {nodes.num_nodes:,} nodes")
+            for what, texts in (("ids", nodes.ids), ("names", nodes.names)):
+                if texts is not None and (what == "ids" or texts is not nodes.ids):
+                    add_texts(writer, f"nodes.{i}.{what}", [texts])
+            if nodes.x is not None:
+                every = range(0, max(1, nodes.num_nodes), ROWS)
+                add_features(writer, i, (to_scipy(_slice(nodes.x, begin)) for begin in every), half)
+        for i, (edge_type, count) in enumerate(graph.num_links.items()):
+            say(f"{'-'.join(edge_type)}: {count:,} links")
+            links = graph.adjacency(edge_type)
+            ends = _smallest(graph.sizes[edge_type[2]])
+            writer.add(f"links.{i}.begin", links.indptr.numpy())
+            writer.add(f"links.{i}.end", links.indices.numpy().astype(ends))
+            if edge_type in graph.weights:
+                writer.add(f"links.{i}.weights", _weights(graph, edge_type))
+        add_labels(writer, graph)
+        finish(writer, graph, features)
+
+
+def add_features(writer: Writer, number: int, rows: Iterable[csr_array], half: bool) -> None:
+    """Write the features of a node type, dense or sparse by what the first rows are like."""
+    given = iter(rows)
+    first = next(given)
+    value = "float16" if half else "float32"
+    start, width = f"nodes.{number}", first.shape[1]
+    if first.nnz >= DENSE * first.shape[0] * width:
+        with writer.column(f"{start}.x", value, (width,)) as x:
+            for some in chain([first], given):
+                x.append(_finite(some.toarray(), value))
+        return
+    with (
+        writer.column(f"{start}.begin", "int64") as begin,
+        writer.column(f"{start}.column", _smallest(width)) as column,
+        writer.column(f"{start}.value", value) as values,
+    ):
+        begin.append(np.zeros(1, np.int64))
+        for some in chain([first], given):
+            begin.append(values.rows + some.indptr[1:].astype(np.int64))
+            column.append(some.indices)
+            values.append(_finite(some.data, value))
+
+
+def add_texts(writer: Writer, name: str, parts: Iterable[Iterable[str]]) -> None:
+    """Write texts and the index that finds one of them."""
+    found = [np.zeros(0, np.int64)]
+    with (
+        writer.column(f"{name}.text", "uint8") as text,
+        writer.column(f"{name}.offsets", "int64") as offsets,
+    ):
+        offsets.append(np.zeros(1, np.int64))
+        for part in parts:
+            some = part if isinstance(part, Texts) else Texts.of(part)
+            found.append(hashes(some.text, some.offsets))
+            offsets.append(text.rows + some.offsets[1:] - some.offsets[0])
+            text.append(some.text)
+    every = np.concatenate(found)
+    order = np.argsort(every, kind="stable")
+    writer.add(f"{name}.hash", every[order])
+    writer.add(f"{name}.order", order.astype(_smallest(len(order))))
+
+
+def add_labels(writer: Writer, graph: Graph) -> None:
+    """Write the labels, and the part of the split that each target node is in, 255 for none."""
+    y = graph.y.numpy()
+    single = "int16" if len(graph.labels) < 2**15 else "int32"
+    writer.add("y", y.astype(np.uint8 if graph.multilabel else single))
+    part = np.full(len(y), 255, np.uint8)
+    for i, mask in enumerate(graph.split):
+        part[mask.numpy()] = i
+    writer.add("part", part)
+
+
+def finish(writer: Writer, graph: Graph, features: str) -> None:
+    """Write the manifest: all that is not in arrays."""
+    writer.finish(
+        {
+            "target": graph.target,
+            "labels": graph.labels,
+            "types": {
+                kind: {
+                    "nodes": nodes.num_nodes,
+                    "width": nodes.width,
+                    "named_by_id": nodes.names is nodes.ids,
+                }
+                for kind, nodes in graph.nodes.items()
+            },
+            "relations": graph.edge_types,
+            "metapaths": graph.metapaths,
+            "left_out": graph.left_out,
+            "fitted": graph.fitted,
+            "dropped": graph.dropped,
+            "notes": graph.notes,
+            "digest": graph.digest,
+            "features": features,
+        }
+    )
+
+
+def check_store(folder: Path) -> int:
+    """Check all files of a store against their checksums; return how many bytes there are."""
+    files = map_files(folder, read_manifest(folder))
+    for file in files.values():
+        file.whole()
+    return sum(file.path.stat().st_size for file in files.values())
+
+
+def _slice(x: Tensor, begin: int) -> Tensor:
+    return take_rows(x, torch.arange(begin, min(begin + ROWS, x.size(0))))
+
+
+def _finite(values: NDArray[Any], kind: str) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        values = values.astype(kind)
+    if kind == "float16" and not np.isfinite(values).all():
+        raise HanmeError("a feature is too large for half precision; store it without --half")
+    return values
+
+
+def _smallest(size: int) -> str:
+    return "int32" if size < 2**31 else "int64"
+
+
+def _weights(graph: Graph, edge_type: EdgeType) -> NDArray[Any]:
+    """Return the weights of links in the order of the adjacency."""
+    source, target = graph.links[edge_type].numpy()
+    found: NDArray[Any] = graph.weights[edge_type].numpy()[np.lexsort((target, source))]
+    return found
