@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.graph.graph import label_matrix
-from hanme.training.metrics import f1, scores
+from hanme.training.metrics import f1, f1_interval, scores
 
 
 @settings(max_examples=100, deadline=None)
@@ -67,3 +67,19 @@ def test_losses_are_torch_s_per_node() -> None:
     )
     one = torch.tensor([0, 1, 2, 0, 1, 2])
     torch.testing.assert_close(node_losses(logits, one).mean(), cross_entropy(logits, one))
+
+
+def test_intervals_are_those_of_drawing_nodes_one_by_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    true = torch.rand(300, 4, generator=generator) < 0.3
+    predicted = torch.where(torch.rand(300, 4, generator=generator) < 0.8, true, ~true)
+    rng = np.random.default_rng(1)
+    drawn = [
+        [f1_score(true[i], predicted[i], average=average) for average in ("micro", "macro")]
+        for i in rng.integers(300, size=(400, 300))
+    ]
+    expected = np.quantile(drawn, [0.025, 0.975], axis=0)
+    found = f1_interval(predicted, true)
+    np.testing.assert_allclose(found["micro"], expected[:, 0], atol=0.012)
+    np.testing.assert_allclose(found["macro"], expected[:, 1], atol=0.012)
+    assert found["micro"][0] < f1(predicted, true).micro < found["micro"][1]

@@ -9,12 +9,19 @@ from typing import Annotated
 
 import typer
 
-from hanme.cli.options import Source
+from hanme.cli.options import Source, the_run
 from hanme.errors import HanmeError
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished run folders.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Finished run folders (default: the latest in runs/).",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
     host: Annotated[
         str | None,
@@ -46,9 +53,11 @@ def serve(
             f"hanme serve needs FastAPI and uvicorn ({error}): pip install 'hanme[serve]'"
         ) from None
 
+    folders = runs or [the_run(None)]
+
     def started(address: str) -> None:
         own = address if token_file is None else address.partition("?")[0]
-        print(f"hanme serves {', '.join(map(str, runs))} on {own}", flush=True)
+        print(f"hanme serves {', '.join(map(str, folders))} on {own}", flush=True)
         if open_:
             webbrowser.open(address)
 
@@ -56,7 +65,7 @@ def serve(
         print("Loading; stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
     serving(
-        runs,
+        folders,
         host=host,
         port=port,
         names=name or (),

@@ -20,7 +20,7 @@ from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
 from hanme.runs.predictions import write_predictions
-from hanme.runs.use import known_ids, majority, refuse_changed, score_parts, worth
+from hanme.runs.use import commonest, known_ids, majority, refuse_changed, score_parts, worth
 from hanme.training import (
     Answer,
     Epoch,
@@ -32,7 +32,7 @@ from hanme.training import (
     settle,
     start_at_odds,
 )
-from hanme.training.metrics import scores
+from hanme.training.metrics import f1_interval, scores
 
 
 def train(
@@ -130,6 +130,7 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
         "scores": held_out_scores(graph, answer),
         "held_out": held_out(graph, answer),
         "baselines": _baselines(graph, settled),
+        "intervals": _intervals(graph, settled),
         "probabilities": {
             part: worth(graph, logits, answer.decision, mask)
             for part, mask, logits in _unseen(graph, answer)
@@ -175,6 +176,27 @@ def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:
         decided = found_scores.get("decided", found_scores["with_fallback"])
         found["linear"] = {part: decided[part] for part, _ in parts}
     return found
+
+
+def _intervals(graph: Graph, settled: Settled) -> dict[str, Any]:
+    """Return 95 % intervals of the scores in percent, by name, part and average."""
+    found: dict[str, Any] = {"model": {}, "linear": {}, "majority": {}}
+    for name, answer in (("model", settled.model), ("linear", settled.linear)):
+        if answer is None:
+            continue
+        for part, mask, logits in _unseen(graph, answer):
+            said = answer.decision.labels(logits[mask], multilabel=graph.multilabel)
+            found[name][part] = _interval(said, graph.label_matrix[mask])
+    for part, mask, _ in _unseen(graph, settled.model):
+        found["majority"][part] = _interval(commonest(graph)[mask], graph.label_matrix[mask])
+    return found
+
+
+def _interval(said: Tensor, true: Tensor) -> dict[str, list[float]]:
+    return {
+        average: [round(100 * bound, 4) for bound in bounds]
+        for average, bounds in f1_interval(said, true).items()
+    }
 
 
 def _unseen(graph: Graph, answer: Answer) -> list[tuple[str, Tensor, Tensor]]:

@@ -191,7 +191,12 @@ def worth(graph: Graph, logits: Tensor, decision: Decision, part: Tensor) -> dic
 
 
 def majority(graph: Graph, part: Tensor) -> dict[str, float]:
-    """Return the scores of the commonest labels of training nodes, the same for every node.
+    """Return the scores of the commonest labels of training nodes, the same for every node."""
+    return _percent(f1(commonest(graph)[part], graph.label_matrix[part]))
+
+
+def commonest(graph: Graph) -> Tensor:
+    """Give every node the commonest labels of training nodes, bool, ``[N, C]``.
 
     Where nodes have several labels, that is those with the best micro F1 on training nodes.
     """
@@ -202,8 +207,7 @@ def majority(graph: Graph, part: Tensor) -> dict[str, float]:
         chosen = torch.zeros(true.size(1), dtype=torch.bool)
         chosen[order[:k]] = True
         found.append((f1(chosen.expand_as(true)[train], true[train]).micro, chosen))
-    chosen = max(found, key=lambda pair: pair[0])[1]
-    return _percent(f1(chosen.expand_as(true)[part], true[part]))
+    return max(found, key=lambda pair: pair[0])[1].expand_as(true)
 
 
 def _percent(found: F1) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from hanme.decision import Decision
 from hanme.graph import Graph
-from hanme.runs.predictions import probability_columns
+from hanme.runs.predictions import probability_columns, uses
 from hanme.serve import shapes
 
 Ints = NDArray[np.int64]
@@ -26,6 +27,7 @@ Sort = Literal["number", "name", "uncertain", "surprising", "probability", "degr
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")
 LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
+BIT = math.log(2)
 ROWS = 1000
 """How many rows of a CSV file are written at a time."""
 
@@ -69,20 +71,17 @@ class Table:
     def __init__(
         self, graph: Graph, logits: Tensor, decision: Decision, grown: bool, degree: Ints
     ) -> None:
-        several, true = graph.multilabel, graph.label_matrix.cpu()
-        logits = logits.float().cpu()
+        several, true, logits = graph.multilabel, graph.label_matrix.cpu(), logits.float().cpu()
         self.graph, self.grown, self.degree = graph, grown, degree
         self.p = decision.probabilities(logits, multilabel=several).numpy()
         self.predicted = decision.labels(logits, multilabel=several).numpy()
         self.true = true.numpy()
         self.labelled: Flags = np.asarray(self.true.any(1))
         self.wrong: Flags = self.labelled & np.any(self.predicted != self.true, axis=1)
-        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy()
-        self.surprise = decision.surprise(logits, true, multilabel=several).numpy()
-        used = np.where(self.labelled, SPLITS.index("unused"), SPLITS.index("unlabelled"))
-        for part, mask in graph.split.parts().items():
-            used[mask.cpu().numpy()] = SPLITS.index(part)
-        self.split = used
+        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy() / BIT
+        self.surprise = decision.surprise(logits, true, multilabel=several).numpy() / BIT
+        used = uses(graph)
+        self.split = np.select([used == part for part in SPLITS], range(len(SPLITS)))
         self._orders: dict[tuple[Sort, int], Ints] = {}
         self._lock = threading.Lock()
 
