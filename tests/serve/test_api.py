@@ -1,0 +1,325 @@
+"""What the server says equals what hanme says itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hanme import runs as own
+from hanme.explain import Explainer
+from hanme.graph import Graph
+from hanme.nn import ChannelModel
+from hanme.runs import Run, open_run
+from serving import GENRES, HOSTILE, Server
+
+
+@pytest.fixture(scope="module")
+def explainer(runs: Path) -> Explainer:
+    run = Run.open(runs / "planted")
+    graph, model = open_run(run)
+    return Explainer(model, graph, run.decision())
+
+
+def test_the_runs_and_their_graphs(server: Server) -> None:
+    found = {run["name"]: run for run in server.get("runs")["runs"]}
+    assert list(found) == ["planted", "paper", "closed", "hostile"]
+    assert [label["name"] for label in found["hostile"]["labels"]] == sorted(GENRES)
+    assert found["planted"]["explains"]
+    assert found["planted"]["multilabel"]
+    assert "closed" in found
+    assert not found["closed"]["explains"]
+    assert "cannot be explained" in found["closed"]["why_not"]
+    graph = server.get("runs/planted/graph")
+    assert {row["type"]: row["nodes"] for row in graph["types"]}["movie"] == 150
+    relations = {row["relation"]: row for row in graph["relations"]}
+    assert relations["movie-to-actor"]["reverse"] == "actor-to-movie"
+    assert server.get("health")["status"] == "ok"
+
+
+def test_scores_stand_beside_the_baselines_with_intervals(server: Server, runs: Path) -> None:
+    found, result = server.get("runs/planted/overview"), Run.open(runs / "planted").result()
+    assert found["part"] == "test"
+    assert [score["name"] for score in found["scores"]] == ["model", "linear", "majority"]
+    assert found["scores"][0]["micro"] == result["scores"]["decided"]["test"]["micro"]
+    for score in found["scores"]:
+        low, high = score["micro_interval"]
+        assert low <= score["micro"] <= high
+    # The diagonal of the confusion and the counts by label are the hits.
+    hits = np.diag(found["confusion"]["counts"])
+    rows = found["by_label"]
+    assert [round(row["recall"] * row["nodes"]) for row in rows] == hits.tolist()
+    assert sum(row["nodes"] for row in found["by_degree"]) == found["nodes"]
+    weights = sum(row["weight"] for row in found["metapaths"])
+    assert weights == pytest.approx(1, abs=1e-5)
+    assert [row["epoch"] for row in server.get("runs/planted/metrics")["epochs"]] == [*range(1, 9)]
+
+
+def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> None:
+    expected = own.predict(runs / "planted").rows()
+    columns = [key for key in expected[0] if key.startswith("p_")]
+    page = server.get("runs/planted/predictions?limit=500")
+    assert page["total"] == len(expected) == 150
+    for row, other in zip(page["rows"], expected, strict=True):
+        assert [row[key] for key in ("node", "name", "split", "labels", "predicted")] == [
+            other[key] for key in ("node", "name", "split", "labels", "predicted")
+        ]
+        assert row["probabilities"] == pytest.approx([other[key] for key in columns], abs=1e-6)
+    answer = server.ask("runs/planted/predictions.csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [row["predicted"] for row in table] == ["|".join(row["predicted"]) for row in expected]
+    assert float(table[7][columns[2]]) == pytest.approx(expected[7][columns[2]], abs=1e-6)
+
+
+@pytest.mark.parametrize("order", ["uncertain", "surprising"])
+def test_orders_are_those_of_hanme_predict(server: Server, runs: Path, order: str) -> None:
+    expected = own.predict(runs / "planted").ranked(order).numbers  # type: ignore[arg-type]
+    page = server.get(f"runs/planted/predictions?sort={order}&limit=500")["rows"]
+    assert [row["node"] for row in page][: len(expected)] == expected
+
+
+def test_filters_and_pages(server: Server) -> None:
+    everything = server.get("runs/planted/predictions?limit=500")["rows"]
+
+    def nodes(query: str) -> list[int]:
+        return [row["node"] for row in server.get(f"runs/planted/predictions?{query}")["rows"]]
+
+    wrong = [row["node"] for row in everything if row["labels"] not in ([], row["predicted"])]
+    assert wrong
+    assert nodes("filter=wrong&limit=500") == wrong
+    pages = [nodes(f"filter=wrong&limit=3&offset={i}") for i in range(0, len(wrong), 3)]
+    assert list(chain(*pages)) == wrong
+    assert nodes(f"offset={2**52}") == []
+    drama = [row["node"] for row in everything if "Drama" in row["predicted"]]
+    assert nodes("label=Drama&limit=500") == drama
+    given = [row["node"] for row in everything if "Drama" in row["labels"]]
+    assert nodes("given=Drama&limit=500") == given
+    test = [row["node"] for row in everything if row["split"] == "test"]
+    assert nodes("split=test&limit=500") == test
+    assert nodes("filter=unlabelled&limit=500&sort=name&descending=true") == [
+        row["node"]
+        for row in sorted(everything, key=lambda row: row["name"].casefold(), reverse=True)
+        if not row["labels"]
+    ]
+    ranked = server.get("runs/planted/predictions?sort=probability&of=Comedy&limit=500")["rows"]
+    comedy = [row["probabilities"][1] for row in ranked]
+    assert comedy == sorted(comedy, reverse=True)
+    name = everything[9]["name"]
+    assert everything[9]["node"] in nodes(f"q={name}")
+
+
+def test_nodes_are_found_by_id_and_name(server: Server) -> None:
+    rows = server.get("runs/hostile/predictions", json={"nodes": ["f30", HOSTILE[0]]})["rows"]
+    assert [row["id"] for row in rows] == ["f30", "f0"]
+    assert server.get("runs/hostile/predictions/30")["id"] == "f30"
+    assert server.ask("runs/hostile/predictions", json={"nodes": ["nobody"]}).status_code == 404
+    assert server.ask("runs/hostile/predictions/90").status_code == 404
+
+
+def test_search_finds_prefixes_parts_and_typos(server: Server) -> None:
+    name = server.get("runs/planted/predictions/5")["name"]  # The Adjective Noun
+
+    def first(text: str, **more: str) -> dict[str, object]:
+        hit: dict[str, object] = server.get(
+            "runs/planted/search", params={"q": text, "type": "movie", **more}
+        )["nodes"][0]
+        return hit
+
+    word = name.split()[-2]
+    assert first(name.upper())["match"] == "exact"
+    assert first(name[:-3])["match"] == "prefix"
+    assert first(name[4:])["match"] == "word"
+    assert first(name[5:])["name"] == name
+    typo = name.replace(word, word[:2] + word[3] + word[2] + word[4:])
+    assert (first(typo)["number"], first(typo)["match"]) == (5, "near")
+    assert first("5")["number"] == 5  # nodes without ids are found by number
+    kinds = {hit["type"] for hit in server.get("runs/planted/search?q=a")["nodes"]}
+    assert "actor" in kinds
+    assert server.get("runs/planted/search", params={"q": "qqqqxxxx"})["nodes"] == []
+    accents = server.get("runs/hostile/search", params={"q": "zoe angstrom"})["nodes"]
+    assert accents[0]["name"] == HOSTILE[4]
+
+
+def test_explanations_are_those_of_the_explainer(server: Server, explainer: Explainer) -> None:
+    for node, label, by in ((3, None, "part"), (80, "Comedy", "move"), (11, None, "attention")):
+        expected = explainer.explain(node, top=7, label=label, by=by)  # type: ignore[arg-type]
+        found = server.get(
+            f"runs/planted/explanations/{node}", params={"top": 7, "by": by, "label": label}
+        )
+        assert found["label"] == expected.label
+        for row, instance in zip(found["instances"], expected.instances, strict=True):
+            assert tuple(end["number"] for end in row["nodes"]) == instance.numbers
+            assert tuple(end["name"] for end in row["nodes"]) == instance.nodes
+            assert row["move"] == pytest.approx(instance.moves[expected.label], abs=1e-9)
+        parts = [row["part"] for row in found["metapaths"] + found["others"]]
+        assert sum(parts) == pytest.approx(found["logit"], abs=1e-3)
+        met = [row for row in found["reasons"] if row["node"]]
+        assert all(row["node"]["name"] == row["what"] for row in met)
+    one = server.get("runs/planted/explanations/3?metapath=movie-actor-movie&top=200")
+    assert {row["metapath"] for row in one["instances"]} == {"movie-actor-movie"}
+    attention = sum(row["part"] for row in one["instances"])
+    assert attention == pytest.approx(one["metapaths"][1]["part"], abs=1e-6)
+
+
+def links_of(server: Server, node: int) -> dict[str, list[int]]:
+    found = server.get(f"runs/planted/nodes/movie/{node}")
+    return {row["relation"]: [end["number"] for end in row["nodes"]] for row in found["links"]}
+
+
+def forward(graph: Graph, model: ChannelModel, node: int, beta: list[float]) -> list[float]:
+    """The logits on a whole graph, computed anew, with β as it was."""
+    fusion = model.fusion
+    assert fusion is not None
+    held = torch.tensor(beta)
+    fusion.forward = lambda vectors: torch.einsum(  # type: ignore[method-assign]
+        "p,pnc->nc", held, torch.stack(list(vectors))
+    )
+    try:
+        with torch.no_grad():
+            logits = model(graph.x_dict, graph.links, labels=graph.training_labels)
+    finally:
+        del fusion.forward
+    found: list[float] = logits[node].tolist()
+    return found
+
+
+@pytest.mark.parametrize("node", [3, 80])
+@pytest.mark.parametrize("run", ["planted", "paper"])
+def test_what_if_equals_a_forward_on_the_changed_graph(
+    server: Server, runs: Path, run: str, node: int
+) -> None:
+    graph, model = open_run(Run.open(runs / run))
+    assert isinstance(model, ChannelModel)
+    beta = Explainer(model, graph).open.beta
+    actors, (director,) = (
+        links_of(server, node)[f"movie-to-{kind}"] for kind in ("actor", "director")
+    )
+    new = next(a for a in range(60) if a not in actors)
+    changes = {
+        "remove": [
+            {"relation": "movie-to-actor", "source": node, "target": actors[0]},
+            {"relation": "director-to-movie", "source": director, "target": node},
+        ],
+        "add": [{"relation": "movie-to-actor", "source": node, "target": new}],
+    }
+    found = server.get(f"runs/{run}/changes/{node}", json=changes)
+    links = dict(graph.links)
+    for kind, gone, more in (("actor", actors[0], [new]), ("director", director, [])):
+        pair = links["movie", "to", kind]
+        pair = pair[:, ~((pair[0] == node) & (pair[1] == gone))]
+        pair = torch.cat([pair, torch.tensor([[node] * len(more), more]).long()], 1)
+        links["movie", "to", kind], links[kind, "to", "movie"] = pair, pair.flip(0)
+    expected = forward(replace(graph, links=links), model, node, beta)
+    assert found["after"]["logits"] == pytest.approx(expected, abs=2e-4)
+    moved = np.subtract(found["after"]["logits"], found["before"]["logits"])
+    assert np.abs(moved).max() > 0.01
+    before = server.get(f"runs/{run}/predictions/{node}")
+    assert found["before"]["probabilities"] == pytest.approx(before["probabilities"], abs=1e-5)
+    assert found["instances"]["before"] > found["instances"]["after"]
+
+
+def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
+    found = server.get("runs/paper/explanations/3?top=1&by=move")
+    (instance,), label = found["instances"], found["label"]
+    names = [row["name"] for row in server.get("runs")["runs"][1]["labels"]]
+    ref = {
+        "metapath": instance["metapath"],
+        "nodes": [node["number"] for node in instance["nodes"]],
+    }
+    changed = server.get("runs/paper/changes/3", json={"instances": [ref]})
+    before, after = (changed[key]["logits"][names.index(label)] for key in ("before", "after"))
+    assert before - after == pytest.approx(instance["move"], abs=1e-5)
+    # On a graph without one actor the instances through others can be left out, too.
+    gone = next(a for a in links_of(server, 3)["movie-to-actor"] if a not in ref["nodes"][1:2])
+    link = {"relation": "movie-to-actor", "source": 3, "target": gone}
+    both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
+    alone = server.get("runs/paper/changes/3", json={"remove": [link]})
+    assert both["instances"]["after"] == alone["instances"]["after"] - 1
+    nothing = server.get("runs/paper/changes/3", json={})
+    assert nothing["after"]["logits"] == pytest.approx(nothing["before"]["logits"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "why"),
+    [
+        ({"remove": [{"relation": "x", "source": 0, "target": 0}]}, 422, "no relation"),
+        (
+            {"remove": [{"relation": "movie-to-actor", "source": 999, "target": 0}]},
+            422,
+            "there are",
+        ),
+        ({"add": [{"relation": "movie-to-actor", "source": 3, "target": 9999}]}, 422, "there are"),
+        ({"instances": [{"metapath": "x", "nodes": [3, 1, 2]}]}, 422, "unknown metapath"),
+        ({"instances": [{"metapath": "movie-actor-movie", "nodes": [3, 1]}]}, 422, "3 nodes"),
+        ({"instances": [{"metapath": "movie-actor-movie", "nodes": [4, 1, 2]}]}, 422, "no such"),
+        ({"removed": []}, 422, "removed"),
+    ],
+)
+def test_changes_that_cannot_be_are_refused(
+    server: Server, changes: dict[str, object], status: int, why: str
+) -> None:
+    answer = server.ask("runs/planted/changes/3", json=changes)
+    assert answer.status_code == status
+    assert why in answer.json()["error"]
+
+
+def test_a_link_cannot_be_added_twice_or_removed_where_there_is_none(server: Server) -> None:
+    actors = links_of(server, 3)["movie-to-actor"]
+    other = next(a for a in range(60) if a not in actors)
+    for key, actor in (("add", actors[0]), ("remove", other)):
+        link = {"relation": "actor-to-movie", "source": actor, "target": 3}
+        assert server.ask("runs/planted/changes/3", json={key: [link]}).status_code == 422
+
+
+def test_two_runs_side_by_side(server: Server) -> None:
+    found = server.get("compare/planted/paper?limit=500")
+    rows = {
+        run: server.get(f"runs/{run}/predictions?limit=500")["rows"] for run in ("planted", "paper")
+    }
+    pairs = list(zip(rows["planted"], rows["paper"], strict=True))
+    differ = {a["node"] for a, b in pairs if a["predicted"] != b["predicted"]}
+    assert differ
+    assert {row["node"] for row in found["rows"]} == differ
+    assert found["total"] == found["differ"] == len(differ)
+    distance = [row["distance"] for row in found["rows"]]
+    assert distance == sorted(distance, reverse=True)
+    test = [(a, b) for a, b in pairs if a["split"] == "test"]
+    only = [a["node"] for a, b in test if not a["wrong"] and b["wrong"]]
+    assert found["a_right"] == len(only)
+    parts = ("both_right", "a_right", "b_right", "both_wrong")
+    assert sum(found[part] for part in parts) == found["nodes"] == len(test)
+    row = server.get("compare/planted/paper/5")
+    assert row["a"]["probabilities"] == rows["planted"][5]["probabilities"]
+    assert server.ask("compare/planted/hostile").status_code == 409
+
+
+def test_a_model_that_cannot_be_explained_says_why(server: Server) -> None:
+    for answer in (
+        server.ask("runs/closed/explanations/3"),
+        server.ask("runs/closed/changes/3", json={}),
+    ):
+        assert answer.status_code == 409
+        assert "cannot be explained" in answer.json()["error"]
+    assert server.get("runs/closed/predictions?limit=1")["total"] == 150
+    assert server.get("runs/closed/overview")["scores"][0]["name"] == "model"
+
+
+def test_hostile_names_come_through_as_they_are(server: Server) -> None:
+    rows = server.get("runs/hostile/predictions?limit=500")["rows"]
+    assert [row["name"].strip() for row in rows[: len(HOSTILE)]] == [n.strip() for n in HOSTILE]
+    answer = server.ask("runs/hostile/predictions?limit=1")
+    assert answer.headers["content-type"] == "application/json"
+    found = server.get("runs/hostile/explanations/1", params={"label": GENRES[1]})
+    assert found["label"] == GENRES[1]
+    node = server.get("runs/hostile/nodes/person/3")
+    assert len(node["name"]) > 9_000
+    table = list(csv.DictReader(io.StringIO(server.ask("runs/hostile/predictions.csv").text)))
+    assert table[0]["name"] == HOSTILE[0]
+    assert table[7]["name"] == HOSTILE[7]
