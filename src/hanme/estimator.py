@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -28,9 +29,17 @@ from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.graph.defaults import there_and_back, why_none
 from hanme.nn.model import Model
-from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths, with_metapaths
+from hanme.runs import (
+    Prediction,
+    Run,
+    RunConfig,
+    open_run,
+    takes_metapaths,
+    train,
+    with_metapaths,
+)
 from hanme.runs.config import PYTHON
-from hanme.runs.train import finish, held_out, prepare, train
+from hanme.runs.train import finish, held_out, prepare
 from hanme.runs.use import (
     all_logits,
     changed,
@@ -40,7 +49,7 @@ from hanme.runs.use import (
     renumber,
     trained_model,
 )
-from hanme.training import Epoch, Settled, Trainer, Wide, settle
+from hanme.training import Epoch, Settled, Trainer, Wide, as_predicted, settle
 from hanme.training.metrics import scores
 
 
@@ -98,6 +107,9 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         if graph.origin is None:
             graph = replace(graph, fitted=_schema(graph))
         config = self._config(graph)
+        if config.training.cross_fitted and out is None:
+            self._temporary = TemporaryDirectory(prefix="hanme-")
+            out = Path(self._temporary.name) / "run"
         if out is None:
             self._trainer, self._wide = prepare(config, graph)
             epochs: list[Epoch] = []
@@ -106,9 +118,11 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             self._settled = settle(model, graph, config.training, self._wide)
             self.decision_ = self._settled.model.decision
             self._held_out = held_out(graph, self._settled.model)
+            graph = as_predicted(graph, config.training)
             return self._fitted(graph, model, config, [asdict(epoch) for epoch in epochs])
         run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
         self._read(run)
+        graph = as_predicted(graph, config.training)
         model = trained_model(run, graph)
         return self._fitted(graph, model, config, run.metrics())
 
@@ -130,6 +144,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             grown = changed(here, known)
         else:
             here, grown = _relabelled(_as_graph(graph), known), True
+        here = as_predicted(here, self.config_.training)
         model = copy.deepcopy(self.model_)
         renumber(model, known_ids(model, self._graph), here)
         return other._fitted(here, model, self.config_, self.epochs_, grown=grown)
@@ -243,7 +258,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             here, model = open_run(run)
             grown = changed(here, run.fitted())
         else:
-            here = _relabelled(_as_graph(graph), run.fitted())
+            here = as_predicted(_relabelled(_as_graph(graph), run.fitted()), config.training)
             model = trained_model(run, here)
             grown = changed(here, run.fitted())
         found._read(run)
@@ -254,6 +269,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
     _held_out: dict[str, float]
     _wide: Wide | None = None
     _run: Path | None = None
+    _temporary: TemporaryDirectory[str] | None = None
     _grown: bool = False
 
     def _read(self, run: Run) -> None:

@@ -84,9 +84,9 @@ def benchmark(
     that fails does not stop the others; it is named at the end, with exit status 2.
     """
     from hanme.experiments.benchmark import Experiment
-    from hanme.experiments.pool import train_all, unfinished
     from hanme.experiments.report import report
     from hanme.experiments.summary import first_seeds
+    from hanme.runs.pool import train_all, unfinished
 
     plan = Experiment.read(experiment)
     options: dict[str, Any] = {

@@ -23,9 +23,9 @@ from hanme.experiments.configuration import (
     override,
     refuse_fixed,
 )
-from hanme.experiments.pool import Job
 from hanme.experiments.summary import slug
 from hanme.runs import RunConfig
+from hanme.runs.pool import Job
 
 HERE = Path(__file__).parent
 PACKAGED = ("benchmark", "paper")

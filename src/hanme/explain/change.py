@@ -236,6 +236,8 @@ def _walked(opened: OpenModel) -> list[Metapath]:
         if isinstance(part, MetapathChannels):
             paths += part.metapaths
         elif isinstance(part, WideChannels):
+            if any(block.read == "labels" for block in part.blocks):
+                raise HanmeError("its wide part reads labels of other nodes: no links can change")
             paths += [block.path for block in part.blocks if block.path is not None]
         else:
             raise HanmeError(f"channels {type(part).__name__}: their links cannot be changed")

@@ -9,7 +9,7 @@ from torch import Tensor
 from hanme.explain.explanation import Reason
 from hanme.graph import Graph
 from hanme.graph.names import feature_names
-from hanme.nn.channels import WideChannels
+from hanme.nn.channels import Inputs, WideChannels
 
 
 @torch.no_grad()
@@ -29,7 +29,8 @@ def wide_reasons(
         top: How many.
     """
     found: list[Reason] = []
-    made = part.rows(graph.x_dict, graph.edge_index_dict)
+    inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
+    made = part.rows(inputs)
     for block, rows, weight in zip(part.blocks, made, part.weights(graph.taken), strict=True):
         row = rows(np.array([node]))
         known = row.indices < len(weight)
@@ -43,6 +44,8 @@ def wide_reasons(
             what, met = names.get(column, f"feature {column}"), None
             if block.read == "ids":
                 what, met = graph.nodes[end].title(column), (end, column)
+            elif block.read == "labels":
+                what = f"label {graph.labels[column]}"
             found.append(Reason(str(block), what, _by_label(graph, parts[i]), met))
     found.sort(key=lambda reason: -abs(reason.parts[graph.labels[label]]))
     return tuple(found[:top])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,6 +48,7 @@ class Graph:
         notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
         taken: The numbers that its nodes have in the graph it was cut out of, by type.
+        seen: The target nodes whose labels a model may see (default: the training nodes).
     """
 
     nodes: dict[str, Nodes]
@@ -64,6 +66,7 @@ class Graph:
     notes: list[str] = field(default_factory=list)
     digest: str | None = None
     taken: dict[str, Tensor] | None = None
+    seen: Tensor | None = None
 
     _adjacency: dict[EdgeType, Adjacency] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -225,10 +228,11 @@ class Graph:
         """The labels of all target nodes, bool, ``[N, C]``; all False for an unlabelled node."""
         return label_matrix(self.y, len(self.labels))
 
-    @property
+    @cached_property
     def training_labels(self) -> Tensor:
-        """The labels of the training nodes as 0 and 1, ``[N, C]``; zeros for all other nodes."""
-        return (self.label_matrix & self.split.train[:, None]).float()
+        """The labels that a model may see as 0 and 1, ``[N, C]``; zeros for all other nodes."""
+        seen = self.split.train if self.seen is None else self.seen
+        return (self.label_matrix & seen[:, None]).float()
 
     @property
     def widths(self) -> dict[str, int]:

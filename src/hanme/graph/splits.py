@@ -131,6 +131,30 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
     return Split(*masks)
 
 
+def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:
+    """Deal the labelled nodes into folds; validate on one of them and train on the others.
+
+    Every fold has about its share of each label. The test part stays as it is.
+
+    Args:
+        split: The split.
+        y: Labels, ``[N]`` or ``[N, C]``.
+        fold: The fold to validate on, from 1 on.
+        folds: The number of folds.
+        seed: The seed of the draw.
+    """
+    nodes = split.labelled.nonzero().flatten().cpu().numpy()
+    if len(nodes) < folds:
+        raise HanmeError(
+            f"{folds} folds: only {len(nodes)} nodes have labels outside the test part"
+        )
+    nodes = np.random.default_rng(seed).permutation(nodes)
+    nodes = nodes[np.argsort(_strata(y)[nodes], kind="stable")]
+    val = torch.zeros_like(split.val)
+    val[torch.from_numpy(nodes[fold - 1 :: folds]).to(val.device)] = True
+    return Split(split.labelled & ~val, val, split.test)
+
+
 def _strata(y: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return a node's label, of several its rarest one, -1 for an unlabelled node."""
     if y.dim() == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -145,6 +145,42 @@ class ChannelModel(nn.Module):
             logits.insert(0, self.head(self.fusion(vectors)))
         total: Tensor = reduce(torch.add, logits)
         return total
+
+
+class MeanModel(nn.Module):
+    """The mean of the logits of several models, such as those of cross-fitting.
+
+    Args:
+        models: The models.
+    """
+
+    steps_on: Literal["graph", "roots"] = "graph"
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(cast("Sequence[nn.Module]", models))
+
+    @property
+    def parts(self) -> list[Model]:
+        """The models."""
+        return list(cast("Iterator[Model]", iter(self.models)))
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        reset(self.models)
+
+    def forward(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+        ids: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``, see :class:`ChannelModel`."""
+        piece = () if ids is None else (ids,)
+        given = [model(x_dict, edge_index_dict, roots, labels, *piece) for model in self.parts]
+        return torch.stack(given).mean(0)
 
 
 def asked(

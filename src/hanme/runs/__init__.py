@@ -3,8 +3,8 @@
 from hanme.runs.build import build_model, load_graph, takes_metapaths, with_metapaths
 from hanme.runs.config import DataConfig, ModelConfig, RunConfig
 from hanme.runs.folder import Run, latest_run, new_folder
+from hanme.runs.folds import train
 from hanme.runs.prediction import Prediction
-from hanme.runs.train import train
 from hanme.runs.use import evaluate, open_run, predict
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hanme.datasets import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.defaults import why_none
+from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn import MODELS
 from hanme.nn.model import Model
@@ -42,6 +44,15 @@ def load_graph(
         options=data.options,
         fitted=fitted,
     )
+
+
+def folded(graph: Graph, config: RunConfig) -> Graph:
+    """Return the graph that a run trains on: one without a fold trains on all labels but those."""
+    training = config.training
+    if training.fold is None:
+        return graph
+    split = without_fold(graph.split, graph.y, training.fold, training.folds, seed=training.seed)
+    return replace(graph, split=split)
 
 
 def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> Model:

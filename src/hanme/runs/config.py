@@ -88,6 +88,10 @@ class RunConfig(_Part):
                 f"{where}: {field}: {first['msg']}, but got {first['input']!r}"
             ) from None
 
+    def of_fold(self, fold: int) -> RunConfig:
+        """Return the configuration of the model without a fold."""
+        return self.model_copy(update={"training": self.training.model_copy(update={"fold": fold})})
+
     def differences(self, other: RunConfig) -> list[str]:
         """Return what another configuration has otherwise, as ``field: mine, other``."""
         mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())

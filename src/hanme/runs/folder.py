@@ -5,7 +5,9 @@ their columns), ``wide.json`` (the wide part that was chosen), ``metrics.jsonl``
 and, while training, ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best
 epoch's weights), ``ids.safetensors`` (whose ids have weights), ``decision.json`` (from logits to
 labels), ``predictions.parquet``,
-``curves.svg``, ``curves.png`` and, last of all, ``result.json``. Every file but ``metrics.jsonl``
+``curves.svg``, ``curves.png`` and, last of all, ``result.json``. A run that is cross-fitted has a
+run without each fold in ``fold-1``, ``fold-2`` and so on, whose ``answers.safetensors`` are the
+logits that they are put together from, and no weights of its own. Every file but ``metrics.jsonl``
 is written aside and moved into place, so that it is whole or not there; ``metrics.jsonl`` is cut
 back to the checkpoint when a run is resumed. JSON and safetensors files carry a checksum, and a
 file that has changed since is refused (:mod:`hanme.runs.checks`).
@@ -48,7 +50,7 @@ from hanme.runs.checks import (
     refuse_non_finite,
 )
 from hanme.runs.config import RunConfig
-from hanme.training import Epoch, Trainer, Wide
+from hanme.training import Epoch, Settled, Trainer, Wide
 
 SAVED = 10
 """A checkpoint is written every so many epochs."""
@@ -182,8 +184,32 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the result and the weights are there."""
-        return all((self.folder / name).exists() for name in ("result.json", "model.safetensors"))
+        """Whether the result and the weights are there, which for folds are in their own runs."""
+        weights = [] if self.config.training.cross_fitted else ["model.safetensors"]
+        return all((self.folder / name).exists() for name in ("result.json", *weights))
+
+    @property
+    def folds(self) -> list[Run]:
+        """The runs without each fold, of a run that is cross-fitted."""
+        training = self.config.training
+        numbers = range(1, training.folds + 1) if training.cross_fitted else ()
+        return [Run.open(fold_folder(self.folder, number)) for number in numbers]
+
+    def write_answers(self, settled: Settled) -> None:
+        """Write the logits of all target nodes, from which the folds are put together."""
+        given = {"model": settled.model} | ({"linear": settled.linear} if settled.linear else {})
+        tensors = {
+            f"{name}.{which}": getattr(answer, which).contiguous()
+            for name, answer in given.items()
+            for which in ("held_out", "logits")
+        }
+        save_tensors(self.folder / "answers.safetensors", tensors, {})
+
+    def answers(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return the logits of all target nodes, held out and final, of model and linear part."""
+        tensors, _ = load_tensors(self.folder / "answers.safetensors")
+        names = dict.fromkeys(name.split(".")[0] for name in tensors)
+        return {name: (tensors[f"{name}.held_out"], tensors[f"{name}.logits"]) for name in names}
 
     def result(self) -> dict[str, Any]:
         """Return what the finished run scored."""
@@ -248,14 +274,20 @@ class Run:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         return load_tensors(path)[0]
 
-    def finish(self, model: Model, decision: Decision, result: dict[str, Any]) -> None:
+    def finish(self, model: Model | None, decision: Decision, result: dict[str, Any]) -> None:
         """Write weights, decision and, last, the result; the checkpoint is no longer needed."""
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
-        weights = {k: v.contiguous() for k, v in model.state_dict().items()}
-        refuse_non_finite(self.folder / "model.safetensors", weights)
-        save_tensors(self.folder / "model.safetensors", weights, {})
+        if model is not None:
+            weights = {k: v.contiguous() for k, v in model.state_dict().items()}
+            refuse_non_finite(self.folder / "model.safetensors", weights)
+            save_tensors(self.folder / "model.safetensors", weights, {})
         write_json(self.folder / "result.json", result)
         (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+
+
+def fold_folder(folder: Path, fold: int) -> Path:
+    """Return where the run without a fold is."""
+    return folder / f"fold-{fold}"
 
 
 def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:

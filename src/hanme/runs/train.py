@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.build import build_model, costs, load_graph, notes
+from hanme.runs.build import build_model, costs, folded, load_graph, notes
 from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
@@ -35,7 +35,7 @@ from hanme.training import (
 from hanme.training.metrics import f1_interval, scores
 
 
-def train(
+def train_one(
     config: RunConfig,
     folder: Path,
     *,
@@ -44,35 +44,33 @@ def train(
     on_start: Callable[[list[str]], None] = lambda costs: None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Run:
-    """Train a model and write a run folder.
-
-    Args:
-        config: What to train on what, and how.
-        graph: The graph, if it is loaded already.
-        folder: Where to write; created. A folder that holds a run already is refused.
-        resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
-        on_start: Called before any work with what it will cost, a line per metapath.
-        on_epoch: Called after each epoch.
-    """
+    """Train one model and write a run folder, see :func:`hanme.runs.train`."""
     found = Run.find(folder, config, resume=resume)
     if found is not None and found.finished:
         return found
+    with undone(folder), claiming(folder / ".lock", str(folder)):
+        found = Run.find(folder, config, resume=resume)  # another process may have been here
+        if found is not None and found.finished:
+            return found
+        graph = folded(load(config, folder, graph, found, on_start), config)
+        trainer, wide = prepare(config, graph, found.wide() if found else None)
+        run = found or Run.create(folder, config, trainer.graph, wide)
+        try:
+            run.train(trainer, on_epoch)
+        except HanmeError:
+            if found is None:  # nothing to continue: leave the folder as it was
+                run.discard()
+            raise
+        finish(run, trainer, settle(trainer.model, trainer.graph, config.training, wide))
+        return run
+
+
+@contextmanager
+def undone(folder: Path) -> Iterator[None]:
+    """Remove a folder again if it was made in vain."""
     new = not folder.exists()
     try:
-        with claiming(folder / ".lock", str(folder)):
-            found = Run.find(folder, config, resume=resume)  # another process may have been here
-            if found is not None and found.finished:
-                return found
-            trainer, wide = make_trainer(config, folder, graph, found, on_start)
-            run = found or Run.create(folder, config, trainer.graph, wide)
-            try:
-                run.train(trainer, on_epoch)
-            except HanmeError:
-                if found is None:  # nothing to continue: leave the folder as it was
-                    run.discard()
-                raise
-            finish(run, trainer, settle(trainer.model, trainer.graph, config.training, wide))
-            return run
+        yield
     except BaseException:
         with suppress(OSError):  # raised where the folder is not empty
             if new:
@@ -80,20 +78,20 @@ def train(
         raise
 
 
-def make_trainer(
+def load(
     config: RunConfig,
     folder: Path,
     graph: Graph | None,
     found: Run | None,
     on_start: Callable[[list[str]], None],
-) -> tuple[Trainer, Wide | None]:
-    """Load the graph, say what training costs, and prepare it."""
+) -> Graph:
+    """Load the graph, refuse what cannot be trained on it, and say what training costs."""
     fitted = found.fitted() if found else None
     graph = graph or load_graph(config, fitted=fitted)
     refuse_changed(graph, fitted, folder)
     build_model(config.model, graph)  # refuses wrong options before any work
     on_start([*notes(graph), *costs(config.model, graph)])
-    return prepare(config, graph, found.wide() if found else None)
+    return graph
 
 
 def prepare(
@@ -109,7 +107,7 @@ def prepare(
     training = config.training
     graph.check_trainable()
     if wide is None and (training.wide or config.model.name == "linear"):
-        wide = choose_wide(graph, training.seed)
+        wide = choose_wide(graph, training.seed, labels=training.labels)
     model = build_model(config.model, graph, wide)
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
@@ -126,16 +124,7 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
     best = trainer.progress.best_epoch
     if rows:
         draw_curves({config.model.name: rows}, run.folder / "curves", best=best)
-    result: dict[str, Any] = {
-        "scores": held_out_scores(graph, answer),
-        "held_out": held_out(graph, answer),
-        "baselines": _baselines(graph, settled),
-        "intervals": _intervals(graph, settled),
-        "probabilities": {
-            part: worth(graph, logits, answer.decision, mask)
-            for part, mask, logits in _unseen(graph, answer)
-        },
-        "slopes": settled.slopes,
+    result = result_of(graph, settled) | {
         "best_epoch": best,
         "epochs": trainer.progress.epoch,
         "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),
@@ -145,7 +134,25 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
         "torch": torch.__version__,
     }
     run.write_ids(known_ids(trainer.model, graph))
+    if config.training.fold is not None:
+        run.write_answers(settled)
     run.finish(trainer.model, answer.decision, result)
+
+
+def result_of(graph: Graph, settled: Settled) -> dict[str, Any]:
+    """Return what a model scored, what its probabilities are worth, and what it has to beat."""
+    answer = settled.model
+    return {
+        "scores": held_out_scores(graph, answer),
+        "held_out": held_out(graph, answer),
+        "baselines": _baselines(graph, settled),
+        "intervals": _intervals(graph, settled),
+        "probabilities": {
+            part: worth(graph, logits, answer.decision, mask)
+            for part, mask, logits in _unseen(graph, answer)
+        },
+        "slopes": settled.slopes,
+    }
 
 
 def held_out_scores(graph: Graph, answer: Answer) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.texts import Texts
-from hanme.nn.model import Model
-from hanme.runs.build import build_model, load_graph
+from hanme.nn.model import MeanModel, Model
+from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
-from hanme.training import size_weights, wide_part
+from hanme.training import as_predicted, size_weights, wide_part
 from hanme.training.batches import knows_means, logits_of
 from hanme.training.metrics import F1, f1, scores
 
@@ -34,13 +34,16 @@ def open_run(
         source: Where the files of its graph are.
         graph: Another ``graph.toml``, such as one whose tables have grown.
     """
-    run.weights()  # a run that is not finished is refused before its graph is loaded
+    run.result()  # a run that is not finished is refused before its graph is loaded
     loaded = load_fitting(run.config, run.fitted(), source=source, graph=graph)
+    loaded = as_predicted(loaded, run.config.training)
     return loaded, trained_model(run, loaded)
 
 
 def trained_model(run: Run, graph: Graph) -> Model:
-    """Build a run's model for a graph and give it the weights of the run."""
+    """Build a run's model for a graph and give it the weights of the run, or of its folds."""
+    if run.folds:
+        return MeanModel([trained_model(fold, graph) for fold in run.folds]).eval()
     model = build_model(run.config.model, graph, run.wide())
     size_weights(model, graph)
     load_weights(model, run.weights(), run.folder / "model.safetensors")
@@ -51,8 +54,9 @@ def trained_model(run: Run, graph: Graph) -> Model:
 
 def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
     """Return the ids that a model has weights for, by node type, where the graph has ids."""
-    part = wide_part(model)
-    found = {kind: graph.nodes[kind].ids for kind in (part.id_types if part else ())}
+    parts = [wide_part(each) for each in (model.parts if isinstance(model, MeanModel) else [model])]
+    kinds = dict.fromkeys(kind for part in parts if part for kind in part.id_types)
+    found = {kind: graph.nodes[kind].ids for kind in kinds}
     return {
         kind: ids if isinstance(ids, Texts) else Texts.of(ids)
         for kind, ids in found.items()
@@ -62,6 +66,10 @@ def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
 
 def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
     """Fit the weights of ids to a graph that may have other nodes, or in another order."""
+    if isinstance(model, MeanModel):
+        for each in model.parts:
+            renumber(each, known, graph)
+        return
     part = wide_part(model)
     for kind, ids in known.items():
         here = graph.nodes[kind].ids
@@ -82,12 +90,14 @@ def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any
     run = Run.open(folder)
     graph, model = open_run(run, source=source)
     refuse_changed(graph, run.fitted(), folder)
-    batch_size = run.config.training.batch_size
-    found = score_parts(graph, all_logits(model, graph, batch_size), run.decision())
-    if run.config.training.refit:  # the weights have seen validation nodes since
+    training = run.config.training
+    found = score_parts(graph, all_logits(model, graph, training.batch_size), run.decision())
+    if training.refit or training.cross_fitted:  # the weights have seen validation nodes since
         for rule, parts in run.result()["scores"].items():
             if rule in found and "val" in parts:
                 found[rule]["val"] = parts["val"]
+            if training.cross_fitted:  # all that is labelled was in some fold
+                found[rule].pop("train", None)
     return found
 
 
@@ -133,7 +143,7 @@ def load_fitting(
         raise HanmeError(f"--data {source}: --graph {graph} says already where the tables are")
     if graph is not None:
         source = tables_name(graph)
-    loaded = load_graph(config, source=source, fitted=fitted)
+    loaded = folded(load_graph(config, source=source, fitted=fitted), config)
     if fitted is not None:
         check_widths(loaded, fitted.widths)
     return loaded
@@ -201,6 +211,7 @@ def commonest(graph: Graph) -> Tensor:
     Where nodes have several labels, that is those with the best micro F1 on training nodes.
     """
     true, train = graph.label_matrix, graph.split.train
+    train = train if train.any() else graph.split.labelled  # all are validated on, with folds
     order = true[train].sum(0).argsort(descending=True)
     found = []
     for k in range(1, len(order) + 1 if graph.multilabel else 2):

@@ -3,7 +3,14 @@
 from hanme.training.config import RECIPES, Recipe, TrainingConfig
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
-from hanme.training.settle import Answer, Settled, settle, wide_part
+from hanme.training.settle import (
+    Answer,
+    Settled,
+    as_predicted,
+    cross_fitted,
+    settle,
+    wide_part,
+)
 from hanme.training.trainer import (
     Epoch,
     Trainer,
@@ -24,7 +31,9 @@ __all__ = [
     "Trainer",
     "TrainingConfig",
     "Wide",
+    "as_predicted",
     "choose_wide",
+    "cross_fitted",
     "draw_weights",
     "f1",
     "fit_wide",

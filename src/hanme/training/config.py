@@ -55,6 +55,10 @@ class TrainingConfig(BaseModel):
         decide: The rule from logits to labels, see :class:`~hanme.decision.Decision`.
         wide: Give the model a wide part, if it takes one, see :func:`~hanme.training.choose_wide`.
         refit: Fit the wide part to validation nodes too, once everything is chosen.
+        folds: Cross-fitting: divide the labelled nodes outside the test part into so many folds,
+            train a model without each and validate it there, and predict their mean; 0 for none.
+        fold: Train the model without this fold alone, from 1 on.
+        labels: Let the wide part read the labels of other nodes along metapaths.
         lts: The loss-aware training schedule, or None. Where it does not say so itself, it comes to
             all nodes half way, and no later than after the paper's 100 epochs.
     """
@@ -76,6 +80,9 @@ class TrainingConfig(BaseModel):
     decide: Rule = "fallback"
     wide: bool = False
     refit: bool = False
+    folds: int = Field(default=0, ge=0, le=100)
+    fold: int | None = Field(default=None, ge=1)
+    labels: bool = False
     lts: LTS | None = None
 
     @model_validator(mode="before")
@@ -87,6 +94,19 @@ class TrainingConfig(BaseModel):
         if isinstance(fallback := values.pop("fallback", None), bool):  # runs before 0.3
             values.setdefault("decide", "fallback" if fallback else "half")
         return RECIPES.get(str(values.get("recipe", "paper")), {}) | values
+
+    @model_validator(mode="after")
+    def _two_folds(self) -> TrainingConfig:
+        if self.folds == 1:
+            raise ValueError("one fold leaves nothing to train on: 2 or more, or 0 for none")
+        if self.fold is not None and self.fold > self.folds:
+            raise ValueError(f"fold {self.fold} of {self.folds}")
+        return self
+
+    @property
+    def cross_fitted(self) -> bool:
+        """Whether this is a mean of models, one without each fold."""
+        return self.folds > 0 and self.fold is None
 
     @property
     def plain(self) -> Decision:

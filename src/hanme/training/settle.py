@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from hanme.decision import Decision, calibrate
 from hanme.graph import Graph
+from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Inputs, Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
@@ -61,7 +63,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
         wide: The wide part that was chosen, for the model or as a baseline.
     """
     model.train(False)
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+    after = as_predicted(graph, config)
     part = wide_part(model)
     deep = logits_of(model, graph, batch_size=config.batch_size)
     if config.batch_size is None:
@@ -72,35 +74,70 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
         Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks
     )
     fit_wide(own, graph, wide, graph.split.train)
-    last = seen = _total(own(inputs))
+    last = seen = _total(own(_inputs(graph)))
     if config.refit:
-        fit_wide(own, graph, wide, graph.split.labelled)
-        last = _total(own(inputs))
+        fit_wide(own, after, wide, graph.split.labelled)
+        last = _total(own(_inputs(after)))
     alone = _answer(seen, last, graph, config)
     if part is None:
-        return Settled(_answer(deep, deep, graph, config), alone)
+        final = logits_of(model, after, batch_size=config.batch_size) if config.refit else deep
+        return Settled(_answer(deep, final, graph, config), alone)
     assert isinstance(model, ChannelModel)
     val, y = graph.split.val, graph.y[graph.split.val]
-    if model.head is None:
-        (slope,), bias = calibrate([seen[val]], y)
-        part.scale(slope, bias)
-        found = _answer(slope * seen + bias, slope * last + bias, graph, config, calibrated=True)
-        return Settled(found, alone)
-    slopes, bias = calibrate([seen[val], deep[val]], y)
+    parts = [seen] if model.head is None else [seen, deep]
+    slopes, bias = calibrate([logits[val] for logits in parts], y)
     part.scale(slopes[0], bias)
-    assert isinstance(model.head, nn.Linear)
-    model.head.weight.mul_(slopes[1])
-    model.head.bias.mul_(slopes[1])
-    rest = slopes[1] * deep + bias
-    held_out, logits = slopes[0] * seen + rest, slopes[0] * last + rest
+    if isinstance(model.head, nn.Linear):
+        model.head.weight.mul_(slopes[1])
+        model.head.bias.mul_(slopes[1])
+    held_out = bias + sum(slope * x for slope, x in zip(slopes, parts, strict=True))
+    logits = logits_of(model, after, batch_size=config.batch_size)
     found = _answer(held_out, logits, graph, config, calibrated=True)
-    return Settled(found, alone, {"wide": slopes[0], "deep": slopes[1]})
+    names = ("wide", "deep") if len(parts) > 1 else ()
+    return Settled(found, alone, dict(zip(names, slopes, strict=False)))
+
+
+def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
+    """Return a graph as the final weights see it: refitted, with the labels of validation nodes."""
+    return replace(graph, seen=graph.split.labelled) if config.refit and config.wide else graph
+
+
+def cross_fitted(
+    graph: Graph, config: TrainingConfig, folds: Sequence[Mapping[str, tuple[Tensor, Tensor]]]
+) -> tuple[Graph, Settled]:
+    """Put the models of all folds together: their mean, decided by out-of-fold logits.
+
+    Args:
+        graph: The graph.
+        config: How the models were trained.
+        folds: Per fold the logits of all target nodes, held out and final, by ``"model"`` and,
+            where a wide part was chosen, ``"linear"``.
+
+    Returns:
+        The graph with all labelled nodes to validate on, and what the mean came to.
+    """
+    none = torch.zeros_like(graph.split.train)
+    whole = replace(graph, split=Split(none, graph.split.labelled, graph.split.test))
+    answers = {}
+    for name in folds[0]:
+        held_out = torch.stack([fold[name][0] for fold in folds])
+        joined = held_out.mean(0)
+        for number, logits in enumerate(held_out, start=1):
+            part = without_fold(graph.split, graph.y, number, len(folds), seed=config.seed).val
+            joined[part] = logits[part]
+        last = torch.stack([fold[name][1] for fold in folds]).mean(0)
+        answers[name] = _answer(joined, last, whole, config)
+    return whole, Settled(answers["model"], answers.get("linear"))
 
 
 def wide_part(model: Model) -> WideChannels | None:
     """Return the wide channels of a model that are fitted by themselves, if it has some."""
     parts = model.parts if isinstance(model, ChannelModel) else []
     return next((part for part in parts if isinstance(part, WideChannels)), None)
+
+
+def _inputs(graph: Graph) -> Inputs:
+    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
 
 
 def _total(logits: list[Tensor]) -> Tensor:

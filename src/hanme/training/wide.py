@@ -16,6 +16,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import to_torch
 from hanme.metapath import EdgeType, Metapath
+from hanme.nn.channels.base import Inputs
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.nn.channels.wide import WideChannels
 from hanme.training.convex import logistic, one_thread
@@ -64,14 +65,20 @@ class Wide(BaseModel):
             raise HanmeError(f"{where}: {field}: {first['msg']}") from None
 
 
-def choose_wide(graph: Graph, seed: int) -> Wide:
-    """Choose blocks, their scales and the strength by out-of-fold loss on training nodes."""
+def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
+    """Choose blocks, their scales and the strength by out-of-fold loss on training nodes.
+
+    Args:
+        graph: The graph.
+        seed: Draws the training nodes to choose by, where there are many.
+        labels: Whether blocks may read the labels of other nodes.
+    """
     nodes = graph.split.train.nonzero().flatten().numpy()
     nodes = np.random.default_rng(seed).permutation(nodes)[:SAMPLE]
     blocks: list[Block] = []
     grams: list[Tensor] = []
     plain: list[int] = []
-    for block in islice(candidates(graph), MOST_BLOCKS):
+    for block in islice(candidates(graph, labels=labels), MOST_BLOCKS):
         try:
             rows = _rows(block, graph)
         except TooLarge:
@@ -119,11 +126,11 @@ def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float])
     return sorted(kept)
 
 
-def candidates(graph: Graph) -> Iterator[Block]:
+def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     """Name the blocks that may be worth having, short metapaths first.
 
     Ids of nodes one or two hops away; mean features one, two and four hops away, over four hops
-    there and back alone.
+    there and back alone; with `labels` their means wherever a path comes back to the target.
     """
     yield Block(None, "features", "plain")
     yield Block(None, "features", "unit")
@@ -139,6 +146,9 @@ def candidates(graph: Graph) -> Iterator[Block]:
                 yield Block(path, "features", "unit")
                 if length <= 2:
                     yield Block(path, "features", "plain")
+            if labels and end == graph.target:
+                yield Block(path, "labels", "plain")
+                yield Block(path, "labels", "unit")
 
 
 def _walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
@@ -167,7 +177,7 @@ def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> Non
         wide: What was chosen.
         nodes: A mask of the labelled nodes to fit to.
     """
-    made = part.rows(graph.x_dict, graph.edge_index_dict)
+    made = part.rows(Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels))
     chosen = nodes.nonzero().flatten()
     rows = [
         csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
@@ -204,4 +214,11 @@ def _stack(parts: Sequence[csr_array]) -> csr_array:
 
 
 def _rows(block: Block, graph: Graph) -> Rows:
-    return Rows(block, graph.target, graph.x_dict, graph.edge_index_dict, graph.sizes)
+    return Rows(
+        block,
+        graph.target,
+        graph.x_dict,
+        graph.edge_index_dict,
+        graph.sizes,
+        labels=graph.training_labels,
+    )

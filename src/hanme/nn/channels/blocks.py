@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,18 @@ from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy
 from hanme.metapath import EdgeType, Metadata, Metapath
 
-Read = Literal["features", "ids"]
+Read = Literal["features", "ids", "labels"]
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
 
 MOST_NUMBERS = 2**26
 """A block whose rows, or a product on the way to them, would hold more numbers is left out."""
+
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""Numbers times this are spread evenly: a node's part depends on its number alone."""
+
+PARTS = 5
+"""A root sees the labels of four parts in five of the others, never of its own part."""
 
 CHUNK = 2**22
 """About how many numbers of rows are made at a time."""
@@ -34,7 +40,8 @@ class Block:
     Args:
         path: The metapath to what is read; None for the root itself.
         read: ``"features"``: the mean features at the ends of its instances, without the root's
-            own. ``"ids"``: how many instances lead to each node.
+            own. ``"ids"``: how many instances lead to each node. ``"labels"``: the mean labels at
+            the ends that may be seen, without those of the root and all others in its part.
         scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF),
             and rows have length 1.
     """
@@ -48,7 +55,7 @@ class Block:
         """Read a block from its text."""
         path, _, rest = text.rpartition(":")[0].rpartition(":")
         read, scaling = (rest, text.rpartition(":")[2])
-        if read not in ("features", "ids") or scaling not in ("plain", "unit"):
+        if read not in get_args(Read) or scaling not in get_args(Scaling):
             raise HanmeError(f"block {text!r}: write it as movie-actor:ids:unit or features:plain")
         metapath = Metapath.parse(path, metadata) if path else None
         return cls(metapath, cast("Read", read), cast("Scaling", scaling))
@@ -71,6 +78,8 @@ class Rows:
         links: Links by edge type.
         sizes: The number of nodes by type.
         rarity: How rare each feature is; computed from this graph where it is None.
+        labels: The labels that may be seen, as 0 and 1, ``[N, C]``, for blocks that read them.
+        numbers: The numbers that the roots have in the graph they were cut out of.
     """
 
     def __init__(
@@ -81,8 +90,11 @@ class Rows:
         links: Mapping[EdgeType, Tensor],
         sizes: Mapping[str, int],
         rarity: Vector | None = None,
+        labels: Tensor | None = None,
+        numbers: Tensor | None = None,
     ) -> None:
         self.block, self.rarity = block, rarity
+        self.part: NDArray[np.int64] | None = None
         self.first: csr_array | None = None
         self.x: csr_array | None = None
         self.back: Vector | None = None
@@ -95,6 +107,8 @@ class Rows:
                 self.rarity = _rarity(x) if rarity is None else rarity
                 x = _unit(x * self.rarity[None, :])
             self.ends: csr_array | None = csr_array(x)
+        elif block.read == "labels":
+            self.part, self.ends = _by_part(labels, numbers, sizes[target])
         else:
             self.ends = None
         if path is None:
@@ -118,6 +132,8 @@ class Rows:
         rows = csr_array(self.first[roots])
         if self.ends is not None:
             rows = csr_array(rows @ self.ends)
+        if self.part is not None:
+            rows = _of_others(rows, self.part[roots])
         if self.x is not None and self.back is not None and self.back[roots].any():
             rows = csr_array(rows - diags_array(self.back[roots]) @ self.x[roots])
         if self.count is not None:
@@ -131,6 +147,8 @@ class Rows:
             return int(self.ends.nnz)
         if self.ends is None:
             return int(self.first.nnz)
+        if self.part is not None:
+            return int(self.first.shape[0] * self.ends.shape[1])
         most = _work(self.first, self.ends)
         return int(min(most, self.first.shape[0] * self.ends.shape[1]))
 
@@ -144,6 +162,32 @@ class Rows:
         matrix = self.ends if self.first is None else self.first
         assert matrix is not None
         return int(matrix.shape[0])
+
+
+def _by_part(
+    labels: Tensor | None, numbers: Tensor | None, size: int
+) -> tuple[NDArray[np.int64], csr_array]:
+    """Divide nodes with labels into parts, and put each part's labels into columns of its own.
+
+    Returns:
+        Each node's part, -1 without labels, and per node and part its labels and a 1 to count it.
+    """
+    given = np.zeros((size, 0), np.float32) if labels is None else labels.cpu().numpy()
+    seen = np.flatnonzero(given.any(axis=1))
+    part = np.full(size, -1, np.int64)
+    own = np.arange(size) if numbers is None else numbers.cpu().numpy()
+    part[seen] = (own[seen].astype(np.uint64) * SPREAD >> np.uint64(32)) % PARTS
+    columns = np.zeros((size, PARTS, given.shape[1] + 1), np.float32)
+    columns[seen, part[seen], :-1], columns[seen, part[seen], -1] = given[seen], 1
+    return part, csr_array(columns.reshape(size, -1))
+
+
+def _of_others(rows: csr_array, part: NDArray[np.int64]) -> csr_array:
+    """Average the labels of all parts but the root's own: no label comes back to where it is."""
+    columns = rows.toarray().reshape(rows.shape[0], PARTS, -1)
+    columns[part >= 0, part[part >= 0]] = 0
+    total = columns.sum(axis=1)
+    return csr_array(total[:, :-1] / (total[:, -1:] + 1))
 
 
 def _counts(edge_index: Tensor, rows: int, columns: int) -> csr_array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from hanme.graph.features import to_torch
-from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
@@ -45,17 +44,24 @@ class WideChannels(Channels):
         )
         self.bias = nn.Parameter(torch.zeros(task.labels), requires_grad=False)
         self._graph: GraphCache[list[Rows]] = GraphCache()
+        self._labels: GraphCache[list[Rows]] = GraphCache()
 
-    def rows(self, x_dict: Mapping[str, Tensor], links: Mapping[EdgeType, Tensor]) -> list[Rows]:
-        """Return the rows of each block on a graph, made when the graph is first seen."""
-        used = [*x_dict.values(), *links.values()]
-        return self._graph.get(used, lambda: self._rows(x_dict, links))
+    def rows(self, inputs: Inputs) -> list[Rows]:
+        """Return the rows of each block on a graph, made when graph and labels are first seen."""
+        used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
+        labels = [] if inputs.labels is None else [inputs.labels]
+        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, labels=False)))
+        seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, labels=True)))
+        return [next(seen if block.read == "labels" else fixed) for block in self.blocks]
 
-    def _rows(self, x_dict: Mapping[str, Tensor], links: Mapping[EdgeType, Tensor]) -> list[Rows]:
-        sizes = {kind: x.size(0) for kind, x in x_dict.items()}
+    def _rows(self, inputs: Inputs, *, labels: bool) -> list[Rows]:
+        sizes = {kind: x.size(0) for kind, x in inputs.x_dict.items()}
+        given = (inputs.x_dict, inputs.edge_index_dict, sizes)
+        numbers = None if inputs.ids is None else inputs.ids[self.target]
         return [
-            Rows(block, self.target, x_dict, links, sizes, _known(rarity))
+            Rows(block, self.target, *given, _known(rarity), inputs.labels, numbers)
             for block, rarity in zip(self.blocks, self.rarity, strict=True)
+            if (block.read == "labels") == labels
         ]
 
     @torch.no_grad()
@@ -124,9 +130,7 @@ class WideChannels(Channels):
             return [torch.zeros(len(chosen), self.labels, device=device)]
         found = [
             torch.cat([_logits(rows(part), weight) for part in rows.chunks(chosen)]).to(device)
-            for rows, weight in zip(
-                self.rows(x_dict, inputs.edge_index_dict), self.weights(inputs.ids), strict=True
-            )
+            for rows, weight in zip(self.rows(inputs), self.weights(inputs.ids), strict=True)
         ]
         return [found[0] + self.bias, *found[1:]]
 

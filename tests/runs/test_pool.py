@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hanme.experiments.configuration import find_config, override, read_config
-from hanme.experiments.pool import train_all
 from hanme.runs import Run, RunConfig
+from hanme.runs.pool import train_all
 
 
 def config(**changes: object) -> RunConfig:

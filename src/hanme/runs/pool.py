@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from hanme import runs
 from hanme.errors import HanmeError
-from hanme.runs import Run, RunConfig
+from hanme.runs.config import RunConfig
+from hanme.runs.folder import Run
 
 Job = tuple[RunConfig, Path]
 """What to train and where to write it."""
@@ -65,7 +65,7 @@ def _start(config: RunConfig, folder: Path) -> tuple[Connection, BaseProcess]:
     """Start a process that trains a run; return where it will say how that ended."""
     # The fork server imports torch once; each process forked from it is fresh and starts at once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hanme.experiments.orphan", __name__])
+    context.set_forkserver_preload(["hanme.runs.orphan", __name__])
     said, say = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(config, folder, say))
     os.environ["HANME_PARENT"] = str(os.getpid())  # for `orphan`, in the fork server
@@ -88,6 +88,8 @@ def work(config: RunConfig, folder: Path, say: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C, `train_all` kills it
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+    from hanme import runs  # the way to a run may lead through here again: folds
+
     try:
         runs.train(config, folder, resume=True)
         say.send("")

@@ -1,0 +1,107 @@
+"""Cross-fitting: a model without each fold of the labelled nodes, all in one run folder."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hanme.common.files import claiming
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.runs.config import PYTHON, RunConfig
+from hanme.runs.curves import draw_curves
+from hanme.runs.folder import Run, fold_folder
+from hanme.runs.pool import train_all
+from hanme.runs.predictions import write_predictions
+from hanme.runs.train import load, result_of, train_one, undone
+from hanme.training import Epoch, Settled, cross_fitted
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    *,
+    graph: Graph | None = None,
+    resume: bool = False,
+    processes: int = 1,
+    on_start: Callable[[list[str]], None] = lambda costs: None,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    on_fold: Callable[[int], None] = lambda done: None,
+) -> Run:
+    """Train a model, or one for each fold, and write a run folder.
+
+    Args:
+        config: What to train on what, and how.
+        folder: Where to write; created. A folder that holds a run already is refused.
+        graph: The graph, if it is loaded already.
+        resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
+        processes: How many folds to train at a time, each in a process of its own.
+        on_start: Called before any work with what it will cost, a line per metapath.
+        on_epoch: Called after each epoch, of folds only where they are trained one by one.
+        on_fold: Called after each fold with the number of those done.
+    """
+    if not config.training.cross_fitted:
+        return train_one(
+            config, folder, graph=graph, resume=resume, on_start=on_start, on_epoch=on_epoch
+        )
+    found = Run.find(folder, config, resume=resume)
+    if found is not None and found.finished:
+        return found
+    with undone(folder), claiming(folder / ".lock", str(folder)):
+        found = Run.find(folder, config, resume=resume)  # another process may have been here
+        if found is not None and found.finished:
+            return found
+        graph = load(config, folder, graph, found, on_start)
+        run = found or Run.create(folder, config, graph)
+        jobs = [
+            (config.of_fold(fold), fold_folder(folder, fold))
+            for fold in range(1, config.training.folds + 1)
+        ]
+        try:
+            if processes > 1 and config.data.name != PYTHON:
+                done = iter(range(1, len(jobs) + 1))
+                failed = train_all(jobs, processes, lambda _: on_fold(next(done)))
+                if failed:
+                    where, why = next(iter(failed.items()))
+                    raise HanmeError(f"{where}: {why}")
+            else:
+                for number, (part, where) in enumerate(jobs, start=1):
+                    train_one(part, where, graph=graph, resume=True, on_epoch=on_epoch)
+                    on_fold(number)
+        except HanmeError:
+            if not any(where.exists() for _, where in jobs):
+                run.discard()
+            raise
+        _finish(run, graph, run.folds)
+        return run
+
+
+def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
+    """Put the folds together and write predictions, curves and, last of all, the result."""
+    whole, settled = cross_fitted(graph, run.config.training, [each.answers() for each in folds])
+    results = [each.result() for each in folds]
+    slopes = {
+        part: statistics.fmean(result["slopes"][part] for result in results)
+        for part in results[0]["slopes"]
+    }
+    settled = Settled(settled.model, settled.linear, slopes)
+    answer = settled.model
+    write_predictions(
+        graph, answer.logits, run.folder / "predictions.parquet", decision=answer.decision
+    )
+    rows = {each.folder.name: each.metrics() for each in folds}
+    if any(rows.values()):
+        draw_curves(rows, run.folder / "curves")
+    result: dict[str, Any] = result_of(whole, settled) | {
+        "folds": len(folds),
+        "best_epoch": statistics.median_low(each["best_epoch"] for each in results),
+        "epochs": max(each["epochs"] for each in results),
+        "seconds_per_epoch": statistics.median(each["seconds_per_epoch"] for each in results),
+        "peak_memory_mb": max(each["peak_memory_mb"] for each in results),
+        "parameters": sum(each["parameters"] for each in results),
+        "threads": results[0]["threads"],
+        "torch": results[0]["torch"],
+    }
+    run.finish(None, answer.decision, result)
