@@ -14,6 +14,7 @@ from hanme.nn import Linear
 from hanme.nn.channels import Inputs, WideChannels
 from hanme.nn.channels.blocks import Block, Rows
 from hanme.training import choose_wide, fit_wide
+from hanme.training.wide import candidates
 
 
 def graph() -> Graph:
@@ -26,7 +27,8 @@ def graph() -> Graph:
 
 
 def rows(block: Block, made: Graph) -> Rows:
-    return Rows(block, made.target, made.x_dict, made.edge_index_dict, made.sizes)
+    given = (made.x_dict, made.edge_index_dict, made.sizes)
+    return Rows(block, made.target, *given, labels=made.training_labels)
 
 
 def by_hand(block: Block, made: Graph) -> np.ndarray:
@@ -76,6 +78,45 @@ def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) 
     np.testing.assert_allclose(found(roots).toarray(), by_hand(block, made)[roots], atol=1e-5)
     parts = found.chunks(np.arange(40))
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
+
+
+@pytest.mark.parametrize("text", ["movie-actor-movie", "movie-director-movie-actor-movie"])
+def test_rows_of_labels_are_means_over_the_labels_of_other_parts(text: str) -> None:
+    made = graph()
+    block = Block.parse(f"{text}:labels:plain", made.metadata())
+    found, part = rows(block, made), rows(block, made).part
+    assert part is not None
+    np.testing.assert_array_equal(part >= 0, made.split.train.numpy())
+    chain = Chain.build(block.path, made.links, made.sizes)
+    y = made.training_labels.numpy()
+    for root in range(40):
+        ends = [int(n[-1]) for some in chain.blocks(root, 1 << 20) for n in some.nodes]
+        ends = [e for e in ends if part[e] >= 0 and part[e] != part[root]]
+        wanted = y[ends].sum(0) / (len(ends) + 1)
+        np.testing.assert_allclose(found(np.array([root])).toarray()[0], wanted, atol=1e-6)
+
+
+def test_a_node_s_label_changes_no_row_that_could_lead_back_to_it() -> None:
+    made = graph()
+    block = Block.parse("movie-actor-movie:labels:unit", made.metadata())
+    node = int(made.split.train.nonzero()[0])
+    changed = replace(made, y=made.y.clone())
+    changed.y[node] = 1 - changed.y[node]
+    assert changed.y[node].any()
+    before, after = rows(block, made), rows(block, changed)
+    same = before.part == before.part[node]
+    for root in np.flatnonzero(same):
+        np.testing.assert_array_equal(
+            before(np.array([root])).toarray(), after(np.array([root])).toarray()
+        )
+
+
+def test_labels_are_read_only_when_asked_for() -> None:
+    made = graph()
+    assert not any("labels" in text for text in choose_wide(made, 1).blocks)
+    blocks = [str(block) for block in candidates(made, labels=True)]
+    assert "movie-actor-movie:labels:plain" in blocks
+    assert not any(block.startswith("movie-actor:labels") for block in blocks)
 
 
 def test_a_node_s_own_features_never_come_back_to_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,20 +128,51 @@ def train(
             help="default: a wide part beside the model, calibrated; paper: as in the papers.",
         ),
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="Cross-fitting: train a model without each of so many folds of the labelled nodes "
+            "and predict their mean; all of these nodes choose thresholds, none is lost.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=TRAINING,
+            show_default=False,
+            help="Folds to train at a time (default: one per core).",
+        ),
+    ] = None,
+    labels: Annotated[
+        bool | None,
+        typer.Option(
+            "--labels/--no-labels",
+            rich_help_panel=TRAINING,
+            show_default=False,
+            help="Let the wide part read the labels of other nodes along metapaths (default: no).",
+        ),
+    ] = None,
     patience: Annotated[
         int | None,
         typer.Option(
             rich_help_panel=TRAINING,
-            help="Stop after this many epochs without a better validation score (default: 100).",
+            help="Stop after this many epochs without a better validation score (default: 15; "
+            "paper: 100).",
         ),
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(rich_help_panel=TRAINING, help="Adam's step size (default: 0.005)."),
+        typer.Option(
+            rich_help_panel=TRAINING, help="Adam's step size (default: 0.01; paper: 0.005)."
+        ),
     ] = None,
     weight_decay: Annotated[
         float | None,
-        typer.Option(rich_help_panel=TRAINING, help="Adam's weight decay (default: 0.001)."),
+        typer.Option(
+            rich_help_panel=TRAINING, help="Adam's weight decay (default: 0.05; paper: 0.001)."
+        ),
     ] = None,
     select: Annotated[
         str | None,
@@ -230,6 +262,8 @@ def train(
         "training.weight_decay": weight_decay,
         "training.select": select,
         "training.recipe": recipe,
+        "training.folds": folds,
+        "training.labels": labels,
         "training.decide": decide,
         "training.lts.pace": lts,
         "training.lts.start": lts_start,
@@ -253,8 +287,10 @@ def train(
             out or runs.new_folder(name, resume=resume),
             graph=None if resume else graph,  # a run has learnt columns of its tables
             resume=resume,
+            processes=processes or os.cpu_count() or 1,
             on_start=print_costs,
             on_epoch=on_epoch,
+            on_fold=lambda done: print_costs([f"fold {done} of {run_config.training.folds} done"]),
         )
     if json_:
         print(json.dumps(run.result()))
@@ -272,6 +308,8 @@ def _show(run: Run) -> None:
     commands = "evaluate, predict or explain" if explained else "evaluate or predict"
     print_scores(result["scores"])
     print_worth(run.config.model.name, result)
-    if result["epochs"]:
+    if "folds" in result:
+        print(f"The mean of {result['folds']} models, scored out of fold.", end=" ")
+    elif result["epochs"]:
         print(f"Weights of epoch {result['best_epoch']} of {result['epochs']} ({chosen}).", end=" ")
     print(f"The run is in {run.folder}: use it with hanme {commands}.")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.errors import HanmeError
+from hanme.explain.folds import OpenFolds
 from hanme.explain.removal import BLOCK, OpenModel, Root
 from hanme.graph import Graph, Nodes, Split
 from hanme.metapath import EdgeType, Metapath
@@ -75,8 +76,10 @@ class WhatIf:
     def __init__(self, opened: OpenModel, graph: Graph, index: LinkIndex | None = None) -> None:
         self.open = opened
         self.graph = graph
-        self.paths = _walked(opened)
         self.index = index or LinkIndex(graph)
+        folds = opened.folds if isinstance(opened, OpenFolds) else []
+        self.folds = [WhatIf(each, graph, self.index) for each in folds]
+        self.paths = [] if folds else _walked(opened)
 
     @torch.no_grad()
     def logits(
@@ -99,6 +102,12 @@ class WhatIf:
             instances: The instances to leave out of its attention, by their nodes.
             pause: Called before each block of instances; what it raises ends the work.
         """
+        if self.folds:
+            found = [
+                each.logits(node, remove=remove, add=add, instances=instances, pause=pause)
+                for each in self.folds
+            ]
+            return torch.stack([logits for logits, _ in found]).mean(0), found[0][1]
         if remove or add:
             root, numbers = self._changed(node, remove, add, pause)
         else:

@@ -11,12 +11,11 @@ from torch import Tensor
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Instance
-from hanme.explain.removal import Encoded, OpenModel, Root
+from hanme.explain.folds import open_model
+from hanme.explain.removal import Encoded, Root
 from hanme.explain.wide import wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
-from hanme.ops.eager import coefficient
-from hanme.training import wide_part
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -60,7 +59,7 @@ class Explainer:
     """
 
     def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
-        self.open = OpenModel(model, graph)
+        self.open = open_model(model, graph)
         self.graph = graph
         self.decision = decision or Decision()
         self._predicted = self.decision.labels(self.open.logits, multilabel=graph.multilabel)
@@ -90,7 +89,7 @@ class Explainer:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
         chosen = self._label(number, label)
-        texts, part = list(self.open.paths), wide_part(self.open.model)
+        texts = list(self.open.paths)
         if metapath is not None and metapath not in texts:
             raise HanmeError(f"unknown metapath {metapath!r}; there are {', '.join(texts)}")
         shown = range(len(texts)) if metapath is None else [texts.index(metapath)]
@@ -113,7 +112,7 @@ class Explainer:
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
             tuple(self._instance(root, *place) for place in top_ones),
             {name: self._by_label(logits) for name, logits in root.others.items()},
-            wide_reasons(part, self.graph, number, chosen, top) if part else (),
+            wide_reasons(self.open.models, self.graph, number, chosen, top),
             {text: self._by_label(x) for text, x in zip(texts, root.by_path(), strict=True)},
         )
 
@@ -138,9 +137,7 @@ class Explainer:
             (self.graph.nodes[t], i)
             for t, i in zip(types, found.instances.nodes[0].tolist(), strict=True)
         ]
-        share = torch.zeros(len(pairs))
-        for position in problem.positions:
-            share[position] = coefficient(problem, found.instances, position).mean()
+        share = root.paths[path].shares(found)
         return Instance(
             list(self.open.paths)[path],
             types,

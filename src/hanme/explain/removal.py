@@ -26,7 +26,7 @@ from hanme.graph import Graph
 from hanme.nn import ChannelModel, Model
 from hanme.nn.channels import Channels, Followed, Inputs
 from hanme.ops import Constant, PairSigmoid, Problem
-from hanme.ops.eager import encode
+from hanme.ops.eager import coefficient, encode
 
 BLOCK = 1 << 13
 """About how many instances of a root are in the works at one time."""
@@ -59,7 +59,7 @@ class OpenModel:
             raise _cannot(model, "it attends to no metapath instances")
         if model.head is not None and not isinstance(model.head, nn.Linear):
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
-        self.model = model
+        self.model, self.models = model, [model]
         roots = None if weights is None else torch.tensor([0])
         inputs = Inputs(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
         training = model.training
@@ -233,6 +233,13 @@ class Path:
         roots = torch.full_like(number, self.root)
         instances = self.problem.chain.walk(roots, number)
         return self._encoded(instances, *encode(self._encoding, instances))
+
+    def shares(self, some: Encoded) -> Tensor:
+        """Return how much of the first instance's vector comes from each of its nodes, ``[L]``."""
+        share = torch.zeros(some.instances.nodes.size(1))
+        for position in self.problem.positions:
+            share[position] = coefficient(self.problem, some.instances, position).mean()
+        return share
 
     def without_each(self, some: Encoded) -> Tensor:
         """Return z without each instance by itself, ``[P, K, D]``."""

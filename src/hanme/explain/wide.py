@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,12 +11,15 @@ from torch import Tensor
 from hanme.explain.explanation import Reason
 from hanme.graph import Graph
 from hanme.graph.names import feature_names
-from hanme.nn.channels import Inputs, WideChannels
+from hanme.nn import Model
+from hanme.nn.channels import Inputs
+from hanme.nn.channels.blocks import Block
+from hanme.training import wide_part
 
 
 @torch.no_grad()
 def wide_reasons(
-    part: WideChannels, graph: Graph, node: int, label: int, top: int
+    models: Sequence[Model], graph: Graph, node: int, label: int, top: int
 ) -> tuple[Reason, ...]:
     """Return what adds most to, or takes most from, a label's logit.
 
@@ -22,33 +27,37 @@ def wide_reasons(
     block's reasons, all of them, add up to what the block gives the logit.
 
     Args:
-        part: The wide channels.
+        models: The model, or several whose mean is explained.
         graph: The graph.
         node: The node.
         label: The label.
         top: How many.
     """
-    found: list[Reason] = []
+    found: dict[tuple[Block, int], Tensor] = {}
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
-    made = part.rows(inputs)
-    for block, rows, weight in zip(part.blocks, made, part.weights(graph.taken), strict=True):
-        row = rows(np.array([node]))
-        known = row.indices < len(weight)
-        columns, values = row.indices[known], torch.from_numpy(row.data[known])
-        parts = values[:, None] * weight[torch.from_numpy(columns).long()]
-        first = parts[:, label].abs().argsort(descending=True)[:top]
-        end = block.path.node_types[-1] if block.path else graph.target
-        names = dict(enumerate(feature_names(graph.fitted, end)))
-        for i in first.tolist():
-            column = int(columns[i])
-            what, met = names.get(column, f"feature {column}"), None
-            if block.read == "ids":
-                what, met = graph.nodes[end].title(column), (end, column)
-            elif block.read == "labels":
-                what = f"label {graph.labels[column]}"
-            found.append(Reason(str(block), what, _by_label(graph, parts[i]), met))
-    found.sort(key=lambda reason: -abs(reason.parts[graph.labels[label]]))
-    return tuple(found[:top])
+    for part in filter(None, map(wide_part, models)):
+        weights = part.weights(graph.taken)
+        for block, rows, weight in zip(part.blocks, part.rows(inputs), weights, strict=True):
+            row = rows(np.array([node]))
+            known = row.indices < len(weight)
+            columns, values = row.indices[known], torch.from_numpy(row.data[known])
+            parts = values[:, None] * weight[torch.from_numpy(columns).long()] / len(models)
+            for column, given in zip(columns.tolist(), parts, strict=True):
+                found[block, column] = found.get((block, column), torch.zeros(())) + given
+    first = sorted(found.items(), key=lambda item: -abs(float(item[1][label])))[:top]
+    return tuple(_reason(graph, *place, parts) for place, parts in first)
+
+
+def _reason(graph: Graph, block: Block, column: int, parts: Tensor) -> Reason:
+    end = block.path.node_types[-1] if block.path else graph.target
+    met = None
+    if block.read == "ids":
+        what, met = graph.nodes[end].title(column), (end, column)
+    elif block.read == "labels":
+        what = f"label {graph.labels[column]}"
+    else:
+        what = dict(enumerate(feature_names(graph.fitted, end))).get(column, f"feature {column}")
+    return Reason(str(block), what, _by_label(graph, parts), met)
 
 
 def _by_label(graph: Graph, values: Tensor) -> dict[str, float]:

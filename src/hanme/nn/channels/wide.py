@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from hanme.graph.features import to_torch
+from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
