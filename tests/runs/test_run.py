@@ -62,7 +62,7 @@ def test_evaluate_gives_the_result_again(finished: Path) -> None:
 def test_predictions_are_a_table_with_names(finished: Path) -> None:
     rows = duckdb.sql(f"SELECT * FROM '{finished / 'predictions.parquet'}'")
     assert rows.columns[:5] == ["node", "name", "split", "labels", "predicted"]
-    assert len(rows.columns) == 10
+    assert len(rows.columns) == 12
     found = rows.fetchall()
     assert [row[0] for row in found] == list(range(120))
     assert all(row[1] for row in found)
