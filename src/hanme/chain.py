@@ -269,7 +269,7 @@ def restrict(chains: Sequence[Chain], roots: Tensor) -> Piece:
     starts = dict.fromkeys(chain.metapath.root for chain in chains)
     if len(starts) != 1:
         raise HanmeError(f"Expected chains that start at one node type, but got {list(starts)}")
-    roots = _checked_roots(roots, chains[0]).to(chains[0].device).long()
+    roots = checked_roots(roots, chains[0].sizes[0]).to(chains[0].device).long()
     first = torch.unique(roots)
     touched: dict[str, list[Tensor]] = {chains[0].metapath.root: [first]}
     walks = [_touch(chain, first, touched) for chain in chains]
@@ -307,18 +307,18 @@ def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
     return Chain(chain.metapath, sizes, tuple(indptr), tuple(indices), chain.original(held[0]))
 
 
-def _checked_roots(roots: Tensor, chain: Chain) -> Tensor:
-    """Return the roots if they are ids of nodes at position 0."""
+def checked_roots(roots: Tensor, nodes: int) -> Tensor:
+    """Return roots, if they are ids of so many nodes."""
     whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
     if not whole or roots.dim() != 1:
         raise HanmeError(
             f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
             f"{roots.dtype}"
         )
-    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < chain.sizes[0]:
+    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < nodes:
         raise HanmeError(
-            f"Expected `roots` to be from 0 to {chain.sizes[0] - 1}, but got {int(roots.min())} "
-            f"to {int(roots.max())}"
+            f"Expected `roots` to be from 0 to {nodes - 1}, but got {int(roots.min())} to "
+            f"{int(roots.max())}"
         )
     return roots
 

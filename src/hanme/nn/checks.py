@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
+from hanme.chain import checked_roots
+from hanme.common.options import check_options
 from hanme.errors import HanmeError
 
 T = TypeVar("T")
@@ -39,13 +40,19 @@ def check_dropouts(**dropouts: float) -> None:
             raise HanmeError(f"Expected `{name}` to be in [0, 1), but got {value}")
 
 
-def named(what: str, given: str | type[T], known: Mapping[str, type[T]]) -> type[T]:
-    """Return the class that a name stands for, or the class given."""
-    if not isinstance(given, str):
-        return given
-    if given not in known:
+def make(
+    what: str,
+    given: str | type[T],
+    known: Mapping[str, type[T]],
+    own: Mapping[str, object],
+    options: Mapping[str, object] | None = None,
+) -> T:
+    """Make a part of a model from its name or class, the arguments it gets anyway, and options."""
+    if isinstance(given, str) and given not in known:
         raise HanmeError(f"Expected `{what}` to be one of {', '.join(known)}, but got {given!r}")
-    return known[given]
+    kind = known[given] if isinstance(given, str) else given
+    check_options(f"{what} {kind.__name__}", kind, options or {}, tuple(own))
+    return kind(*own.values(), **options or {})
 
 
 def features_of(x_dict: Mapping[str, Tensor], node_type: str) -> Tensor:
@@ -58,14 +65,3 @@ def features_of(x_dict: Mapping[str, Tensor], node_type: str) -> Tensor:
 def some(x: Tensor, roots: Tensor | None) -> Tensor:
     """Return the rows of some roots, or all of them."""
     return x if roots is None else x.index_select(0, checked_roots(roots, x.size(0)))
-
-
-def checked_roots(roots: Tensor, nodes: int) -> Tensor:
-    """Return roots, if they are ids of so many nodes."""
-    whole = roots.dim() == 1 and roots.dtype in (torch.int64, torch.int32)
-    if not whole or (roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < nodes):
-        raise HanmeError(
-            f"Expected `roots` to be ids of nodes, [R], from 0 to {nodes - 1}, but got "
-            f"{list(roots.shape)} of {roots.dtype}: {roots.flatten()[:9].tolist()}"
-        )
-    return roots

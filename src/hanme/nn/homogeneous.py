@@ -9,12 +9,12 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from hanme.chain import Chain, Piece
+from hanme.chain import Chain, Piece, checked_roots
 from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
-from hanme.nn.checks import checked_roots, features_of
+from hanme.nn.checks import features_of
 from hanme.nn.projection import Projections
 
 STEP = ("node", "to", "node")

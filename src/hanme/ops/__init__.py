@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain, Instances
+from hanme.chain import Chain, Instances, Piece
 from hanme.errors import HanmeError
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
@@ -76,26 +77,23 @@ def metapath_attention(
         z, ``[R, K, D]``.
     """
     drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
-    problem = Problem(
-        chain,
-        tuple(values),
-        coefficients,
-        root_score,
-        attention,
-        _every(chain) if roots is None else roots,
-        negative_slope,
-        dropout,
-        drawn,
-    )
-    check(problem)
+    given = (chain, tuple(values), coefficients, root_score, attention)
     backend = choose_backend(backend, attention.device)
-    if roots is not None:
-        problem = problem.within(chain.restrict(roots))
-    return BACKENDS[backend](problem.widened())
+    return BACKENDS[backend](_posed(given, roots, negative_slope, dropout, drawn)[0])
 
 
-def _every(chain: Chain) -> Tensor:
-    return torch.arange(chain.sizes[0], device=chain.device)
+def _posed(
+    given: tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor],
+    roots: Tensor | None,
+    *how: Any,
+) -> tuple[Problem, Piece | None]:
+    """Return the problem of the roots, checked, on the piece of the graph that they touch."""
+    chain = given[0]
+    every = torch.arange(chain.sizes[0], device=chain.device) if roots is None else roots
+    problem = Problem(*given, every, *how)
+    check(problem)
+    piece = None if roots is None else chain.restrict(roots)
+    return (problem if piece is None else problem.within(piece)).widened(), piece
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
@@ -137,22 +135,8 @@ def instance_attention(
 
     The instances of these roots are listed: ask for few roots where there are many instances.
     """
-    problem = Problem(
-        chain,
-        tuple(values),
-        coefficients,
-        root_score,
-        attention,
-        _every(chain) if roots is None else roots,
-        negative_slope,
-        0.0,
-        0,
-    )
-    check(problem)
-    piece = None if roots is None else chain.restrict(roots)
-    if piece is not None:
-        problem = problem.within(piece)
-    problem = problem.widened()
+    given = (chain, tuple(values), coefficients, root_score, attention)
+    problem, piece = _posed(given, roots, negative_slope, 0.0, 0)
     block = chunked.make_block(problem.chain, problem.roots)
     weight, c = chunked.scalars(problem, block)
     blank = torch.zeros_like(weight)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hanme.common.options import check_options
 from hanme.errors import HanmeError
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
 from hanme.nn.channels.features import FeatureChannels
 from hanme.nn.channels.labels import LabelChannels
 from hanme.nn.channels.metapaths import MetapathChannels
 from hanme.nn.channels.wide import WideChannels
-from hanme.nn.checks import named
+from hanme.nn.checks import make
 
 __all__ = [
     "CHANNELS",
@@ -41,6 +40,4 @@ def make_channels(
                 f"Expected channels of size {out_channels}, but got {given.out_channels}"
             )
         return given
-    kind = named("channels", given, CHANNELS)
-    check_options(f"channels {kind.__name__}", kind, {}, ("task", "out_channels"))
-    return kind(task, out_channels)
+    return make("channels", given, CHANNELS, {"task": task, "out_channels": out_channels})

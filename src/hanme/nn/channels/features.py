@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
+from hanme.chain import checked_roots
 from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Inputs, Task
-from hanme.nn.checks import checked_roots
 from hanme.nn.projection import Projection, sparse_product
 
 

@@ -10,12 +10,12 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from hanme.chain import checked_roots
 from hanme.graph.features import to_torch
 from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
-from hanme.nn.checks import checked_roots
 
 
 class WideChannels(Channels):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hanme.common.options import check_options
 from hanme.errors import HanmeError
 from hanme.metapath import Metapath
-from hanme.nn.checks import named
+from hanme.nn.checks import make
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.nn.encoders.direct import Direct
 from hanme.nn.encoders.end import End
@@ -56,6 +55,5 @@ def make_encoder(
                 f"but got one for {encoder.heads} heads of {encoder.channels}"
             )
         return encoder
-    kind = named("encoder", encoder, ENCODERS)
-    check_options(f"encoder {kind.__name__}", kind, options, ("heads", "channels", "metapaths"))
-    return kind(heads, channels, metapaths, **options)
+    own = {"heads": heads, "channels": channels, "metapaths": metapaths}
+    return make("encoder", encoder, ENCODERS, own, options)

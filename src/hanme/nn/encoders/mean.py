@@ -14,10 +14,9 @@ class Mean(Encoder):
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
-        return [
-            Terms(
-                tuple(h[t] for t in chain.metapath.node_types),
-                Constant((1 / (len(chain) + 1),) * (len(chain) + 1)),
-            )
-            for chain in chains
-        ]
+        return [mean_of(tuple(h[t] for t in chain.metapath.node_types)) for chain in chains]
+
+
+def mean_of(values: tuple[Tensor, ...]) -> Terms:
+    """Return the terms of the mean of all positions."""
+    return Terms(values, Constant((1 / len(values),) * len(values)))

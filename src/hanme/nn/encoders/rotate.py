@@ -12,7 +12,7 @@ from hanme.chain import Chain
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn.encoders.base import Encoder, Terms
-from hanme.ops import Constant
+from hanme.nn.encoders.mean import mean_of
 
 
 class RotatE(Encoder):
@@ -52,13 +52,7 @@ class RotatE(Encoder):
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
-        return [
-            Terms(
-                self._turned(h, chain.metapath),
-                Constant((1 / (len(chain) + 1),) * (len(chain) + 1)),
-            )
-            for chain in chains
-        ]
+        return [mean_of(self._turned(h, chain.metapath)) for chain in chains]
 
     def _turned(self, h: Mapping[str, Tensor], metapath: Metapath) -> tuple[Tensor, ...]:
         values = [h[metapath.root]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hanme.common.options import check_options
-from hanme.nn.checks import named
+from hanme.nn.checks import make
 from hanme.nn.fusions.base import Fusion
 from hanme.nn.fusions.concat import Concat
 from hanme.nn.fusions.semantic import SemanticAttention
@@ -22,6 +21,4 @@ def make_fusion(fusion: str | type[Fusion] | Fusion, vectors: int, channels: int
     """Make a fusion from its name or class, with default options, or take the one given."""
     if isinstance(fusion, Fusion):
         return fusion
-    kind = named("fusion", fusion, FUSIONS)
-    check_options(f"fusion {kind.__name__}", kind, {}, ("vectors", "channels"))
-    return kind(vectors, channels)
+    return make("fusion", fusion, FUSIONS, {"vectors": vectors, "channels": channels})
