@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hanme.datasets import load_tables
-from hanme.datasets.tables.draft import draft, write_draft
+from hanme.datasets.tables.draft import write_draft, write_text
+from hanme.datasets.tables.guess import guess
 from hanme.errors import HanmeError
 
 GRAPH = """
@@ -414,7 +415,7 @@ CELL = st.sampled_from([*"abc,;|\"'\n\r\t\0é", "1", "p1", "nan", "", "\ufeff", 
 ))  # fmt: skip
 def test_random_bytes_in_a_table(content: bytes, tmp_path: Path) -> None:
     tables = folder(tmp_path / "t", **{"people.csv": content})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: draft(tables))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
 
 
 @QUIET
@@ -426,7 +427,7 @@ def test_random_cuts_in_a_table(data: st.DataObject, tmp_path: Path) -> None:
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     new = text[:start] + "".join(data.draw(st.lists(CELL, max_size=4))) + text[end:]
     tables = folder(tmp_path / "t", **{file: new.encode("utf-8", "replace")})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: draft(tables))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
 
 
 WORD = st.sampled_from(

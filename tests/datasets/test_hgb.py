@@ -358,7 +358,7 @@ WRONG = [
     (("info.dat", b'{"\xff'), "info.dat: not UTF-8"),
     (("info.dat", '{\n"node.dat": '), "info.dat line 2: not JSON"),
     (("info.dat", "[]"), "info.dat: top level: "),
-    (without("node.dat"), "info.dat: node.dat: Field required"),
+    (without("node.dat"), "info.dat: node.dat > node type: Field required"),
     (without("link.dat", "link type"), "info.dat: link.dat > link type: Field required"),
     (without("link.dat", "link type", "1", "end"), "link type > 1 > end: Field required"),
     (without("label.dat", "node type", "0"), "info.dat: label.dat > node type: "),

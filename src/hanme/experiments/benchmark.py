@@ -33,27 +33,16 @@ PACKAGED = ("benchmark", "paper")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the report, to be trained over several seeds.
+    """A row of the report, to be trained over several seeds."""
 
-    Args:
-        name: What the report calls it.
-        model: The model as configuration files call it, such as ``hanme-direct``.
-        graph: The graph as they call it.
-        lts: LTS's pace, or ``"none"``.
-        values: The configuration.
-        folder: The name of the folder that has a run folder per seed.
-        published: The figures to compare with.
-        curves: Whether to draw its F1 by epoch.
-    """
-
-    name: str
-    model: str
-    graph: str
-    lts: str
-    values: Mapping[str, Any]
-    folder: str
-    published: Sequence[dict[str, Any]] = ()
-    curves: bool = True
+    name: str  # what the report calls it
+    model: str  # the model as configuration files call it, such as ``hanme-direct``
+    graph: str  # the graph as they call it
+    lts: str  # LTS's pace, or ``"none"``
+    values: Mapping[str, Any]  # the configuration
+    folder: str  # the name of the folder that has a run folder per seed
+    published: Sequence[dict[str, Any]] = ()  # the figures to compare with
+    curves: bool = True  # whether to draw its F1 by epoch
 
     @classmethod
     def make(
@@ -108,30 +97,20 @@ class Row(_Part):
 
 
 class Experiment(_Part):
-    """What to compare and how the report reads.
+    """What to compare and how the report reads."""
 
-    Args:
-        name: That of the file, and of the report.
-        title: The report's title.
-        about: What it shows; ``{count}`` and ``{seeds}`` stand for the seeds.
-        rule: The decision rule whose scores come first.
-        sources: Whose published figures to compare with (default: all).
-        tolerance: Points that a row may be below a published figure without being named.
-        costs: Whether its tables show parameters, time and memory.
-        figures: The names of the figures; ``{graph}`` stands for the graph.
-        base: The configuration that rows start from.
-        row: The rows; without any, they come from configuration files.
-    """
-
-    name: str
-    title: str
-    about: str
-    rule: Literal["with_fallback", "without_fallback"]
-    sources: list[str] | None = None
+    name: str  # that of the file, and of the report
+    title: str  # the report's title
+    about: str  # what it shows; ``{count}`` and ``{seeds}`` stand for the seeds
+    rule: Literal["with_fallback", "without_fallback"]  # the decision rule whose scores come first
+    sources: list[str] | None = None  # whose published figures to compare with (default: all)
+    # points that a row may be below a published figure without being named
     tolerance: float = Field(ge=0)
-    costs: bool = True
+    costs: bool = True  # whether its tables show parameters, time and memory
+    # the names of the figures; ``{graph}`` stands for the graph
     figures: dict[Literal["boxes", "curves"], str]
-    base: dict[str, Any] = Field(default_factory=dict)
+    base: dict[str, Any] = Field(default_factory=dict)  # the configuration that rows start from
+    # the rows; without any, they come from configuration files
     row: list[Row] = Field(default_factory=list)
 
     @classmethod

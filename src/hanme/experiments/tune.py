@@ -27,40 +27,24 @@ REPORTED = 10
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration that was tried.
+    """A configuration that was tried."""
 
-    Args:
-        number: Counts the trials.
-        changes: Where it differs from the configuration that the search started from.
-        score: In percent, None if the trial was given up.
-        why: Why it was given up.
-    """
-
-    number: int
-    changes: dict[str, Any]
-    score: float | None
-    why: str = ""
+    number: int  # counts the trials
+    changes: dict[str, Any]  # where it differs from the configuration that the search started from
+    score: float | None  # in percent, None if the trial was given up
+    why: str = ""  # why it was given up
 
 
 @dataclass(frozen=True)
 class Search:
-    """What to search for.
+    """What to search for."""
 
-    Args:
-        values: The configuration to start from.
-        space: What may change, by field, see :func:`search_space`.
-        seeds: A trial's score is the mean over these.
-        epochs: Maximum number of epochs (default: as in the configuration).
-        seed: Draws what is tried.
-        prune: Give up a trial that does worse than the median of those before it.
-    """
-
-    values: Mapping[str, Any]
-    space: Mapping[str, Mapping[str, Any]]
-    seeds: Sequence[int]
-    epochs: int | None = None
-    seed: int = 0
-    prune: bool = False
+    values: Mapping[str, Any]  # the configuration to start from
+    space: Mapping[str, Mapping[str, Any]]  # what may change, by field, see :func:`search_space`
+    seeds: Sequence[int]  # a trial's score is the mean over these
+    epochs: int | None = None  # maximum number of epochs (default: as in the configuration)
+    seed: int = 0  # draws what is tried
+    prune: bool = False  # give up a trial that does worse than the median of those before it
 
     def configs(self, changes: Mapping[str, Any], source: Path | None) -> list[RunConfig]:
         """Return the runs of a trial, one per seed."""

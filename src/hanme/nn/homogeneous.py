@@ -24,19 +24,13 @@ HOP = Metapath((STEP,), "node-node")
 
 @dataclass(frozen=True)
 class Links:
-    """All links of a graph whose nodes are numbered through, type after type.
+    """All links of a graph whose nodes are numbered through, type after type."""
 
-    Args:
-        edge_index: From and to, ``[2, E]``.
-        relation: The number of each link's edge type, ``[E]``.
-        first: The number of the first node of each type, and how many nodes there are.
-        target: Where the nodes to classify are.
-    """
-
-    edge_index: Tensor
-    relation: Tensor
+    edge_index: Tensor  # from and to, ``[2, E]``
+    relation: Tensor  # the number of each link's edge type, ``[E]``
+    # the number of the first node of each type, and how many nodes there are
     first: tuple[int, ...]
-    target: slice
+    target: slice  # where the nodes to classify are
 
     @property
     def nodes(self) -> int:

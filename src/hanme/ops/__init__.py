@@ -108,16 +108,11 @@ def choose_backend(backend: str, device: torch.device) -> str:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where a root looked along one metapath.
+    """Where a root looked along one metapath."""
 
-    Args:
-        instances: The instances.
-        weight: α of each, ``[P, K]``; sums to 1 over the instances of a root.
-        coefficients: c_l of each by position, ``[P, L + 1, K]``; 0 where a position has no value.
-    """
-
-    instances: Instances
-    weight: Tensor
+    instances: Instances  # the instances
+    weight: Tensor  # α of each, ``[P, K]``; sums to 1 over the instances of a root
+    # c_l of each by position, ``[P, L + 1, K]``; 0 where a position has no value
     coefficients: Tensor
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from hanme.errors import HanmeError
 
@@ -32,39 +32,21 @@ class LinkType(BaseModel):
     meaning: str
 
 
-class _NodeInfo(BaseModel):
-    types: dict[int, str] = Field(alias="node type", min_length=1)
-
-
-class _LinkInfo(BaseModel):
-    relations: dict[int, LinkType] = Field(alias="link type", min_length=1)
-
-
-class _LabelInfo(BaseModel):
-    classes: dict[int, dict[int, str]] = Field(alias="node type", min_length=1, max_length=1)
-
-
 class Info(BaseModel):
     """Node types, relations and labels by their numbers."""
 
-    node: _NodeInfo = Field(alias="node.dat")
-    link: _LinkInfo = Field(alias="link.dat")
-    label: _LabelInfo = Field(alias="label.dat")
-
-    @property
-    def types(self) -> dict[int, str]:
-        """The node types by number."""
-        return self.node.types
-
-    @property
-    def relations(self) -> dict[int, LinkType]:
-        """The link types by number."""
-        return self.link.relations
+    types: dict[int, str] = Field(validation_alias=AliasPath("node.dat", "node type"), min_length=1)
+    relations: dict[int, LinkType] = Field(
+        validation_alias=AliasPath("link.dat", "link type"), min_length=1
+    )
+    label: dict[int, dict[int, str]] = Field(
+        validation_alias=AliasPath("label.dat", "node type"), min_length=1, max_length=1
+    )
 
     @property
     def target_number(self) -> int:
         """The number of the node type that has labels."""
-        return next(iter(self.label.classes))
+        return next(iter(self.label))
 
     @property
     def target(self) -> str:
@@ -74,7 +56,7 @@ class Info(BaseModel):
     @property
     def classes(self) -> list[str]:
         """The names of the labels, in the order of their numbers."""
-        classes = self.label.classes[self.target_number]
+        classes = self.label[self.target_number]
         return [classes[label] for label in sorted(classes)]
 
 
@@ -103,7 +85,7 @@ def read_info(files: TextFiles) -> Info:
         raise HanmeError(f"{place}: two node types have the same name")
     if info.target_number not in info.types:
         raise HanmeError(f"{place}: labels are for node type {info.target_number}, which is none")
-    classes = info.label.classes[info.target_number]
+    classes = info.label[info.target_number]
     if not classes or set(classes) != set(range(len(classes))):
         raise HanmeError(f"{place}: label numbers must be 0, 1, 2, ..., but are {sorted(classes)}")
     for number, relation in info.relations.items():

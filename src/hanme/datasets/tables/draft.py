@@ -57,11 +57,6 @@ def write_draft(
     return file
 
 
-def draft(path: Path) -> str:
-    """Return the text of a ``graph.toml`` for the tables in a folder."""
-    return write_text(guess(path))
-
-
 def write_text(found: Guess) -> str:
     """Return the text of a ``graph.toml`` for what was guessed."""
     text = _Draft(found).text()

@@ -19,7 +19,6 @@ from hanme.datasets.tables.kinds import (
     CategorySpec,
     DateSpec,
     FeatureSpec,
-    ListSpec,
     NumberSpec,
     TextSpec,
     VectorSpec,
@@ -81,17 +80,9 @@ Fitted = Annotated[
 
 def wanted(column: str, spec: FeatureSpec) -> Wanted:
     """Return what to read a feature's column as."""
-    match spec:
-        case NumberSpec():
-            return Wanted(column, "number")
-        case ListSpec():
-            return Wanted(column, "list")
-        case DateSpec():
-            return Wanted(column, "date", spec.format)
-        case VectorSpec():
-            return Wanted(column, "vector")
-        case _:
-            return Wanted(column, "text")
+    if isinstance(spec, CategorySpec | TextSpec):
+        return Wanted(column, "text")
+    return Wanted(column, spec.kind, spec.format if isinstance(spec, DateSpec) else None)
 
 
 def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
@@ -104,18 +95,13 @@ def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
             return _fit_number(dates, table, alias).model_copy(update={"kind": "date"})
         case VectorSpec():
             return fit_vectors(reader, table, alias)
-        case CategorySpec():
-            values = most_frequent(reader, table, cell_items(table, alias, None), spec.size)
-            return FittedValues(kind="category", values=list(values))
-        case ListSpec():
-            items = cell_items(table, alias, spec.separator)
-            values = most_frequent(reader, table, items, spec.size)
-            return FittedValues(kind="list", values=list(values))
         case TextSpec(method="hash"):
             return FittedHash(size=spec.size)
         case TextSpec():
             return _fit_words(reader, table, alias, spec.size)
-    raise AssertionError(spec)
+    items = cell_items(table, alias, getattr(spec, "separator", None))
+    values = most_frequent(reader, table, items, spec.size)
+    return FittedValues(kind=spec.kind, values=list(values))
 
 
 def encode(

@@ -15,26 +15,18 @@ from hanme.graph import EdgeType
 
 
 class FittedGraph(BaseModel):
-    """The schema of the graph a run was trained on, and what was learnt from its columns.
-
-    Args:
-        target: The node type that the run classifies.
-        labels: The labels, in the order of the model's outputs.
-        multilabel: Whether a node may have several.
-        relations: The edge types, in the order of the graph.
-        features: What each feature column of each node type needs to become features.
-        trained_on: The digest of the target's ids, labels and split.
-        widths: The number of features of each node type, with those that were filled in.
-    """
+    """The schema of the graph a run was trained on, and what was learnt from its columns."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    target: str
-    labels: list[str]
-    multilabel: bool
-    relations: list[EdgeType]
+    target: str  # the node type that the run classifies
+    labels: list[str]  # the labels, in the order of the model's outputs
+    multilabel: bool  # whether a node may have several
+    relations: list[EdgeType]  # the edge types, in the order of the graph
+    # what each feature column of each node type needs to become features
     features: dict[str, dict[str, Fitted]]
-    trained_on: str
+    trained_on: str  # the digest of the target's ids, labels and split
+    # the number of features of each node type, with those that were filled in
     widths: dict[str, int] = {}
 
     @classmethod

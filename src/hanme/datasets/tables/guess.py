@@ -39,23 +39,14 @@ SINGULAR = {
 
 @dataclass
 class Guess:
-    """What the tables of a folder seem to be.
+    """What the tables of a folder seem to be."""
 
-    Args:
-        sheets: The tables.
-        target: The one to classify.
-        label: Its column of labels.
-        rare: How many labels only a few rows have.
-        copies: The columns that tell the label.
-        skipped: Why other files are no part of it.
-    """
-
-    sheets: list[Sheet]
-    target: Sheet
-    label: ColumnProfile | None
-    rare: int = 0
-    copies: list[ColumnProfile] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    sheets: list[Sheet]  # the tables
+    target: Sheet  # the one to classify
+    label: ColumnProfile | None  # its column of labels
+    rare: int = 0  # how many labels only a few rows have
+    copies: list[ColumnProfile] = field(default_factory=list)  # the columns that tell the label
+    skipped: list[str] = field(default_factory=list)  # why other files are no part of it
 
 
 def guess(path: Path, target: str | None = None, label: str | None = None) -> Guess:

@@ -46,7 +46,7 @@ class Source(Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.table is None) == (self.query is None):
+        if self.model_fields_set and (self.table is None) == (self.query is None):
             raise ValueError("give a table or a query, one of the two")
         return self
 
@@ -104,12 +104,6 @@ class NodeTable(Source):
         description="Target only: how large the parts are, without a split column.",
     )
     features: dict[str, FeatureSpec] = Field(default={}, json_schema_extra=short_form)
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if self.model_fields_set and (self.table is None) == (self.query is None):
-            raise ValueError("give a table or a query, one of the two")
-        return self
 
     @property
     def implied(self) -> bool:

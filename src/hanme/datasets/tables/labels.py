@@ -22,17 +22,11 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class Labels:
-    """The content of the label column.
+    """The content of the label column."""
 
-    Args:
-        names: What the labels are called.
-        multilabel: Whether a node may have several.
-        y: The labels, as :class:`~hanme.graph.Graph` has them.
-    """
-
-    names: list[str]
-    multilabel: bool
-    y: Tensor
+    names: list[str]  # what the labels are called
+    multilabel: bool  # whether a node may have several
+    y: Tensor  # the labels, as :class:`~hanme.graph.Graph` has them
 
 
 @dataclass(frozen=True)

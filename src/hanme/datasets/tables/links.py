@@ -23,23 +23,14 @@ from hanme.graph import EdgeType
 
 @dataclass(frozen=True)
 class LinkRows:
-    """The rows of a relation, before their ids are numbered.
+    """The rows of a relation, before their ids are numbered."""
 
-    Args:
-        name: The relation.
-        edge_type: Its types.
-        relation: What ``graph.toml`` says of it.
-        table: The table that they are in.
-        select: The rows in SQL: their number, a place within the row, the ids of both ends.
-        values: The values that `select` asks for.
-    """
-
-    name: str
-    edge_type: EdgeType
-    relation: LinkTable | ColumnLinks
-    table: Table
-    select: str
-    values: tuple[str, ...] = ()
+    name: str  # the relation
+    edge_type: EdgeType  # its types
+    relation: LinkTable | ColumnLinks  # what ``graph.toml`` says of it
+    table: Table  # the table that they are in
+    select: str  # the rows in SQL: their number, a place within the row, the ids of both ends
+    values: tuple[str, ...] = ()  # the values that `select` asks for
 
     def add_ids(self, ids: Mapping[str, Ids], implied: set[str]) -> None:
         """Add the ids of node types that have no table, or to which unknown ids are added."""

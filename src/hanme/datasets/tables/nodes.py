@@ -21,16 +21,11 @@ from hanme.graph.features import to_torch
 
 @dataclass(frozen=True)
 class NodeRows:
-    """The rows of a node type.
+    """The rows of a node type."""
 
-    Args:
-        table: A row for each node.
-        every: All rows; more than nodes where several rows of an id make one node.
-        node: The node of each row in `every`; None if they are the same.
-    """
-
-    table: Table
-    every: Table
+    table: Table  # a row for each node
+    every: Table  # all rows; more than nodes where several rows of an id make one node
+    # the node of each row in `every`; None if they are the same
     node: NDArray[np.int64] | None = None
 
 

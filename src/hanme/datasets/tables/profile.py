@@ -23,58 +23,35 @@ TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
 
 @dataclass(frozen=True)
 class Items:
-    """What a separator makes of a column's cells.
+    """What a separator makes of a column's cells."""
 
-    Args:
-        share: The share of cells that it splits.
-        distinct: How many different parts result.
-        total: How many parts result.
-        words: The mean number of words in a part.
-    """
-
-    share: float
-    distinct: int
-    total: int
-    words: float
+    share: float  # the share of cells that it splits
+    distinct: int  # how many different parts result
+    total: int  # how many parts result
+    words: float  # the mean number of words in a part
 
 
 @dataclass
 class ColumnProfile:
-    """What is known of a column.
+    """What is known of a column."""
 
-    Args:
-        name: The user's name of it.
-        alias: Its name in the reader's database.
-        filled: How many cells are not empty.
-        distinct: How many different values there are.
-        digits: Whether every cell that is not empty is a number, or looks like one.
-        number: Whether it is one: not if the header says that numbers are tokens.
-        words: The mean number of words in a cell.
-        items: By separator, what it makes of the cells.
-        examples: The three most frequent values.
-        pairs: How many pairs of rows share a value; rows with themselves count.
-        missing: Texts such as NA among cells that are numbers otherwise.
-        date: How dates are written; empty for 2004-11-12 with a time, None if there are none.
-        vector: Whether every cell has as many numbers.
-        refers: The table whose ids the cells hold.
-        strays: How many values are no id of that table.
-    """
-
-    name: str
-    alias: str
-    filled: int
-    distinct: int
-    digits: bool
-    number: bool
-    words: float
-    items: dict[str, Items]
-    examples: list[str]
-    pairs: int = 0
+    name: str  # the user's name of it
+    alias: str  # its name in the reader's database
+    filled: int  # how many cells are not empty
+    distinct: int  # how many different values there are
+    digits: bool  # whether every cell that is not empty is a number, or looks like one
+    number: bool  # whether it is one: not if the header says that numbers are tokens
+    words: float  # the mean number of words in a cell
+    items: dict[str, Items]  # by separator, what it makes of the cells
+    examples: list[str]  # the three most frequent values
+    pairs: int = 0  # how many pairs of rows share a value; rows with themselves count
+    # texts such as NA among cells that are numbers otherwise
     missing: list[str] = field(default_factory=list)
+    # how dates are written; empty for 2004-11-12 with a time, None if there are none
     date: str | None = None
-    vector: bool = False
-    refers: Sheet | None = None
-    strays: int = 0
+    vector: bool = False  # whether every cell has as many numbers
+    refers: Sheet | None = None  # the table whose ids the cells hold
+    strays: int = 0  # how many values are no id of that table
 
     @property
     def typed(self) -> str | None:
@@ -104,32 +81,20 @@ class ColumnProfile:
 
 @dataclass
 class Sheet:
-    """A table of the folder.
+    """A table of the folder."""
 
-    Args:
-        file: What messages call it.
-        source: How to read it, as in ``graph.toml``.
-        table: Its rows.
-        kind: The name of its node type, or of its links.
-        columns: Its columns.
-        id: The column of ids; without one, rows are numbered.
-        repeated: How many rows are there already.
-        links: The columns that hold ids of a table.
-        ends: In a table of links, the columns whose values are ids of no table.
-        nodes: Whether a row is a node; else it is a link.
-        triples: The columns of head, relation and tail in a table of facts.
-    """
-
-    file: str
-    source: Source
-    table: Table
-    kind: str
-    columns: list[ColumnProfile]
-    id: ColumnProfile | None = None
-    repeated: int = 0
-    links: list[ColumnProfile] = field(default_factory=list)
+    file: str  # what messages call it
+    source: Source  # how to read it, as in ``graph.toml``
+    table: Table  # its rows
+    kind: str  # the name of its node type, or of its links
+    columns: list[ColumnProfile]  # its columns
+    id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
+    repeated: int = 0  # how many rows are there already
+    links: list[ColumnProfile] = field(default_factory=list)  # the columns that hold ids of a table
+    # in a table of links, the columns whose values are ids of no table
     ends: list[ColumnProfile] = field(default_factory=list)
-    nodes: bool = False
+    nodes: bool = False  # whether a row is a node; else it is a link
+    # the columns of head, relation and tail in a table of facts
     triples: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
 
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import duckdb
@@ -39,24 +38,15 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table in the reader's database, whose rows are in the order of the files.
+    """A table in the reader's database, whose rows are in the order of the files."""
 
-    Args:
-        sql: Its name in the database, safe to put into SQL.
-        size: The number of rows.
-        columns: The user's name of each column, by its name in the database.
-        kinds: What each column was read as: a list only where the file has lists.
-        parts: The title of each file, and the number of rows before it.
-        source: Where it comes from.
-        kept: The number of each row in the files, where some rows were dropped.
-    """
-
-    sql: str
-    size: int
-    columns: Mapping[str, str]
-    kinds: Mapping[str, Kind]
-    parts: Sequence[tuple[str, int]]
-    source: ResolvedSource
+    sql: str  # its name in the database, safe to put into SQL
+    size: int  # the number of rows
+    columns: Mapping[str, str]  # the user's name of each column, by its name in the database
+    kinds: Mapping[str, Kind]  # what each column was read as: a list only where the file has lists
+    parts: Sequence[tuple[str, int]]  # the title of each file, and the number of rows before it
+    source: ResolvedSource  # where it comes from
+    # the number of each row in the files, where some rows were dropped
     kept: NDArray[np.int64] | None = None
 
     def file_row(self, row: int) -> tuple[int, int]:
@@ -76,7 +66,7 @@ class Table:
         return f"{self.parts[0][0]}, column {self.columns[alias]}"
 
 
-class Reader:
+class Reader(ExitStack):
     """A DuckDB database in memory that can read the files of some sources and nothing else.
 
     No extension is loaded, nothing is written but DuckDB's own temporary files, and a query is a
@@ -84,6 +74,7 @@ class Reader:
     """
 
     def __init__(self, sources: Iterable[ResolvedSource], folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         sources = list(sources)
         files = {str(path) for source in sources for path in source.files}
@@ -92,11 +83,10 @@ class Reader:
         attached = sorted({s.files[0] for s in sources if s.database == "duckdb"})
         self._attached = {path: f"hanme_db{i}" for i, path in enumerate(attached)}
         self._copied: dict[tuple[Path, str], str] = {}
-        self._stack = ExitStack()
         self._count = 0
 
     def __enter__(self) -> Self:
-        temporary = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hanme-"))
+        temporary = self.enter_context(tempfile.TemporaryDirectory(prefix="hanme-"))
         config = {
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
@@ -105,7 +95,7 @@ class Reader:
             "memory_limit": MEMORY,
             "temp_directory": temporary,
         }
-        self.connection = self._stack.enter_context(duckdb.connect(config=config))
+        self.connection = self.enter_context(duckdb.connect(config=config))
         for path, name in self._attached.items():
             attach(self.connection, path, name)
         allowed = ", ".join(quoted(path) for path in self._files)
@@ -118,14 +108,6 @@ class Reader:
         for name, frame in self._frames.items():
             self._register(name, frame)
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def _register(self, name: str, frame: Any) -> None:
         try:

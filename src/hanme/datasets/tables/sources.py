@@ -30,23 +30,14 @@ _BEFORE_FILE = re.compile(r"(\b(from|join)|[(\[,])\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ResolvedSource:
-    """A table or query of ``graph.toml``, with its files found on disk.
+    """A table or query of ``graph.toml``, with its files found on disk."""
 
-    Args:
-        title: What messages call it.
-        files: The files it reads; for a database, that file.
-        query: The query, with the whole paths of its files; None for a table.
-        spec: What ``graph.toml`` says.
-        database: What kind of database file it is in, if it is in one.
-        frame: The rows, if they are in memory.
-    """
-
-    title: str
-    files: tuple[Path, ...]
-    query: str | None
-    spec: Source
-    database: Database | None = None
-    frame: Any = None
+    title: str  # what messages call it
+    files: tuple[Path, ...]  # the files it reads; for a database, that file
+    query: str | None  # the query, with the whole paths of its files; None for a table
+    spec: Source  # what ``graph.toml`` says
+    database: Database | None = None  # what kind of database file it is in, if it is in one
+    frame: Any = None  # the rows, if they are in memory
 
     @classmethod
     def find(
