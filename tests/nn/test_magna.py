@@ -83,3 +83,10 @@ def test_attention_sums_to_one_over_the_links_into_a_node() -> None:
     layer, e = Diffusion(HEADS * SIZE, HEADS, 3, 2, 0.1, 0.0, 0.2), edges()
     weight = layer.weight(torch.randn(NODES, HEADS * SIZE), e)
     torch.testing.assert_close(dense(weight, e).sum(-1), torch.ones(HEADS, NODES))
+
+
+def test_more_links_than_pairs_of_nodes_have_a_gradient() -> None:
+    e = Edges.of(torch.zeros(2, 3, dtype=torch.long), torch.zeros(3, dtype=torch.long), 1)
+    weight = torch.rand(3, HEADS, dtype=torch.double, requires_grad=True)
+    z0 = torch.randn(1, HEADS, SIZE, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda w, z: diffuse(w, z, e, 2, 0.1), (weight, z0))

@@ -247,11 +247,13 @@ class _Product(torch.autograd.Function):
         a, z = ctx.saved_tensors
         edges, grad = ctx.edges, grads[0].contiguous()
         d_z = _multiply(edges.back_indptr, edges.end[edges.back], a[:, edges.back], grad)
-        size = (z.size(1), z.size(1))
-        links = torch.sparse_csr_tensor(edges.indptr, edges.start, torch.zeros_like(a[0]), size)
+        nodes, entries = z.size(1), torch.zeros_like(a[0])
+        # PyTorch refuses more entries than a matrix has places: few nodes, with many links between.
+        width = max(nodes, -(-entries.numel() // max(1, nodes)))
+        links = torch.sparse_csr_tensor(edges.indptr, edges.start, entries, (nodes, width))
         d_a = [
             torch.sparse.sampled_addmm(links, g, x.t(), beta=0.0).values()  # <g_end, x_start>
-            for g, x in zip(grad, z, strict=True)
+            for g, x in zip(grad, F.pad(z, (0, 0, 0, width - nodes)), strict=True)
         ]
         return torch.stack(d_a), d_z, None
 
