@@ -71,7 +71,7 @@ export function table(caption, heads, rows, { numeric = [], hidden = false, sort
   const body = rows.map((row) =>
     h("tr", {}, row.map((cell, i) => (i === 0 ? h("th", { scope: "row" }, cell) : h(numeric.includes(i) ? "td.number" : "td", {}, cell)))),
   );
-  return h("div.scroll", { tabindex: 0, role: "region", "aria-label": caption },
+  return h("div.scroll", { tabindex: 0, role: "group", "aria-label": caption },
     h("table", {}, h(hidden ? "caption.unseen" : "caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 

@@ -148,7 +148,7 @@ function box(node, drawn, { href, pick, shown, removed }) {
   const gone = node.position > 0 && node.through.every((i) => removed.has(keyOf(shown[i])));
   const address = node.position > 0 ? href(node.type, node.number) : null;
   const words = `${plain(node.title)}, ${plain(node.type)}${gone ? ", taken away" : ""}${address ? ": open" : ""}`;
-  const attributes = { "data-through": node.through.join(" "), "data-key": node.key, tabindex: -1, "aria-label": words };
+  const attributes = { "data-through": node.through.join(" "), "data-key": node.key, tabindex: -1 };
   const element = address ? s("a.node.target", { ...attributes, href: address }) : s("g.node", { ...attributes, role: "img" });
   if (gone) element.classList.add("gone");
   if (node.position === 0) element.classList.add("root");

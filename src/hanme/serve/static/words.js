@@ -12,8 +12,13 @@ export function steps(metapath) {
 const through = (step) => (step.relation ? `${step.type} (${step.relation})` : step.type);
 const all = (step) => (step.relation ? `${plural(step.type)} (${step.relation})` : plural(step.type));
 
-/** Say what a relation leads to: "person (directed_by)". */
-export const relationWords = (relation) => through(steps(relation).at(-1));
+/** Say what a relation of a graph leads to: "person (directed_by)", or "actor" where there is but one. */
+export function relationWords(graph, relation) {
+  const own = graph.relations.find((one) => one.relation === relation);
+  if (!own) return relation;
+  const twins = graph.relations.filter((one) => one.source === own.source && one.target === own.target);
+  return twins.length === 1 ? own.target : `${own.target} (${relation.slice(own.source.length + 1, -own.target.length - 1)})`;
+}
 
 /** Say where a metapath leads: "films that share a person (directed_by)". */
 export function metapathWords(metapath) {

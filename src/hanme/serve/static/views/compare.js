@@ -49,7 +49,7 @@ const given = (run, { predicted, probabilities }, labels) => [chips(predicted, (
 function right(found, a, b, nodes) {
   const rows = [["both right", found.both_right, "model"], [`only ${a.name} right`, found.a_right, "for"], [`only ${b.name} right`, found.b_right, "against"], ["both wrong", found.both_wrong, "plain"]];
   return section("Who is right?", `${count(found.nodes)} ${nodes} with known labels that neither has learnt from.`,
-    figure("Who is right", bars(rows.map(([title, n, kind]) => ({ name: title, value: n / found.nodes, kind }))), table("Who is right", ["", nodes], rows.map(([title, n]) => [title, count(n)]), { numeric: [1] })));
+    figure("Who is right", bars(rows.map(([title, n, kind]) => ({ name: title, value: n / found.nodes, kind }))), table("Who is right", ["who", nodes], rows.map(([title, n]) => [title, count(n)]), { numeric: [1] })));
 }
 
 function scores(a, b, first, second) {

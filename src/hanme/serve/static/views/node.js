@@ -27,11 +27,15 @@ export async function nodeView({ run, runs, rest, query, signal }) {
 export function header(run, runs, prediction, view) {
   const other = runs.find((one) => one !== run && one.target === run.target);
   const tab = (words, where, rest) => h("a", { href: to(run.name, where, rest), "aria-current": where === view ? "page" : null }, words);
-  return h("header.about", {},
-    h("h1", {}, name(prediction.name, "bdi")),
-    h("p.lead", {}, `${run.target} `, name(prediction.id), prediction.split && ` · ${SPLITS[prediction.split] ?? prediction.split}`, ` · ${some(prediction.degree, "link")}`),
+  return h("header", {}, about(run, prediction),
     h("nav.tabs", { "aria-label": "This node" }, tab("Why?", "node", [prediction.node]), run.explains && tab("What if?", "what-if", [prediction.node]),
       other && tab(`Compare with ${other.name}`, "compare", [other.name, prediction.node])));
+}
+
+/** The name of a node and what it was used for. */
+export function about(run, prediction) {
+  return [h("h1", {}, name(prediction.name, "bdi")),
+    h("p.lead", {}, `${run.target} `, name(prediction.id), prediction.split && ` · ${SPLITS[prediction.split] ?? prediction.split}`, ` · ${some(prediction.degree, "link")}`)];
 }
 
 /** Explain one node: its labels, the sum behind the chosen one, its paths and its features. */
@@ -54,8 +58,7 @@ export function says(run, prediction, asked, report) {
     const inside = [h("span.label", {}, name(label.name)), bar, h("span.value", {}, percent(label.p, label.p > 0.995 || label.p < 0.005 ? 1 : 0)),
       h("span.marks", {}, given && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];
     return h("li", {}, asked === null || report ? h("span.row", {}, inside)
-      : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), "aria-label": `Why ${label.name}? ${percent(label.p)}${given ? ", predicted" : ""}${there ? ", true" : ""}`,
-        onclick: () => change({ label: label.name }) }, inside));
+      : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name }) }, h("span.unseen", {}, "Why "), inside));
   });
   const rule = run.multilabel ? "A label is given where its bar passes the mark." : "The likeliest label is given.";
   return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), verdict(prediction));
@@ -84,25 +87,34 @@ export function sum(run, prediction, found, report) {
     !report && h("p", {}, h("a.button", { href: to(run.name, "what-if", [prediction.node], { label: found.label }) }, "What would change it?")));
 }
 
+/** The paths along one metapath that is chosen by buttons; in a report, along each. */
 function paths(run, found, chosen, report) {
   if (!found.metapaths.length) return null;
-  const href = (type, number) => (report ? report(type, number) : type === run.target ? to(run.name, "node", [number]) : null);
-  const own = found.instances.filter((one) => one.metapath === chosen);
-  const items = new Map(own.map((one) => [keyOf(one), h("tr", {}, ...cells(one, href))]));
-  const picture = own.length > 0 && instanceGraph(own, found.label, { href, onpick: (keys) => items.forEach((row, key) => row.classList.toggle("lit", keys?.includes(key) ?? false)) });
-  const all = found.metapaths.find((one) => one.metapath === chosen)?.instances ?? 0;
   const tabs = found.metapaths.map((one, i) => h("button", { type: "button", id: `path-${i}`, "aria-pressed": String(one.metapath === chosen), onclick: () => change({ path: one.metapath }) },
     metapathWords(one.metapath), h("small", {}, `${some(one.instances, "path")} · adds ${signed(one.part)}`)));
+  const shown = report ? found.metapaths.filter((one) => one.instances > 0) : found.metapaths.filter((one) => one.metapath === chosen);
   return h("section.card.whole", {}, h("h2", {}, "The paths it looked at"),
     h("p.about", {}, "A path leads from this node over its links to another one. ", h("span.key.for", {}, "Blue"), ` paths raise the score of ${found.label}, `, h("span.key.against", {}, "orange"), " ones lower it; the wider, the more attention."),
     !report && h("div.shows", { role: "group", "aria-label": "Kind of path" }, tabs),
-    report && h("h3", {}, metapathWords(chosen)),
-    own.length === 0 ? h("p.hint", {}, "There is no such path from here.") : h("div.beside", {}, picture,
-      h("div", {}, !report && h("label.order", {}, h("span", {}, "Order by "), h("select", { id: "order", onchange: (event) => change({ by: event.target.value }) },
-        Object.entries(BY).map(([key, words]) => h("option", { value: key, selected: key === found.by }, words)))),
-      h("div.scroll.list", { tabindex: 0, role: "region", "aria-label": "Paths as a list" }, h("table", {}, h("caption.unseen", {}, `Paths along ${chosen}`),
+    shown.map((one) => [report && h("h3", {}, metapathWords(one.metapath)), along(run, found, one, report)]),
+    found.instances.length === 0 && h("p.hint", {}, "There is no such path from here."));
+}
+
+/** The picture of the paths along a metapath, and a list beside it. */
+function along(run, found, metapath, report) {
+  const href = (type, number) => (report ? report(type, number) : type === run.target ? to(run.name, "node", [number]) : null);
+  const own = found.instances.filter((one) => one.metapath === metapath.metapath);
+  if (!own.length) return h("p.hint", {}, `None of these ${some(metapath.instances, "path")} is among the first.`);
+  const items = new Map(own.map((one) => [keyOf(one), h("tr", {}, ...cells(one, href))]));
+  const light = (keys) => items.forEach((row, key) => row.classList.toggle("lit", keys?.includes(key) ?? false));
+  const order = h("label.order", {}, h("span", {}, "Order by "), h("select", { id: "order", onchange: (event) => change({ by: event.target.value }) },
+    Object.entries(BY).map(([key, words]) => h("option", { value: key, selected: key === found.by }, words))));
+  const few = own.length < metapath.instances ? `The first ${count(own.length)} of ${some(metapath.instances, "path")}. ` : "";
+  return h("div.beside", {}, instanceGraph(own, found.label, { href, onpick: light }),
+    h("div", {}, !report && order,
+      h("div.scroll.list", { tabindex: 0, role: "group", "aria-label": `Paths along ${metapath.metapath} as a list` }, h("table", {}, h("caption.unseen", {}, `Paths along ${metapath.metapath}`),
         h("thead", {}, h("tr", {}, ["path", "attention", "adds", "without it"].map((head, i) => h(i ? "th.number" : "th", { scope: "col" }, head)))), h("tbody", {}, [...items.values()]))),
-      h("p.hint", {}, `${own.length < all ? `The first ${count(own.length)} of ${some(all, "path")}. ` : ""}Adds: its part of the score. Without it: how the score would change if this path alone were gone.`))));
+      h("p.hint", {}, `${few}Adds: its part of the score. Without it: how the score would change if this path alone were gone.`)));
 }
 
 function cells(one, href) {

@@ -68,7 +68,7 @@ function list(run, rows, asked) {
     head: (title, i) => KEYS[i] && h("button.sort", { type: "button", id: `sort-${KEYS[i]}`, onclick: () => change({ sort: KEYS[i], down: KEYS[i] === asked.sort && down(asked) ? "0" : KEYS[i] === "name" && asked.sort !== "name" ? "0" : "1", page: null }) },
       title, KEYS[i] === asked.sort && h("span", { "aria-hidden": "true" }, down(asked) ? " ↓" : " ↑")),
   };
-  return table(`Predictions of ${plural(run.target)}`, [run.target, "predicted", "probability", "true", "", SORTS.uncertain, SORTS.surprising, SORTS.degree], rows.map((row) => [
+  return table(`Predictions of ${plural(run.target)}`, [run.target, "predicted", "probability", "true", "right?", SORTS.uncertain, SORTS.surprising, SORTS.degree], rows.map((row) => [
     h("a", { href: to(run.name, "node", [row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id))),
     chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : "")),
     likely(run, row),

@@ -41,13 +41,13 @@ function scores(found, part, nodes) {
     low: share(one[`${which}_interval`]?.[0]), high: share(one[`${which}_interval`]?.[1]),
   }));
   const interval = (row) => (row.low === null ? "–" : `${percent(row.low, 1)} to ${percent(row.high, 1)}`);
-  const numbers = table("Scores", ["", "micro F1", "95 % interval", "macro F1", "95 % interval"],
+  const numbers = table("Scores", ["who", "micro F1", "95 % interval", "macro F1", "95 % interval"],
     rows("micro").map((row, i) => [row.name, percent(row.value, 1), interval(row), percent(rows("macro")[i].value, 1), interval(rows("macro")[i])]), { numeric: [1, 2, 3, 4] });
   return section("How good is it?", [verdict(found), ` Measured on ${count(found.nodes)} ${part} ${nodes} that the model has not learnt from.`],
     figure("Scores of the model and of what it has to beat", h("div", {},
       h("h3", {}, "Micro F1: every label counts alike"), bars(rows("micro")),
       h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"))), numbers,
-    "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
+    found.scores.some((one) => one.micro_interval) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
 }
 
 /** Say in a sentence whether the model beats its baselines. */

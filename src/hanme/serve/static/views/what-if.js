@@ -72,8 +72,7 @@ function outcome(state, { before, after, instances }) {
     if (one.threshold !== null) meter.children[2].style.setProperty("--share", one.threshold);
     const inside = [h("span.label", {}, name(one.name)), meter, h("span.value", {}, changed(state) ? `${percent(one.was)} → ${percent(one.is)}` : percent(one.was)),
       h("span.marks", {}, after.predicted.includes(one.name) && h("span.chip", {}, changed(state) ? "now predicted" : "predicted"))];
-    return h("li", {}, h("button.row", { type: "button", id: `label-${order.indexOf(one)}`, "aria-pressed": String(one.name === label), onclick: () => change({ label: one.name }),
-      "aria-label": `${one.name}: ${percent(one.was)} → ${percent(one.is)}. Watch this label` }, inside));
+    return h("li", {}, h("button.row", { type: "button", id: `label-${order.indexOf(one)}`, "aria-pressed": String(one.name === label), onclick: () => change({ label: one.name }) }, h("span.unseen", {}, "Watch "), inside));
   });
   const same = before.predicted.join() === after.predicted.join();
   return h("section.card.outcome", { "aria-label": "The answer" }, h("h2", {}, changed(state) ? "The answer now" : "The answer as it is"),
@@ -91,7 +90,7 @@ function links(state, cells) {
   const { node, number } = state;
   const groups = node.links.filter((group) => group.nodes.length);
   if (!groups.length) return h("p.hint", {}, "It has no links.");
-  return groups.map((group, g) => h("fieldset", {}, h("legend", {}, relationWords(group.relation), h("small", {}, ` ${some(group.count, "link")}${group.count > group.nodes.length ? `, the first ${group.nodes.length}` : ""}`)),
+  return groups.map((group, g) => h("fieldset", {}, h("legend", {}, relationWords(state.graph, group.relation), h("small", {}, ` ${some(group.count, "link")}${group.count > group.nodes.length ? `, the first ${group.nodes.length}` : ""}`)),
     h("ul.ticks", {}, group.nodes.map((other, i) => {
       const key = `${group.relation}|${number}|${other.number}`;
       const effect = h("span.effect", {}, "");
@@ -132,7 +131,7 @@ function strongest(state, cells, found) {
   const { other, relation } = cells.get(top.key);
   const unmoved = Math.abs(top.is - top.was) < 0.005;
   const words = unmoved ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
-    : ["The strongest: without ", h("b", {}, name(other.name)), `, ${relationWords(relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}. `];
+    : ["The strongest: without ", h("b", {}, name(other.name)), `, ${relationWords(state.graph, relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}. `];
   const answer = turning ? `${some(turning, "link")} by itself would change the answer.` : "No single link would change the answer.";
   return h("p.note", {}, words, " ", answer, " ", h("button", { type: "button", id: "fewest", onclick: (event) => fewest(state, ordered, event.target) }, given ? `Find links that make it lose ${cut(plain(label), 30)}` : `Find links that make it ${cut(plain(label), 30)}`));
 }
@@ -163,7 +162,7 @@ function adding(state, now) {
   const { run, number, graph } = state;
   const relations = graph.relations.filter((one) => one.source === run.target);
   if (!relations.length) return null;
-  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, relationWords(one.relation))));
+  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, relationWords(graph, one.relation))));
   const list = h("ul.found.still", {});
   const field = h("input", { id: "add-name", type: "search", autocomplete: "off", placeholder: "Name or id" });
   let asking = new AbortController();
@@ -183,7 +182,7 @@ function adding(state, now) {
   field.addEventListener("input", search);
   which.addEventListener("change", search);
   return section("Add a link", "Give it a link that it does not have.",
-    now.length > 0 && h("ul.ticks", {}, now.map(({ key, relation, node }, i) => h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `added-${i}`, checked: true, onchange: () => tick("add", key, false) }), name(node.name)), h("span.effect", {}, relationWords(relation))))),
+    now.length > 0 && h("ul.ticks", {}, now.map(({ key, relation, node }, i) => h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `added-${i}`, checked: true, onchange: () => tick("add", key, false) }), name(node.name)), h("span.effect", {}, relationWords(graph, relation))))),
     h("div.filters", {}, h("label", {}, h("span", {}, "Relation"), which), h("label", {}, h("span", {}, "To"), field)), list);
 }
 

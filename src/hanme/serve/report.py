@@ -1,0 +1,136 @@
+"""A report: the overview of a run and chosen nodes as one HTML file that needs nothing else.
+
+The file holds the page's own scripts and the data they would ask the server for. Its policy lets
+nothing else run and nothing be loaded: the one script and the one style sheet are allowed by their
+hashes. Data is JSON in which no ``<`` is left, so no name can end the element that holds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hanme import __version__
+from hanme.common.files import replacing
+from hanme.errors import HanmeError
+from hanme.serve.overview import overview
+from hanme.serve.served import Served
+
+STATIC = Path(__file__).parent / "static"
+
+TOP = 24
+"""How many instances of each metapath a report shows."""
+
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>hanme report</title>
+<style>{style}</style>
+</head>
+<body>
+<main id="main"><p>This report needs JavaScript to draw itself.</p></main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def check_report(path: Path) -> None:
+    """Refuse to write a report under a name that a browser would not open."""
+    if path.suffix.lower() != ".html":
+        raise HanmeError(f"{path}: a report's name ends with .html")
+
+
+def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) -> None:
+    """Write a report; a file that is there is replaced once the new one is whole.
+
+    Args:
+        served: The run.
+        path: The file.
+        nodes: The target nodes to explain, by id, else by name, else by number.
+    """
+    check_report(path)
+    numbers = dict.fromkeys(served.graph.targets.find(node) for node in nodes)
+    data = {
+        "version": __version__,
+        "run": served.info().model_dump(mode="json"),
+        "overview": overview(served).model_dump(mode="json"),
+        "metrics": served.metrics().model_dump(mode="json"),
+        "nodes": [_node(served, number) for number in numbers],
+    }
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    script, style = bundle("report.js"), _static("style.css")
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    with replacing(path) as temporary:
+        page = _PAGE.format(policy=policy, style=style, data=text, script=script)
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _node(served: Served, number: int) -> dict[str, Any]:
+    """Return a node's prediction and, if the model has one, its explanation."""
+    prediction = served.table.row(number).model_dump(mode="json")
+    if served.explainer is None:
+        return {"prediction": prediction, "explanation": None}
+    found = _explain(served, number, None)
+    ways = [one["metapath"] for one in found["metapaths"] if one["instances"]]
+    found["instances"] = [
+        instance for way in ways for instance in _explain(served, number, way)["instances"]
+    ]
+    return {"prediction": prediction, "explanation": found}
+
+
+def _explain(served: Served, number: int, metapath: str | None) -> dict[str, Any]:
+    found = served.explain(
+        number, label=None, top=TOP, by="part", metapath=metapath, pause=lambda: None
+    )
+    return found.model_dump(mode="json")
+
+
+def bundle(entry: str) -> str:
+    """Make one script of a module of the page and of all that it imports.
+
+    Each module becomes a function that returns what it exports.
+    """
+    modules: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in modules:
+            return
+        text, folder = _static(name), posixpath.dirname(name)
+
+        def named(found: re.Match[str]) -> str:
+            other = posixpath.normpath(posixpath.join(folder, found[2]))
+            add(other)
+            return f'const {found[1]} = modules["{other}"];'
+
+        body = _IMPORT.sub(named, text)
+        exports = ", ".join(_EXPORT.findall(body))
+        body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
+        modules[name] = f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n'
+
+    add(entry)
+    return '"use strict";\nconst modules = {};\n' + "".join(modules.values())
+
+
+def _static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return what a policy allows a text by."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,512 @@
+"""The page, in a real browser: what a person sees, by mouse, keyboard and screen reader.
+
+With HANME_SCREENSHOTS=docs/images in the environment, the run also makes the pictures of docs/serve.md.
+"""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hanme import Classifier, Graph
+from hanme.datasets import load
+from hanme.serve.report import bundle, write_report
+from hanme.serve.served import Served, load_runs
+from hanme.serve.shapes import Changes
+
+playwright = pytest.importorskip("playwright.sync_api")
+uvicorn = pytest.importorskip("uvicorn")
+
+ROOT = Path(__file__).parents[2]
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+WIDE, PHONE = (1400, 1000), (390, 844)
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "\u202eturned round\u2066",
+    "long " * 2000,
+    "</script><!-- {{7*7}} ${alert(1)}",
+]
+QUICK = {"epochs": 8}
+SMALL = {"hidden_channels": 16, "heads": 2}
+
+
+def chromium() -> str | None:
+    """Return a Chromium that is installed: by Debian, or by Playwright."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    with playwright.sync_playwright() as driver:
+        path = driver.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+def films(folder: Path, hostile: bool = False) -> Graph:
+    """Make the films of the tutorial a graph; some names may be attacks."""
+    shutil.copytree(ROOT / "examples" / "films", folder)
+    script = (ROOT / "examples" / "films.py").read_text()
+    text = re.search(r'GRAPH = """\\\n(.*?)"""', script, re.DOTALL)
+    assert text
+    (folder / "graph.toml").write_text(text[1])
+    if hostile:
+        for table, column in (("films.csv", "title"), ("people.csv", "name")):
+            rows = list(csv.DictReader((folder / table).open()))
+            for i, row in enumerate(rows):
+                row[column] = HOSTILE[i % len(HOSTILE)]
+                if row.get("genre") == "Thriller":
+                    row["genre"] = HOSTILE[0]
+            with (folder / table).open("w", newline="") as file:
+                writer = csv.DictWriter(file, rows[0])
+                writer.writeheader()
+                writer.writerows(rows)
+    return Graph.from_tables(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Served]:
+    """Two runs on films, one on planted data with several labels, one on hostile names."""
+    folder = tmp_path_factory.mktemp("page")
+    graph = films(folder / "tables")
+    Classifier(options=SMALL, training=QUICK).fit(graph, out=folder / "films")
+    paths = Classifier(options=SMALL, training=QUICK | {"wide": False})
+    paths.fit(graph, out=folder / "paths")
+    planted = load("planted", options={"movies": 150})
+    Classifier(options=SMALL, training=QUICK | {"wide": False}).fit(planted, out=folder / "planted")
+    bad = Classifier(options=SMALL, training={"epochs": 2, "wide": False})
+    bad.fit(films(folder / "bad", hostile=True), out=folder / "hostile")
+    return load_runs([folder / name for name in ("films", "paths", "planted", "hostile")])
+
+
+@pytest.fixture(scope="module")
+def address(runs: dict[str, Served]) -> Iterator[str]:
+    """Serve the runs from a thread."""
+    from hanme.serve.app import make_app
+    from hanme.serve.guard import Guard
+
+    server = uvicorn.Server(uvicorn.Config(Guard(make_app(runs)), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        thread.join(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(5)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium is installed: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Visitor:
+    """A person at the page; what goes wrong in the browser is noted."""
+
+    def __init__(self, context, address: str) -> None:
+        self.page = context.new_page()
+        self.address = address
+        self.wrong: list[str] = []
+        self.expected: list[str] = []
+        page = self.page
+        page.set_default_timeout(10_000)
+        page.on("console", lambda m: m.type in ("error", "warning") and self.wrong.append(m.text))
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("dialog", lambda dialog: self.wrong.append(f"dialog {dialog.message}"))
+        page.on("request", self._asked)
+
+    def _asked(self, request) -> None:
+        if not request.url.startswith((self.address, "blob:", "data:")):
+            self.wrong.append(f"asked {request.url}")
+
+    def go(self, hash_: str, heading: str | None = None) -> None:
+        self.page.goto(self.address + hash_)
+        self.seen(heading)
+
+    def seen(self, heading: str | None = None) -> None:
+        """Wait until a view is there."""
+        self.page.wait_for_selector("main h1")
+        if heading is not None:
+            playwright.expect(self.page.locator("h1").first).to_have_text(heading)
+
+    def text(self, selector: str = "main") -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def hash(self) -> str:
+        return self.page.evaluate("location.hash")
+
+    def accessible(self) -> None:
+        """No violation by axe, and nothing wider than the screen."""
+        self.page.evaluate(AXE)
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"]]
+        assert told == []
+        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    def picture(self, name: str) -> None:
+        """Make a picture for the documentation, if that is asked for."""
+        folder = os.environ.get("HANME_SCREENSHOTS")
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
+def visitor(browser, address: str, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    width, height = request.param
+    scheme = "light" if request.param == WIDE else "dark"
+    size = {"width": width, "height": height}
+    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    person = Visitor(context, address)
+    yield person
+    context.close()
+    left = [line for line in person.wrong if not any(e in line for e in person.expected)]
+    assert left == []
+
+
+@pytest.fixture
+def wide(browser, address: str) -> Iterator[Visitor]:
+    context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
+    person = Visitor(context, address)
+    yield person
+    context.close()
+    left = [line for line in person.wrong if not any(e in line for e in person.expected)]
+    assert left == []
+
+
+on_both = pytest.mark.parametrize(
+    ("visitor", "run"),
+    [(WIDE, "films"), (PHONE, "films"), (PHONE, "planted")],
+    ids=["wide-films", "phone-films", "phone-planted"],
+    indirect=["visitor"],
+)
+
+
+@on_both
+def test_the_overview_says_how_good_it_is(
+    visitor: Visitor, runs: dict[str, Served], run: str
+) -> None:
+    visitor.go(f"#/{run}/overview", run)
+    scores = runs[run].result["scores"]
+    own = scores.get("decided", scores["with_fallback"])["test"]
+    text = visitor.text()
+    assert f"{own['micro']:.1f} %" in text
+    for words in (
+        "How good is it?",
+        "always the commonest",
+        "Can its probabilities be trusted?",
+        "What does it mistake for what?",
+        "Which labels is it weak at?",
+        "Does it need many links?",
+        "What does it look at?",
+        "How did it learn?",
+    ):
+        assert words in text
+    for label in runs[run].graph.labels:
+        assert label in text
+    visitor.page.get_by_text("Show as a table: Scores").click()
+    assert visitor.page.get_by_role("table", name="Scores", exact=True).is_visible()
+    visitor.accessible()
+    if run == "films":
+        visitor.page.get_by_text("Show as a table: Scores").click()
+        visitor.picture("overview" if visitor.page.viewport_size["width"] > 400 else "phone")
+
+
+def test_nodes_are_filtered_sorted_and_downloaded(visitor: Visitor, runs: dict[str, Served]) -> None:
+    table, page = runs["films"].table, visitor.page
+    visitor.go("#/films/nodes", "Films")
+    wrong = [table.row(i) for i in range(len(table)) if table.row(i).wrong]
+    page.get_by_role("button", name="Wrong").click()
+    playwright.expect(page.locator(".total b")).to_have_text(str(len(wrong)))
+    assert {row.name for row in wrong} == set(page.locator("tbody th a > bdi").all_inner_texts())
+    assert "show=wrong" in visitor.hash()
+    page.get_by_role("button", name="Unlabelled").click()
+    playwright.expect(page.locator(".total b")).to_have_text("22")
+    page.locator("#by-label").select_option("Drama")
+    drama = [
+        row.name
+        for row in map(table.row, range(len(table)))
+        if not row.labels and row.predicted == ["Drama"]
+    ]
+    playwright.expect(page.locator(".total b")).to_have_text(str(len(drama)))
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as CSV").click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert sorted(row["name"] for row in rows) == sorted(drama)
+    page.go_back()
+    playwright.expect(page.locator(".total b")).to_have_text("22")
+    page.go_back()
+    playwright.expect(page.locator(".total b")).to_have_text(str(len(wrong)))
+    page.locator("#show-uncertain").click()
+    page.wait_for_selector('th[aria-sort="descending"] #sort-uncertain')
+    shown = page.locator("tbody tr td:nth-child(6)").all_inner_texts()
+    assert list(map(float, shown)) == sorted(map(float, shown), reverse=True)
+    page.locator("#sort-uncertain").click()
+    page.wait_for_selector('th[aria-sort="ascending"] #sort-uncertain')
+    visitor.accessible()
+    if page.viewport_size["width"] > 400:
+        visitor.go("#/films/nodes?show=surprising", "Films")
+        visitor.picture("nodes")
+
+
+def test_typing_filters_and_keeps_the_focus(wide: Visitor) -> None:
+    page = wide.page
+    wide.go("#/films/nodes", "Films")
+    page.locator("#by-q").press_sequentially("Borrowed Letter", delay=20)
+    playwright.expect(page.locator("tbody th a > bdi").first).to_have_text("The Borrowed Letter")
+    assert page.evaluate("document.activeElement.id") == "by-q"
+    page.locator("#by-q").fill("no such film at all")
+    playwright.expect(page.locator(".empty")).to_contain_text("No films fit")
+    page.get_by_role("button", name="Clear all filters").click()
+    playwright.expect(page.locator(".total b")).to_have_text("120")
+    page.get_by_role("button", name="Next").click()
+    playwright.expect(page.locator(".pages span")).to_have_text("Page 2 of 3")
+    assert "page=2" in wide.hash()
+
+
+@on_both
+def test_a_node_shows_what_and_why(visitor: Visitor, runs: dict[str, Served], run: str) -> None:
+    served, page = runs[run], visitor.page
+    row = served.table.row(10)
+    visitor.go(f"#/{run}/node/10", row.name)
+    best = max(range(len(row.probabilities)), key=row.probabilities.__getitem__)
+    label = served.graph.labels[best]
+    text = visitor.text()
+    assert f"Why {label}?" in text
+    assert f"{100 * row.probabilities[best]:.0f} %" in text
+    assert "The paths it looked at" in text
+    found = served.explain(
+        10, label=None, top=1, by="part", metapath=None, pause=lambda: None
+    )
+    assert found.instances[0].nodes[-1].name in text
+    total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
+    assert float(total) == pytest.approx(found.logit, abs=0.006)
+    other = next(name for name in served.graph.labels if name != label)
+    page.get_by_role("button", name=re.compile(f"^Why {other}")).click()
+    page.get_by_role("heading", name=f"Why {other}?").wait_for()
+    assert f"label={other}" in visitor.hash()
+    page.go_back()
+    page.get_by_role("heading", name=f"Why {label}?").wait_for()
+    visitor.accessible()
+    if run == "films" and page.viewport_size["width"] > 400:
+        visitor.picture("node")
+
+
+def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None:
+    page = wide.page
+    wide.go("#/films/node/10", "The Borrowed Letter")
+    end = page.locator(".graph a.node").first
+    end.hover()
+    assert page.locator("tr.lit").count() >= 1
+    assert "of the attention" in wide.text(".picked")
+    page.get_by_role("button", name="Zoom in").click()
+    assert "scale(1.25)" in page.locator(".graph > g").get_attribute("transform")
+    page.get_by_role("button", name="Reset").click()
+    before, box = end.get_attribute("transform"), end.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 40, box["y"] + 30, steps=4)
+    page.mouse.up()
+    assert end.get_attribute("transform") != before
+    assert wide.hash() == "#/films/node/10"  # a drag is no click
+    page.mouse.wheel(0, 400)
+    page.locator(".picked").scroll_into_view_if_needed()
+    canvas = page.locator(".graph").bounding_box()
+    page.mouse.move(canvas["x"] + 5, canvas["y"] + canvas["height"] - 5)
+    page.mouse.down()
+    page.mouse.move(canvas["x"] + 45, canvas["y"] + canvas["height"] - 15, steps=3)
+    page.mouse.up()
+    assert "translate(40 -10)" in page.locator(".graph > g").get_attribute("transform")
+    page.get_by_role("button", name="Reset").click()
+    other = page.locator(".graph a.node").filter(has_not_text="Borrowed Letter").first
+    title = other.locator("title").text_content().split(", film")[0]
+    other.click()
+    wide.seen(title)
+    page.go_back()
+    wide.seen("The Borrowed Letter")
+
+
+def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
+    page = wide.page
+    wide.go("#/films/overview", "films")
+    page.keyboard.press("Tab")
+    assert "Skip" in page.evaluate("document.activeElement.textContent")
+    page.locator("#find").focus()
+    page.keyboard.type("borowed leter")  # misspelt
+    page.locator("#found a").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("h1")).to_have_text("The Borrowed Letter")
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    page.locator(".graph .node[tabindex='0']").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    here = page.evaluate("document.activeElement.querySelector('title').textContent")
+    assert here.endswith("film: open")
+    page.keyboard.press("+")
+    assert "scale(1.25)" in page.locator(".graph > g").get_attribute("transform")
+    page.keyboard.press("Enter")
+    wide.seen(here.removesuffix(", film: open"))
+    page.get_by_role("link", name="What if?").focus()
+    page.keyboard.press("Enter")
+    page.locator("#link-0-0").focus()
+    page.keyboard.press("Space")
+    page.get_by_role("heading", name="The answer now").wait_for()
+    assert page.evaluate("document.activeElement.id") == "link-0-0"
+    assert "→" in wide.text("#said")
+
+
+def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str, Served]) -> None:
+    page, served = visitor.page, runs["films"]
+    visitor.go("#/films/what-if/10", "The Borrowed Letter")
+    page.locator(".most button").wait_for()  # every link has been tried
+    assert page.locator(".effect", has_text="without it").count() == 3
+    first = page.locator(".ticks input").first
+    director = page.locator(".ticks .name").first.inner_text()
+    first.uncheck()
+    page.get_by_role("heading", name="The answer now").wait_for()
+    assert "cut=film-directed_by-person" in visitor.hash()
+    link = next(
+        n for group in served.known.neighbours("film", 10, 9) for n in group.nodes if n.name == director
+    )
+    cut = {"relation": "film-directed_by-person", "source": 10, "target": link.number}
+    after = served.change(10, Changes(remove=[cut]), lambda: None).after
+    best = page.locator(".outcome .value").first.inner_text()
+    label = served.graph.labels.index(page.locator(".outcome .label").first.inner_text())
+    assert best.endswith(f"{100 * after.probabilities[label]:.0f} %")
+    page.locator("#add-relation").select_option(label="person (played_by)")
+    page.locator("#add-name").fill(director)
+    page.get_by_role("button", name=f"Add {director}").click()
+    page.locator("#added-0").wait_for()
+    page.locator(".paths input").last.uncheck()
+    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 1 path")
+    shared = page.url
+    page.reload()
+    visitor.seen("The Borrowed Letter")
+    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 1 path")
+    assert page.url == shared
+    visitor.accessible()
+    page.go_back()
+    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 0 paths")
+    page.get_by_role("button", name="Undo all").click()
+    page.get_by_role("heading", name="The answer as it is").wait_for()
+
+
+def test_what_would_change_it_is_found(wide: Visitor, runs: dict[str, Served]) -> None:
+    page, served = wide.page, runs["films"]
+    node = next(i for i in range(120) if served.table.row(i).predicted == ["Thriller"])
+    wide.go(f"#/films/node/{node}")
+    page.get_by_role("heading", name="Why Thriller?").wait_for()
+    page.get_by_role("link", name="What would change it?").click()
+    page.get_by_role("button", name="Find links that make it lose Thriller").click()
+    page.locator(".verdict.turned, .most b[role=status]").wait_for()
+    wide.picture("what-if")
+
+
+def test_two_runs_are_compared(visitor: Visitor, runs: dict[str, Served]) -> None:
+    page = visitor.page
+    visitor.go("#/films/compare/paths", "Where do they differ?")
+    ours, theirs = runs["films"].table, runs["paths"].table
+    differ = [i for i in range(120) if ours.row(i).predicted != theirs.row(i).predicted]
+    assert f"{len(differ)} films of 120" in visitor.text()
+    for words in ("Who is right?", "Whose scores are better?"):
+        assert words in visitor.text()
+    visitor.accessible()
+    if page.viewport_size["width"] > 400:
+        visitor.picture("compare")
+    first = page.locator("tbody th a").first
+    title = first.locator("bdi").first.inner_text()
+    first.click()
+    visitor.seen(title)
+    assert page.get_by_role("heading", name="What the model says").count() == 2
+    visitor.accessible()
+
+
+def test_hostile_names_are_text(visitor: Visitor, runs: dict[str, Served], tmp_path: Path) -> None:
+    page = visitor.page
+    for hash_ in ("overview", "nodes", "node/0", "what-if/0", "node/3"):
+        visitor.go(f"#/hostile/{hash_}")
+        page.wait_for_timeout(150)
+        assert page.locator("main script, main img").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.locator("body").inner_text())
+    visitor.go("#/hostile/node/0")
+    assert "<script>alert(1)</script>" in visitor.text()
+    visitor.accessible()
+    write_report(runs["hostile"], tmp_path / "r.html", range(5))
+    visitor.expected.append(f"asked file://{tmp_path}")
+    page.goto((tmp_path / "r.html").as_uri())
+    page.get_by_role("heading", name="How good is it?").wait_for()
+    assert "<script>alert(1)</script>" in visitor.text("main")
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_colours_turn_and_stay(wide: Visitor) -> None:
+    page = wide.page
+    wide.go("#/films/overview")
+    light = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    page.locator("#theme").click()
+    dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert dark != light
+    page.reload()
+    wide.seen()
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == dark
+
+
+def test_what_goes_wrong_is_said(wide: Visitor, runs: dict[str, Served]) -> None:
+    page = wide.page
+    wide.expected += ["404", "422", "409"]
+    for hash_, words in (
+        ("#/nothing/overview", "There is no run nothing"),
+        ("#/films/elsewhere", "There is no page elsewhere"),
+        ("#/films/node/99999", "99999"),
+        ("#/films/node/10?label=Western", "Western"),
+        ("#/films/compare/planted", "same"),
+        ("#/%E0%A4%A/overview", "There is no run"),
+    ):
+        wide.go(hash_, "That did not work")
+        playwright.expect(page.locator("[role=alert]")).to_contain_text(words)
+    page.get_by_role("link", name="Back to the start").click()
+    wide.seen("films")
+    wide.expected.append("ERR_FAILED")
+    page.route("**/api/v1/**", lambda route: route.abort())
+    wide.page.evaluate("location.hash = '#/films/nodes?q=x'")
+    playwright.expect(page.locator("[role=alert]")).to_contain_text("Is hanme serve still running?")
+
+
+def test_the_report_needs_nothing_else(visitor: Visitor, runs: dict[str, Served], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    write_report(runs["films"], path, ["f011", "The Amber Lantern"])
+    text = path.read_text()
+    assert "default-src 'none'; script-src 'sha256-" in text
+    visitor.expected.append(f"asked {path.as_uri()}")
+    page = visitor.page
+    page.goto(path.as_uri())
+    page.get_by_role("heading", name="How good is it?").wait_for()
+    assert [h.inner_text() for h in page.locator("h1").all()] == [
+        "films", "The Borrowed Letter", "The Amber Lantern"
+    ]  # fmt: skip
+    assert page.locator("svg.graph").count() == 4  # two metapaths for each
+    visitor.accessible()
+
+
+def test_the_bundle_holds_every_module_once() -> None:
+    text = bundle("report.js")
+    names = re.findall(r'^modules\["([^"]+)"\] = ', text, re.MULTILINE)
+    assert len(names) == len(set(names))
+    assert names[-1] == "report.js"
+    assert not re.search(r"^(import|export) ", text, re.MULTILINE)
+    assert "</script" not in text
+    json.dumps(text)
