@@ -2,9 +2,12 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,7 +17,7 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, Fidelity, Step, explain, save
 from hanme.explain.explanation import shown
-from hanme.explain.picture import AGAINST, FOR, draw
+from hanme.explain.picture import AGAINST, FOR, _adding, draw
 from hanme.nn import HANME
 
 HOSTILE = [
@@ -32,7 +35,7 @@ HOSTILE = [
     "",
 ]
 TAGS = {"html", "head", "meta", "title", "style", "body", "svg", "g", "rect", "path", "polyline"}
-TAGS |= {"text", "table", "tr", "th", "td"}
+TAGS |= {"text", "table", "tr", "th", "td", "div"}
 
 
 class Page(HTMLParser):
@@ -144,6 +147,34 @@ def test_only_pictures_are_written_and_replaced_whole(hostile: Explanation, tmp_
     save(hostile, tmp_path / "a.SVG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.SVG"]
     assert (tmp_path / "a.SVG").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_it_shows_itself_below_a_cell_or_in_a_browser(
+    hostile: Explanation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    hostile.show()
+    (address,) = opened
+    page = Page(Path(unquote(urlsplit(address).path)).read_text(encoding="utf-8"))
+    words = " ".join(page.words)
+    for name in (*hostile.parts, *hostile.others, "logit"):
+        assert name in words
+    below: list[object] = []
+    kernel = SimpleNamespace(kernel=True)
+    display = SimpleNamespace(display=below.append)
+    notebook = SimpleNamespace(get_ipython=lambda: kernel, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    hostile.show()
+    assert below == [hostile]
+    assert len(opened) == 1
+
+
+def test_the_sum_adds_up(hostile: Explanation) -> None:
+    rows = [cells.itertext() for cells in _adding(hostile)[1:]]
+    numbers = [[float(text) for text in list(row)[1:]] for row in rows]
+    for column in zip(*numbers, strict=True):
+        assert sum(column[:-1]) == pytest.approx(column[-1], abs=1e-3)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])

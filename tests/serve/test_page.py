@@ -1,6 +1,6 @@
 """The page, in a real browser: what a person sees, by mouse, keyboard and screen reader.
 
-With HANME_SCREENSHOTS=docs/images in the environment, the run also makes the pictures of docs/serve.md.
+With HANME_SCREENSHOTS=docs/images in the environment, the run makes the pictures of docs/serve.md.
 """
 
 import csv
@@ -223,7 +223,9 @@ def test_the_overview_says_how_good_it_is(
         visitor.picture("overview" if visitor.page.viewport_size["width"] > 400 else "phone")
 
 
-def test_nodes_are_filtered_sorted_and_downloaded(visitor: Visitor, runs: dict[str, Served]) -> None:
+def test_nodes_are_filtered_sorted_and_downloaded(
+    visitor: Visitor, runs: dict[str, Served]
+) -> None:
     table, page = runs["films"].table, visitor.page
     visitor.go("#/films/nodes", "Films")
     wrong = [table.row(i) for i in range(len(table)) if table.row(i).wrong]
@@ -286,9 +288,7 @@ def test_a_node_shows_what_and_why(visitor: Visitor, runs: dict[str, Served], ru
     assert f"Why {label}?" in text
     assert f"{100 * row.probabilities[best]:.0f} %" in text
     assert "The paths it looked at" in text
-    found = served.explain(
-        10, label=None, top=1, by="part", metapath=None, pause=lambda: None
-    )
+    found = served.explain(10, label=None, top=1, by="part", metapath=None, pause=lambda: None)
     assert found.instances[0].nodes[-1].name in text
     total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
     assert float(total) == pytest.approx(found.logit, abs=0.006)
@@ -379,7 +379,10 @@ def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str
     page.get_by_role("heading", name="The answer now").wait_for()
     assert "cut=film-directed_by-person" in visitor.hash()
     link = next(
-        n for group in served.known.neighbours("film", 10, 9) for n in group.nodes if n.name == director
+        n
+        for group in served.known.neighbours("film", 10, 9)
+        for n in group.nodes
+        if n.name == director
     )
     cut = {"relation": "film-directed_by-person", "source": 10, "target": link.number}
     after = served.change(10, Changes(remove=[cut]), lambda: None).after
@@ -391,15 +394,21 @@ def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str
     page.get_by_role("button", name=f"Add {director}").click()
     page.locator("#added-0").wait_for()
     page.locator(".paths input").last.uncheck()
-    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 1 path")
+    playwright.expect(page.locator(".outcome")).to_contain_text(
+        "1 link taken away, 1 added, 1 path"
+    )
     shared = page.url
     page.reload()
     visitor.seen("The Borrowed Letter")
-    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 1 path")
+    playwright.expect(page.locator(".outcome")).to_contain_text(
+        "1 link taken away, 1 added, 1 path"
+    )
     assert page.url == shared
     visitor.accessible()
     page.go_back()
-    playwright.expect(page.locator(".outcome")).to_contain_text("1 link taken away, 1 added, 0 paths")
+    playwright.expect(page.locator(".outcome")).to_contain_text(
+        "1 link taken away, 1 added, 0 paths"
+    )
     page.get_by_role("button", name="Undo all").click()
     page.get_by_role("heading", name="The answer as it is").wait_for()
 
@@ -486,7 +495,9 @@ def test_what_goes_wrong_is_said(wide: Visitor, runs: dict[str, Served]) -> None
     playwright.expect(page.locator("[role=alert]")).to_contain_text("Is hanme serve still running?")
 
 
-def test_the_report_needs_nothing_else(visitor: Visitor, runs: dict[str, Served], tmp_path: Path) -> None:
+def test_the_report_needs_nothing_else(
+    visitor: Visitor, runs: dict[str, Served], tmp_path: Path
+) -> None:
     path = tmp_path / "report.html"
     write_report(runs["films"], path, ["f011", "The Amber Lantern"])
     text = path.read_text()

@@ -20,6 +20,7 @@ from hanme.cli.init import init
 from hanme.cli.inspect import inspect
 from hanme.cli.options import NamesModels
 from hanme.cli.predict import predict
+from hanme.cli.report import report
 from hanme.cli.reproduce import reproduce
 from hanme.cli.serve import serve
 from hanme.cli.show import printable
@@ -40,6 +41,7 @@ app.command(cls=NamesModels)(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(explain)
+app.command()(report)
 app.command()(serve)
 app.command()(reproduce)
 app.command()(benchmark)

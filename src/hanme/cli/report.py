@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from hanme.cli.options import RunFolder, Source
+from hanme.cli.options import RunFolder, Source, the_run
 
 
 def report(
-    run: RunFolder,
-    out: Annotated[Path, typer.Option(help="The file, .html; an existing one is replaced.")],
+    run: RunFolder = None,
+    out: Annotated[Path, typer.Option(help="The file, .html; an existing one is replaced.")] = Path(
+        "report.html"
+    ),
     node: Annotated[
         list[str] | None,
         typer.Option(
@@ -29,6 +31,6 @@ def report(
     from hanme.serve.served import load_runs
 
     check_report(out)
-    (served,) = load_runs([run], data).values()
+    (served,) = load_runs([the_run(run)], data).values()
     write_report(served, out, node or [])
     print(f"The report is in {out}.")

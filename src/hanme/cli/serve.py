@@ -47,7 +47,7 @@ def serve(
     hanme serve runs/films runs/linear --port 8000
     """
     try:
-        from hanme.serve import serve as serving
+        from hanme.serve.server import serve as serving
     except ImportError as error:
         raise HanmeError(
             f"hanme serve needs FastAPI and uvicorn ({error}): pip install 'hanme[serve]'"

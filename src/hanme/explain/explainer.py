@@ -118,7 +118,7 @@ class Explainer:
 
     def _label(self, node: int, label: str | None) -> int:
         if label is None:
-            return int(self.open.logits[node].argmax())
+            return int(self.decision.calibrated(self.open.logits[node]).argmax())
         if label not in self.graph.labels:
             raise HanmeError(f"unknown label {label!r}; there are {', '.join(self.graph.labels)}")
         return self.graph.labels.index(label)

@@ -155,10 +155,16 @@ class Explanation:
         """Return all of it, for JSON."""
         return asdict(self)
 
-    def _repr_html_(self) -> str:
-        from hanme.explain.picture import draw, fragment
+    def show(self) -> None:
+        """Show the picture and the tables: below the cell of a notebook, else in a browser."""
+        from hanme.explain.picture import show
 
-        return fragment(draw(self))
+        show(self)
+
+    def _repr_html_(self) -> str:
+        from hanme.explain.picture import fragment
+
+        return fragment(self)
 
 
 ENOUGH = 5
@@ -247,10 +253,16 @@ class Fidelity:
         ]
         return asdict(self) | {"steps": steps}
 
-    def _repr_html_(self) -> str:
-        from hanme.explain.picture import draw, fragment
+    def show(self) -> None:
+        """Show the curve: below the cell of a notebook, else in a browser."""
+        from hanme.explain.picture import show
 
-        return fragment(draw(self))
+        show(self)
+
+    def _repr_html_(self) -> str:
+        from hanme.explain.picture import fragment
+
+        return fragment(self)
 
 
 def hops(instance: Instance) -> str:

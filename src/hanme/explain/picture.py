@@ -6,9 +6,12 @@ them. Text takes the colour around it, so that a picture is read on light and da
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -50,9 +53,23 @@ def check_suffix(path: Path) -> None:
         raise HanmeError(f"{path}: a picture's name ends with .svg or .html")
 
 
-def fragment(svg: ET.Element) -> str:
-    """Return a drawing for a page that is there already."""
-    return ET.tostring(svg, encoding="unicode", method="html")
+def fragment(result: Explanation | Fidelity) -> str:
+    """Return the picture and its tables for a page that is there already."""
+    page = ET.Element("div")
+    page.extend(_content(result))
+    return ET.tostring(page, encoding="unicode", method="html")
+
+
+def show(result: Explanation | Fidelity) -> None:
+    """Show a result below the cell of a notebook, or else in a browser, from a temporary file."""
+    python = sys.modules.get("IPython")
+    shell = python.get_ipython() if python else None
+    if shell is not None and hasattr(shell, "kernel"):
+        python.display.display(result)  # type: ignore[union-attr]
+        return
+    path = Path(tempfile.mkdtemp(prefix="hanme-")) / "explanation.html"
+    save(result, path)
+    webbrowser.open(path.as_uri())
 
 
 def draw(result: Explanation | Fidelity) -> ET.Element:
@@ -79,9 +96,7 @@ def _html_file(result: Explanation | Fidelity) -> str:
     ET.SubElement(head, "title").text = _title(result)
     ET.SubElement(head, "style").text = _STYLE + _PAGE
     body = ET.SubElement(page, "body")
-    body.append(draw(result))
-    if isinstance(result, Explanation):
-        body.append(_table(result))
+    body.extend(_content(result))
     return "<!doctype html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
 
 
@@ -91,22 +106,54 @@ def _title(result: Explanation | Fidelity) -> str:
     return result.title
 
 
-def _table(found: Explanation) -> ET.Element:
-    """List the numbers of the instances: parts and moves of the labels that matter."""
-    table = ET.Element("table")
-    row = ET.SubElement(table, "tr")
-    for text in ("instance", "metapath", "attention", "hops"):
-        ET.SubElement(row, "th").text = text
-    for label in found.chosen:
-        for what in ("part of", "move of"):
-            ET.SubElement(row, "th").text = f"{what} {shown(label)}"
-    for instance in found.instances:
-        row = ET.SubElement(table, "tr")
-        cells = [str(instance), instance.metapath, f"{instance.attention:.2%}", hops(instance)]
+def _content(result: Explanation | Fidelity) -> list[ET.Element]:
+    """Return the drawing and, for an explanation, every number behind it as tables."""
+    if isinstance(result, Fidelity):
+        return [draw(result)]
+    return [draw(result), _adding(result), *_reasons(result), _instances(result)]
+
+
+def _adding(found: Explanation) -> ET.Element:
+    """List what adds up to the logits: metapaths, the parts beside them, and the sum."""
+    adding = found.parts | found.others
+    adding["logit"] = found.logits
+    rows = [[name, *_numbers(found, parts)] for name, parts in adding.items()]
+    return _table(["what adds up", *_heads(found)], rows)
+
+
+def _reasons(found: Explanation) -> list[ET.Element]:
+    """List the nodes and features that count most in the wide part, if there is one."""
+    rows = [[one.what, one.block, *_numbers(found, one.parts)] for one in found.reasons]
+    return [_table(["node or feature", "block", *_heads(found)], rows)] if rows else []
+
+
+def _instances(found: Explanation) -> ET.Element:
+    """List every number of the instances: parts and moves of the labels that matter."""
+    heads = ["instance", "metapath", "attention", "hops"]
+    heads += [f"{what} of {label}" for label in found.chosen for what in ("part", "move")]
+    rows = []
+    for one in found.instances:
+        cells = [str(one), one.metapath, f"{one.attention:.2%}", hops(one)]
         for label in found.chosen:
-            cells += [f"{instance.parts[label]:+.4f}", f"{instance.moves[label]:+.4f}"]
+            cells += [f"{one.parts[label]:+.4f}", f"{one.moves[label]:+.4f}"]
+        rows.append(cells)
+    return _table(heads, rows)
+
+
+def _heads(found: Explanation) -> list[str]:
+    return [f"part of {label}" for label in found.chosen]
+
+
+def _numbers(found: Explanation, parts: Mapping[str, float]) -> list[str]:
+    return [f"{parts[label]:+.4f}" for label in found.chosen]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> ET.Element:
+    table = ET.Element("table")
+    for tag, cells in (("th", heads), *(("td", row) for row in rows)):
+        line = ET.SubElement(table, "tr")
         for text in cells:
-            ET.SubElement(row, "td").text = shown(text)
+            ET.SubElement(line, tag).text = shown(text)
     return table
 
 

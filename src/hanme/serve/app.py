@@ -100,7 +100,9 @@ def _query(
     given: Annotated[str, Query(max_length=1000, description="That have this label.")] = "",
     split: Annotated[table.Split | None, Query(description="Of this part.")] = None,
     q: Annotated[str, Query(max_length=200, description="That this search finds.")] = "",
-    sort: Annotated[table.Sort, Query(description="What to sort by.")] = "number",
+    sort: Annotated[
+        table.Sort, Query(description="What to sort by; found: how well the search finds it.")
+    ] = "found",
     of: Annotated[str, Query(max_length=1000, description="Sort by this probability.")] = "",
     descending: Annotated[bool | None, Query(description="Largest first.")] = None,
 ) -> table.Query:

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Which = Literal["all", "wrong", "right", "labelled", "unlabelled"]
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
-Sort = Literal["number", "name", "uncertain", "surprising", "probability", "degree"]
+Sort = Literal["found", "number", "name", "uncertain", "surprising", "probability", "degree"]
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")
 LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
@@ -42,7 +42,7 @@ class Query:
         given: Those that have this label.
         split: Those of this part.
         nodes: Of these alone.
-        sort: What to sort by.
+        sort: What to sort by; ``"found"``: in the order of ``nodes``.
         of: The label whose probability to sort by.
         descending: Whether the largest come first (default: for all but number and name).
     """
@@ -109,6 +109,8 @@ class Table:
             only[list(query.nodes)] = True
             there &= only
         order = self._order(query.sort, query.of if query.sort == "probability" else 0)
+        if query.sort == "found" and query.nodes is not None:
+            order = np.array(query.nodes, np.int64)
         descending = query.descending
         if descending is None:
             descending = query.sort in LARGEST_FIRST
@@ -122,6 +124,7 @@ class Table:
     def _order(self, sort: Sort, of: int) -> Ints:
         """Return all nodes in ascending order of a column, sorted once."""
         columns: dict[Sort, Callable[[], Ints]] = {
+            "found": lambda: np.arange(len(self)),
             "number": lambda: np.arange(len(self)),
             "name": lambda: np.array(sorted(range(len(self)), key=self._sort_name), np.int64),
             "uncertain": lambda: np.argsort(self.uncertainty, kind="stable"),
