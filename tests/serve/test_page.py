@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from hanme import Classifier, Graph
-from hanme.datasets import load
 from hanme.serve.report import bundle, write_report
 from hanme.serve.served import Served, load_runs
 from hanme.serve.shapes import Changes
+from serving import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api")
 uvicorn = pytest.importorskip("uvicorn")
@@ -27,14 +27,6 @@ uvicorn = pytest.importorskip("uvicorn")
 ROOT = Path(__file__).parents[2]
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 WIDE, PHONE = (1400, 1000), (390, 844)
-HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "\u202eturned round\u2066",
-    "long " * 2000,
-    "</script><!-- {{7*7}} ${alert(1)}",
-]
-QUICK = {"epochs": 8}
 SMALL = {"hidden_channels": 16, "heads": 2}
 
 
@@ -48,49 +40,30 @@ def chromium() -> str | None:
     return path if Path(path).exists() else None
 
 
-def films(folder: Path, hostile: bool = False) -> Graph:
-    """Make the films of the tutorial a graph; some names may be attacks."""
-    shutil.copytree(ROOT / "examples" / "films", folder)
+@pytest.fixture(scope="module")
+def served(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Served]:
+    """Two runs on the tutorial's films, and those that all tests of the server share."""
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copytree(ROOT / "examples" / "films", folder / "tables")
     script = (ROOT / "examples" / "films.py").read_text()
     text = re.search(r'GRAPH = """\\\n(.*?)"""', script, re.DOTALL)
     assert text
-    (folder / "graph.toml").write_text(text[1])
-    if hostile:
-        for table, column in (("films.csv", "title"), ("people.csv", "name")):
-            rows = list(csv.DictReader((folder / table).open()))
-            for i, row in enumerate(rows):
-                row[column] = HOSTILE[i % len(HOSTILE)]
-                if row.get("genre") == "Thriller":
-                    row["genre"] = HOSTILE[0]
-            with (folder / table).open("w", newline="") as file:
-                writer = csv.DictWriter(file, rows[0])
-                writer.writeheader()
-                writer.writerows(rows)
-    return Graph.from_tables(folder)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Served]:
-    """Two runs on films, one on planted data with several labels, one on hostile names."""
-    folder = tmp_path_factory.mktemp("page")
-    graph = films(folder / "tables")
-    Classifier(options=SMALL, training=QUICK).fit(graph, out=folder / "films")
-    paths = Classifier(options=SMALL, training=QUICK | {"wide": False})
+    (folder / "tables" / "graph.toml").write_text(text[1])
+    graph = Graph.from_tables(folder / "tables")
+    Classifier(options=SMALL, training={"epochs": 8}).fit(graph, out=folder / "films")
+    paths = Classifier(options=SMALL, training={"epochs": 8, "wide": False})
     paths.fit(graph, out=folder / "paths")
-    planted = load("planted", options={"movies": 150})
-    Classifier(options=SMALL, training=QUICK | {"wide": False}).fit(planted, out=folder / "planted")
-    bad = Classifier(options=SMALL, training={"epochs": 2, "wide": False})
-    bad.fit(films(folder / "bad", hostile=True), out=folder / "hostile")
-    return load_runs([folder / name for name in ("films", "paths", "planted", "hostile")])
+    shared = (runs / name for name in ("planted", "closed", "hostile"))
+    return load_runs([folder / "films", folder / "paths", *shared])
 
 
 @pytest.fixture(scope="module")
-def address(runs: dict[str, Served]) -> Iterator[str]:
+def address(served: dict[str, Served]) -> Iterator[str]:
     """Serve the runs from a thread."""
     from hanme.serve.app import make_app
     from hanme.serve.guard import Guard
 
-    server = uvicorn.Server(uvicorn.Config(Guard(make_app(runs)), port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(Guard(make_app(served)), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -195,10 +168,10 @@ on_both = pytest.mark.parametrize(
 
 @on_both
 def test_the_overview_says_how_good_it_is(
-    visitor: Visitor, runs: dict[str, Served], run: str
+    visitor: Visitor, served: dict[str, Served], run: str
 ) -> None:
     visitor.go(f"#/{run}/overview", run)
-    scores = runs[run].result["scores"]
+    scores = served[run].result["scores"]
     own = scores.get("decided", scores["with_fallback"])["test"]
     text = visitor.text()
     assert f"{own['micro']:.1f} %" in text
@@ -213,7 +186,7 @@ def test_the_overview_says_how_good_it_is(
         "How did it learn?",
     ):
         assert words in text
-    for label in runs[run].graph.labels:
+    for label in served[run].graph.labels:
         assert label in text
     visitor.page.get_by_text("Show as a table: Scores").click()
     assert visitor.page.get_by_role("table", name="Scores", exact=True).is_visible()
@@ -224,9 +197,9 @@ def test_the_overview_says_how_good_it_is(
 
 
 def test_nodes_are_filtered_sorted_and_downloaded(
-    visitor: Visitor, runs: dict[str, Served]
+    visitor: Visitor, served: dict[str, Served]
 ) -> None:
-    table, page = runs["films"].table, visitor.page
+    table, page = served["films"].table, visitor.page
     visitor.go("#/films/nodes", "Films")
     wrong = [table.row(i) for i in range(len(table)) if table.row(i).wrong]
     page.get_by_role("button", name="Wrong").click()
@@ -278,21 +251,21 @@ def test_typing_filters_and_keeps_the_focus(wide: Visitor) -> None:
 
 
 @on_both
-def test_a_node_shows_what_and_why(visitor: Visitor, runs: dict[str, Served], run: str) -> None:
-    served, page = runs[run], visitor.page
-    row = served.table.row(10)
+def test_a_node_shows_what_and_why(visitor: Visitor, served: dict[str, Served], run: str) -> None:
+    own, page = served[run], visitor.page
+    row = own.table.row(10)
     visitor.go(f"#/{run}/node/10", row.name)
     best = max(range(len(row.probabilities)), key=row.probabilities.__getitem__)
-    label = served.graph.labels[best]
+    label = own.graph.labels[best]
     text = visitor.text()
     assert f"Why {label}?" in text
     assert f"{100 * row.probabilities[best]:.0f} %" in text
     assert "The paths it looked at" in text
-    found = served.explain(10, label=None, top=1, by="part", metapath=None, pause=lambda: None)
+    found = own.explain(10, label=None, top=1, by="part", metapath=None, pause=lambda: None)
     assert found.instances[0].nodes[-1].name in text
     total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
     assert float(total) == pytest.approx(found.logit, abs=0.006)
-    other = next(name for name in served.graph.labels if name != label)
+    other = next(name for name in own.graph.labels if name != label)
     page.get_by_role("button", name=re.compile(f"^Why {other}")).click()
     page.get_by_role("heading", name=f"Why {other}?").wait_for()
     assert f"label={other}" in visitor.hash()
@@ -368,8 +341,10 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     assert "→" in wide.text("#said")
 
 
-def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str, Served]) -> None:
-    page, served = visitor.page, runs["films"]
+def test_what_if_takes_links_away_and_adds_them(
+    visitor: Visitor, served: dict[str, Served]
+) -> None:
+    page, own = visitor.page, served["films"]
     visitor.go("#/films/what-if/10", "The Borrowed Letter")
     page.locator(".most button").wait_for()  # every link has been tried
     assert page.locator(".effect", has_text="without it").count() == 3
@@ -380,14 +355,14 @@ def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str
     assert "cut=film-directed_by-person" in visitor.hash()
     link = next(
         n
-        for group in served.known.neighbours("film", 10, 9)
+        for group in own.known.neighbours("film", 10, 9)
         for n in group.nodes
         if n.name == director
     )
     cut = {"relation": "film-directed_by-person", "source": 10, "target": link.number}
-    after = served.change(10, Changes(remove=[cut]), lambda: None).after
+    after = own.change(10, Changes(remove=[cut]), lambda: None).after
     best = page.locator(".outcome .value").first.inner_text()
-    label = served.graph.labels.index(page.locator(".outcome .label").first.inner_text())
+    label = own.graph.labels.index(page.locator(".outcome .label").first.inner_text())
     assert best.endswith(f"{100 * after.probabilities[label]:.0f} %")
     page.locator("#add-relation").select_option(label="person (played_by)")
     page.locator("#add-name").fill(director)
@@ -413,9 +388,9 @@ def test_what_if_takes_links_away_and_adds_them(visitor: Visitor, runs: dict[str
     page.get_by_role("heading", name="The answer as it is").wait_for()
 
 
-def test_what_would_change_it_is_found(wide: Visitor, runs: dict[str, Served]) -> None:
-    page, served = wide.page, runs["films"]
-    node = next(i for i in range(120) if served.table.row(i).predicted == ["Thriller"])
+def test_what_would_change_it_is_found(wide: Visitor, served: dict[str, Served]) -> None:
+    page, own = wide.page, served["films"]
+    node = next(i for i in range(120) if own.table.row(i).predicted == ["Thriller"])
     wide.go(f"#/films/node/{node}")
     page.get_by_role("heading", name="Why Thriller?").wait_for()
     page.get_by_role("link", name="What would change it?").click()
@@ -424,10 +399,10 @@ def test_what_would_change_it_is_found(wide: Visitor, runs: dict[str, Served]) -
     wide.picture("what-if")
 
 
-def test_two_runs_are_compared(visitor: Visitor, runs: dict[str, Served]) -> None:
+def test_two_runs_are_compared(visitor: Visitor, served: dict[str, Served]) -> None:
     page = visitor.page
     visitor.go("#/films/compare/paths", "Where do they differ?")
-    ours, theirs = runs["films"].table, runs["paths"].table
+    ours, theirs = served["films"].table, served["paths"].table
     differ = [i for i in range(120) if ours.row(i).predicted != theirs.row(i).predicted]
     assert f"{len(differ)} films of 120" in visitor.text()
     for words in ("Who is right?", "Whose scores are better?"):
@@ -443,7 +418,9 @@ def test_two_runs_are_compared(visitor: Visitor, runs: dict[str, Served]) -> Non
     visitor.accessible()
 
 
-def test_hostile_names_are_text(visitor: Visitor, runs: dict[str, Served], tmp_path: Path) -> None:
+def test_hostile_names_are_text(
+    visitor: Visitor, served: dict[str, Served], tmp_path: Path
+) -> None:
     page = visitor.page
     for hash_ in ("overview", "nodes", "node/0", "what-if/0", "node/3"):
         visitor.go(f"#/hostile/{hash_}")
@@ -452,14 +429,23 @@ def test_hostile_names_are_text(visitor: Visitor, runs: dict[str, Served], tmp_p
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.locator("body").inner_text())
     visitor.go("#/hostile/node/0")
-    assert "<script>alert(1)</script>" in visitor.text()
+    assert HOSTILE[0] in visitor.text()
     visitor.accessible()
-    write_report(runs["hostile"], tmp_path / "r.html", range(5))
+    write_report(served["hostile"], tmp_path / "r.html", range(5))
     visitor.expected.append(f"asked file://{tmp_path}")
     page.goto((tmp_path / "r.html").as_uri())
     page.get_by_role("heading", name="How good is it?").wait_for()
-    assert "<script>alert(1)</script>" in visitor.text("main")
+    assert HOSTILE[0] in visitor.text("main")
     assert page.locator("main script, main img").count() == 0
+
+
+def test_a_model_without_instances_still_has_its_predictions(wide: Visitor) -> None:
+    wide.go("#/closed/overview", "closed")
+    wide.go("#/closed/node/3")
+    assert "cannot be explained" in wide.text(".note")
+    assert "What the model says" in wide.text()
+    assert wide.page.get_by_role("link", name="What if?").count() == 0
+    wide.go("#/closed/what-if/3", "That did not work")
 
 
 def test_colours_turn_and_stay(wide: Visitor) -> None:
@@ -474,7 +460,7 @@ def test_colours_turn_and_stay(wide: Visitor) -> None:
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == dark
 
 
-def test_what_goes_wrong_is_said(wide: Visitor, runs: dict[str, Served]) -> None:
+def test_what_goes_wrong_is_said(wide: Visitor, served: dict[str, Served]) -> None:
     page = wide.page
     wide.expected += ["404", "422", "409"]
     for hash_, words in (
@@ -496,10 +482,10 @@ def test_what_goes_wrong_is_said(wide: Visitor, runs: dict[str, Served]) -> None
 
 
 def test_the_report_needs_nothing_else(
-    visitor: Visitor, runs: dict[str, Served], tmp_path: Path
+    visitor: Visitor, served: dict[str, Served], tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
-    write_report(runs["films"], path, ["f011", "The Amber Lantern"])
+    write_report(served["films"], path, ["f011", "The Amber Lantern"])
     text = path.read_text()
     assert "default-src 'none'; script-src 'sha256-" in text
     visitor.expected.append(f"asked {path.as_uri()}")

@@ -1,5 +1,6 @@
 // The instances of a node along one metapath as a picture to touch: the node on the left, its instances to the right.
 import { count, h, name, percent, plain, s, signed } from "./dom.js";
+import { namesOf } from "./words.js";
 
 const ROW = 40, BOX = 30, HEAD = 26, MOST = 24;
 const pen = document.createElement("canvas").getContext("2d");
@@ -86,7 +87,7 @@ export function instanceGraph(instances, label, { href, removed = new Set(), onp
 function describe(some, label) {
   const attention = some.reduce((sum, one) => sum + one.attention, 0);
   const move = some.reduce((sum, one) => sum + one.move, 0);
-  const what = some.length === 1 ? [name(some[0].nodes.map((node) => node.name).join(" → "))] : [`${count(some.length)} paths`];
+  const what = some.length === 1 ? [name(["via", namesOf(some[0]).join(" → ")].join(" "))] : [`${count(some.length)} paths`];
   return [...what, `: ${percent(attention, 1)} of the attention; moves the score of ${plain(label)} by ${signed(move, 3)}`];
 }
 
@@ -95,9 +96,10 @@ function arrange(instances, width) {
   const columns = instances.length ? instances[0].nodes.length : 1;
   const nodes = new Map(), links = new Map();
   instances.forEach((one, i) => {
-    one.nodes.forEach(({ type, number, name: title }, position) => {
+    const titles = [one.nodes[0].name, ...namesOf(one)];
+    one.nodes.forEach(({ type, number }, position) => {
       const key = `${position}:${number}`;
-      if (!nodes.has(key)) nodes.set(key, { key, position, title, type, number, through: [] });
+      if (!nodes.has(key)) nodes.set(key, { key, position, title: titles[position], type, number, through: [] });
       nodes.get(key).through.push(i);
       if (position === 0) return;
       const from = `${position - 1}:${one.nodes[position - 1].number}`, way = `${from}>${key}`;
@@ -146,7 +148,7 @@ function bend({ from, to }, { box }) {
 
 function box(node, drawn, { href, pick, shown, removed }) {
   const gone = node.position > 0 && node.through.every((i) => removed.has(keyOf(shown[i])));
-  const address = node.position > 0 ? href(node.type, node.number) : null;
+  const address = node.position > 0 && node.title !== "itself" ? href(node.type, node.number) : null;
   const words = `${plain(node.title)}, ${plain(node.type)}${gone ? ", taken away" : ""}${address ? ": open" : ""}`;
   const attributes = { "data-through": node.through.join(" "), "data-key": node.key, tabindex: -1 };
   const element = address ? s("a.node.target", { ...attributes, href: address }) : s("g.node", { ...attributes, role: "img" });

@@ -49,6 +49,11 @@ export function grouped(parts, words) {
   return [...sums].map(([name, value]) => ({ name, value })).sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }
 
+/** Name the nodes of an instance after its root; the root, met again, is "itself". */
+export function namesOf({ nodes: [root, ...others] }) {
+  return others.map((node) => (node.type === root.type && node.number === root.number ? "itself" : node.name));
+}
+
 export const SPLITS = {
   train: "used for training", val: "used for validation", test: "kept for testing", unused: "labelled, not used", unlabelled: "no label known",
 };

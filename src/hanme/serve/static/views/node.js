@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
 import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
-import { blockScale, blockWords, grouped, metapathWords, SPLITS } from "../words.js";
+import { blockScale, blockWords, grouped, metapathWords, namesOf, SPLITS } from "../words.js";
 import { chips } from "./nodes.js";
 
 const TOP = 100;
@@ -118,9 +118,9 @@ function along(run, found, metapath, report) {
 }
 
 function cells(one, href) {
-  const ways = one.nodes.slice(1).map((node, i) => {
-    const address = href(node.type, node.number);
-    return [i > 0 && " → ", address ? h("a", { href: address }, name(node.name)) : name(node.name)];
+  const ways = namesOf(one).map((title, i) => {
+    const { type, number } = one.nodes[i + 1], address = title === "itself" ? null : href(type, number);
+    return [i > 0 && " → ", address ? h("a", { href: address }, name(title)) : name(title)];
   });
   return [h("th", { scope: "row" }, ways), h("td.number", {}, percent(one.attention, 1)), h("td.number", {}, signed(one.part, 3)), h("td.number", {}, signed(-one.move, 3))];
 }

@@ -3,7 +3,7 @@ import { change, here, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { count, cut, h, name, percent, plain, section, signed, some } from "../dom.js";
 import { keyOf } from "../graph.js";
-import { metapathWords, relationWords } from "../words.js";
+import { metapathWords, namesOf, relationWords } from "../words.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
@@ -192,6 +192,6 @@ function pathsOf(state, first) {
     h("ul.ticks.paths", { tabindex: 0, "aria-label": "Paths" }, first.instances.map((one, i) => {
       const key = keyOf(one);
       return h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `path-${i}`, checked: !state.drop.includes(key), onchange: (event) => tick("drop", key, !event.target.checked) }),
-        name(one.nodes.slice(1).map((node) => node.name).join(" → ")), h("small", {}, metapathWords(one.metapath))), h("span.effect", {}, `adds ${signed(one.part, 3)}`));
+        name(namesOf(one).join(" → ")), h("small", {}, metapathWords(one.metapath))), h("span.effect", {}, `adds ${signed(one.part, 3)}`));
     })));
 }
