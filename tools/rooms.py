@@ -88,8 +88,9 @@ def imports() -> Iterator[tuple[str, str]]:
 
 
 def room_of(module: str) -> str:
-    """Return the room that a module is in; the package itself is in none."""
-    return module.split(".")[1] if "." in module else ""
+    """Return the room that a module is in; the package itself and ``-m hanme`` are in none."""
+    room = module.partition(".")[2].split(".")[0]
+    return "" if room == "__main__" else room
 
 
 def arrows(allowed: set[tuple[str, str]]) -> tuple[list[Arrow], list[Arrow]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -47,6 +49,7 @@ app.command()(reproduce)
 app.command()(benchmark)
 app.command()(tune)
 
+SHARED = ("train", "evaluate", "predict")
 INTERRUPTED = 130  # what typer returns after a keyboard interrupt
 
 
@@ -58,6 +61,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def hanme(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -71,12 +75,18 @@ def hanme(
 
     With tables of your own: hanme init FOLDER
     """
+    if _under_torchrun() and context.invoked_subcommand not in SHARED:
+        raise HanmeError(
+            f"torchrun shares {', '.join(SHARED)} among processes; run hanme "
+            f"{context.invoked_subcommand} by itself"
+        )
 
 
 def main() -> None:
     """Run a command; report a user's mistake in one line, with exit status 2."""
     try:
-        status = app(prog_name="hanme", standalone_mode=False)
+        with _joined():
+            status = app(prog_name="hanme", standalone_mode=False)
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
     except typer.TyperException as error:  # wrong options; no message if help has been shown
@@ -107,6 +117,31 @@ def _about(error: OSError) -> str:
     return said
 
 
+def _under_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+@contextmanager
+def _joined() -> Iterator[None]:
+    """Join the processes that torchrun has started; the first alone speaks to the user."""
+    if not _under_torchrun():
+        yield
+        return
+    from hanme.common import ranks
+
+    with ranks.joined(), open(os.devnull, "w") as nowhere:
+        if ranks.is_first():
+            yield
+        else:
+            with redirect_stdout(nowhere), redirect_stderr(nowhere):
+                yield
+
+
 def _fail(message: str, status: int) -> int:
+    if _under_torchrun():
+        from hanme.common import ranks
+
+        if not ranks.speaks_of_failure():
+            return status
     print(f"hanme: {printable(' '.join(message.split()))}", file=sys.stderr)
     return status

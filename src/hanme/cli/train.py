@@ -235,6 +235,7 @@ def train(
     hanme train --config hanme-direct-IMDB --seed 1
     """
     from hanme import runs
+    from hanme.common import ranks
     from hanme.experiments import configuration as files
     from hanme.graph.defaults import why_none
 
@@ -276,7 +277,9 @@ def train(
     chosen = files.override(start, {key: v for key, v in options.items() if v is not None})
     if lts == "none":
         chosen = files.override(chosen, {"training.lts": None})
-    completed, graph = files.completed(chosen)
+    if ranks.under_torchrun() and out is None:
+        raise HanmeError("torchrun starts a lost process again: name the run folder with --out")
+    completed, graph = ranks.first_before_others(lambda: files.completed(chosen))
     run_config = runs.RunConfig.make(completed, config or "options")
     name = files.graph_name(run_config.data.name)
     if graph is not None and not graph.metapaths:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from hanme.errors import HanmeError
@@ -25,6 +25,10 @@ T = TypeVar("T")
 
 PATIENCE = timedelta(minutes=60)
 """How long a rank waits for another, e.g. for the first to fit the wide part."""
+
+
+class Lost(HanmeError):
+    """Raised where another process of the run has ended or cannot be reached."""
 
 
 def under_torchrun() -> bool:
@@ -52,19 +56,19 @@ def is_first() -> bool:
     return rank() == 0
 
 
-_failures: Store | None = None
+_speaks = True
 
 
 @contextmanager
 def joined() -> Iterator[None]:
     """Join the processes that torchrun has started; without torchrun, do nothing."""
-    global _failures
+    global _speaks
     if not under_torchrun():
         yield
         return
     try:
         store, number, size = next(rendezvous("env://"))
-        _failures = PrefixStore("failures", store)
+        failures = PrefixStore("failures", store)
         dist.init_process_group(
             store=PrefixStore("group", store), rank=number, world_size=size, timeout=PATIENCE
         )
@@ -72,21 +76,18 @@ def joined() -> Iterator[None]:
         raise HanmeError(f"the processes of torchrun do not find each other: {error}") from None
     try:
         yield
-        dist.barrier()
-    finally:
-        if not _lost:
-            dist.destroy_process_group()
-        _failures = None
+        with _together():
+            dist.barrier()
+    except BaseException:
+        with suppress(RuntimeError):  # torchrun itself may be gone
+            _speaks = int(failures.add("count", 1)) == 1  # before the others lose this process
+        raise
+    dist.destroy_process_group()
 
 
 def speaks_of_failure() -> bool:
-    """Return whether this process is the first to fail, so that one line is printed, not many."""
-    if _failures is None:
-        return True
-    try:
-        return int(_failures.add("count", 1)) == 1
-    except RuntimeError:  # torchrun itself is gone
-        return True
+    """Return whether this process was the first to fail, so that one line is printed, not many."""
+    return _speaks
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -172,19 +173,14 @@ class _Total(torch.autograd.Function):
         return total(grads[0])
 
 
-_lost = False
-
-
 @contextmanager
 def _together() -> Iterator[None]:
     """Say in one line that another process is gone, instead of what its closed connection gives."""
-    global _lost
     try:
         yield
     except RuntimeError as error:
-        _lost = True
         why = " ".join(str(error).split())[:120]
-        raise HanmeError(
+        raise Lost(
             "another process of this run has ended or cannot be reached; torchrun starts it again "
             f"with --max-restarts ({why})"
         ) from None

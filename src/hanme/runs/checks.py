@@ -99,14 +99,16 @@ def check_state(
             raise ValueError(f"epoch {epoch}, the best {best}, of {trainer.config.epochs}")
         model = {name: value.shape for name, value in trainer.model.state_dict().items()}
         expected = {f"model.{name}": shape for name, shape in model.items()}
-        expected |= {f"best.{name}": shape for name, shape in model.items()}
+        if epoch:
+            expected |= {f"best.{name}": shape for name, shape in model.items()}
         expected |= {"random": torch.get_rng_state().shape}
         weights = [p.shape for group in trainer.optimizer.param_groups for p in group["params"]]
         for name, tensor in tensors.items():
             if name.startswith("adam."):
                 allowed = [torch.Size([]), weights[int(name.split(".")[1])]]
             else:
-                allowed = [expected.pop(name, tensor.shape if name == "recent" else None)]
+                free = name in ("recent", "easiest") or name.endswith(".fusion.mean")
+                allowed = [expected.pop(name, tensor.shape if free else None)]
             if tensor.shape not in allowed:
                 raise ValueError(f"{name} has the shape {list(tensor.shape)}")
         if expected:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from hanme.common import ranks
 from hanme.common.files import (
     blaming,
     load_tensors,
@@ -54,6 +56,11 @@ from hanme.training import Epoch, Settled, Trainer, Wide
 
 SAVED = 10
 """A checkpoint is written every so many epochs."""
+
+SECONDS = 120.0
+"""A checkpoint is written within an epoch after so many seconds."""
+
+CHECKPOINT = "checkpoint.safetensors"
 
 RUNS = Path("runs")
 """Where runs go, and where the latest is looked for, unless a folder is named."""
@@ -228,16 +235,20 @@ class Run:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
-        """Train to the end from wherever the run was, with a checkpoint every few epochs."""
-        remove_leftovers(self.folder)
-        checkpoint, metrics = (
-            self.folder / name for name in ("checkpoint.safetensors", "metrics.jsonl")
-        )
-        if checkpoint.exists():
-            tensors, numbers = load_tensors(checkpoint)
-            check_state(checkpoint, trainer, tensors, numbers)
+        """Train to the end from wherever the run was, with a checkpoint every few epochs.
+
+        In batches, also every few minutes. Of several ranks the first reads and writes.
+        """
+        checkpoint, metrics = (self.folder / name for name in (CHECKPOINT, "metrics.jsonl"))
+        state = ranks.from_first(lambda: load_tensors(checkpoint) if checkpoint.exists() else None)
+        if state is not None:
+            check_state(checkpoint, trainer, *state)
             with fitting(checkpoint):
-                trainer.load_state(tensors, numbers)
+                trainer.load_state(*state)
+        if not ranks.is_first():
+            trainer.run()
+            return
+        remove_leftovers(self.folder)
         reached = trainer.progress.epoch
         rows = [row for row in self.metrics() if row["epoch"] <= reached]
         if reached and (not rows or rows[-1]["epoch"] < reached):
@@ -250,10 +261,18 @@ class Run:
                 log.flush()
                 due = epoch.epoch % SAVED < trainer.config.every
                 if due or trainer.finished:
-                    tensors, numbers = trainer.state()
-                    save_tensors(checkpoint, tensors, numbers)
+                    save_tensors(checkpoint, *trainer.state())
                 on_epoch(epoch)
 
+            saved = time.monotonic()
+
+            def on_step() -> None:
+                nonlocal saved
+                if time.monotonic() - saved >= SECONDS:
+                    save_tensors(checkpoint, *trainer.state())
+                    saved = time.monotonic()
+
+            trainer.on_step = on_step
             trainer.run(record)
 
     def discard(self) -> None:
@@ -263,7 +282,7 @@ class Run:
             "features.json",
             "wide.json",
             "metrics.jsonl",
-            "checkpoint.safetensors",
+            CHECKPOINT,
         ):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -282,7 +301,7 @@ class Run:
             refuse_non_finite(self.folder / "model.safetensors", weights)
             save_tensors(self.folder / "model.safetensors", weights, {})
         write_json(self.folder / "result.json", result)
-        (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
 def fold_folder(folder: Path, fold: int) -> Path:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hanme.common import ranks
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
 from hanme.errors import HanmeError
@@ -45,30 +46,53 @@ def train_one(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Run:
     """Train one model and write a run folder, see :func:`hanme.runs.train`."""
-    found = Run.find(folder, config, resume=resume)
-    if found is not None and found.finished:
+    found, finished = ranks.from_first(lambda: _find(folder, config, resume))
+    if found is not None and finished:
         return found
-    with undone(folder), claiming(folder / ".lock", str(folder)):
-        found = Run.find(folder, config, resume=resume)  # another process may have been here
-        if found is not None and found.finished:
+    with (
+        undone(folder),
+        claiming(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext(),
+    ):
+        # another process may have been here
+        found, finished = ranks.from_first(lambda: _find(folder, config, resume))
+        if found is not None and finished:
             return found
         graph = folded(load(config, folder, graph, found, on_start), config)
-        trainer, wide = prepare(config, graph, found.wide() if found else None)
-        run = found or Run.create(folder, config, trainer.graph, wide)
+        trainer, wide = prepare(config, graph, ranks.from_first(found.wide) if found else None)
+        run = found or ranks.from_first(lambda: Run.create(folder, config, trainer.graph, wide))
         try:
             run.train(trainer, on_epoch)
+        except ranks.Lost:
+            raise  # torchrun starts the command again
         except HanmeError:
-            if found is None:  # nothing to continue: leave the folder as it was
+            if (
+                found is None and ranks.is_first()
+            ):  # nothing to continue: leave the folder as it was
                 run.discard()
             raise
-        finish(run, trainer, settle(trainer.model, trainer.graph, config.training, wide))
+        settled = settle(trainer.model, trainer.graph, config.training, wide)
+        ranks.from_first(lambda: finish(run, trainer, settled))
         return run
+
+
+def _find(folder: Path, config: RunConfig, resume: bool) -> tuple[Run | None, bool]:
+    """Return the run to continue, if there is one, and whether it is finished.
+
+    torchrun starts the same command again when a process is lost, so a run that is not finished
+    goes on under it.
+    """
+    if ranks.count() > 1 and config.training.batch_size is None:
+        raise HanmeError("torchrun shares batches among processes: give a --batch-size")
+    result = folder / "result.json"
+    resume = resume or (ranks.under_torchrun() and (ranks.restarted() or not result.exists()))
+    found = Run.find(folder, config, resume=resume)
+    return found, found is not None and found.finished
 
 
 @contextmanager
 def undone(folder: Path) -> Iterator[None]:
     """Remove a folder again if it was made in vain."""
-    new = not folder.exists()
+    new = ranks.is_first() and not folder.exists()
     try:
         yield
     except BaseException:
@@ -86,8 +110,8 @@ def load(
     on_start: Callable[[list[str]], None],
 ) -> Graph:
     """Load the graph, refuse what cannot be trained on it, and say what training costs."""
-    fitted = found.fitted() if found else None
-    graph = graph or load_graph(config, fitted=fitted)
+    fitted = ranks.from_first(found.fitted) if found else None
+    graph = graph or ranks.first_before_others(lambda: load_graph(config, fitted=fitted))
     refuse_changed(graph, fitted, folder)
     build_model(config.model, graph)  # refuses wrong options before any work
     on_start([*notes(graph), *costs(config.model, graph)])
@@ -107,7 +131,7 @@ def prepare(
     training = config.training
     graph.check_trainable()
     if wide is None and (training.wide or config.model.name == "linear"):
-        wide = choose_wide(graph, training.seed, labels=training.labels)
+        wide = ranks.from_first(lambda: choose_wide(graph, training.seed, labels=training.labels))
     model = build_model(config.model, graph, wide)
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":

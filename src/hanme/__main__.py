@@ -1,0 +1,5 @@
+"""The command line as a module: ``python -m hanme``, ``torchrun -m hanme``."""
+
+from hanme.cli import main
+
+main()
