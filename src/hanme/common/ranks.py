@@ -68,6 +68,7 @@ def joined() -> Iterator[None]:
         return
     try:
         store, number, size = next(rendezvous("env://"))
+        store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
         failures = PrefixStore("failures", store)
         dist.init_process_group(
             store=PrefixStore("group", store), rank=number, world_size=size, timeout=PATIENCE

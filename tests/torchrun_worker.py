@@ -1,0 +1,35 @@
+"""What tests/runs/test_torchrun.py lets torchrun start: train twice, killed once.
+
+    torchrun ... torchrun_worker.py CONFIG FOLDER
+
+Trains into FOLDER/calm, then into FOLDER/killed; there, before torchrun has started it again, the
+last rank kills itself in the middle of the second epoch.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from hanme.common import ranks
+from hanme.runs import RunConfig, folder, train
+from hanme.training import Trainer
+
+folder.SECONDS = 0.0  # a checkpoint after every step
+config = RunConfig.make(json.loads(Path(sys.argv[1]).read_text()))
+out = Path(sys.argv[2])
+descend = Trainer._descend
+
+
+def descend_or_die(run: Trainer, loss, epoch: int) -> float:
+    if (epoch, run.progress.step) == (2, 2) and ranks.rank() == 1 and not ranks.restarted():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return descend(run, loss, epoch)
+
+
+with ranks.joined():
+    if not ranks.restarted():
+        train(config, out / "calm")
+    Trainer._descend = descend_or_die
+    train(config, out / "killed")
