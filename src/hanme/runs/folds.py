@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hanme.common import ranks
 from hanme.common.files import claiming
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -46,6 +47,8 @@ def train(
         return train_one(
             config, folder, graph=graph, resume=resume, on_start=on_start, on_epoch=on_epoch
         )
+    if ranks.under_torchrun():
+        raise HanmeError("torchrun shares one training: give no folds, or train them without it")
     found = Run.find(folder, config, resume=resume)
     if found is not None and found.finished:
         return found

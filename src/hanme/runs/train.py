@@ -65,10 +65,8 @@ def train_one(
         except ranks.Lost:
             raise  # torchrun starts the command again
         except HanmeError:
-            if (
-                found is None and ranks.is_first()
-            ):  # nothing to continue: leave the folder as it was
-                run.discard()
+            if found is None and ranks.is_first():
+                run.discard()  # nothing to continue: leave the folder as it was
             raise
         settled = settle(trainer.model, trainer.graph, config.training, wide)
         ranks.from_first(lambda: finish(run, trainer, settled))
