@@ -73,8 +73,8 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
         assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
     table = json.loads((out / "benchmark.json").read_text())
     assert table["seeds"] == [483, 1]
-    assert [row["name"] for row in table["rows"]] == ["han", "han + LTS linear"]
-    for row in table["rows"]:
+    assert [row["name"] for row in table["rows"]] == ["majority", "han", "han + LTS linear"]
+    for row in table["rows"][1:]:
         folder = runs / ("planted-" + row["name"].replace(" + ", "-").replace(" ", "-").lower())
         values = [
             json.loads((folder / str(seed) / "result.json").read_text())["scores"]
@@ -85,7 +85,7 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
         assert row["without_fallback.test.micro"]["mean"] == pytest.approx(sum(micro) / 2)
     with (out / "benchmark.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["lts"] for row in rows] == ["none", "linear"]
+    assert [row["lts"] for row in rows] == ["none", "none", "linear"]
     assert (
         float(rows[0]["without_fallback.test.micro.mean"])
         == (table["rows"][0]["without_fallback.test.micro"]["mean"])
@@ -112,7 +112,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     assert said.err.startswith("hanme: 1 of 2 runs failed, first ")
     assert "han-wrong/483: " in said.err
     table = json.loads(said.out)
-    assert [row["name"] for row in table["rows"]] == ["han"]
+    assert [row["name"] for row in table["rows"]] == ["majority", "han"]
     assert list(table["failed"]) == ["planted-han-wrong/483"]
     assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
@@ -135,7 +135,7 @@ def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
     monkeypatch.setattr(sys, "argv", [*map(str, line)])
     main_ends_well()
     table = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in table["rows"]] == ["gat", "han-small + LTS root"]
+    assert [row["name"] for row in table["rows"]] == ["majority", "gat", "han-small + LTS root"]
     assert {row["graph"] for row in table["rows"]} == {"my-films"}
     assert (tmp_path / "out" / "benchmark-my-films.svg").exists()
     gat, han = (

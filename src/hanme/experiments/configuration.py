@@ -135,7 +135,8 @@ def _defaults(model: str, graph: str) -> dict[str, Any]:
         raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
     name, _, encoder = model.partition("-")
     options = {"encoder": encoder} if encoder else {}
-    values, _ = completed({"data": {"name": graph}, "model": {"name": name, "options": options}})
+    given = {"data": {"name": graph}, "model": {"name": name, "options": options}}
+    values, _ = completed(given | {"training": {"recipe": "default"}})
     config = RunConfig.make(values)
     return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
 

@@ -12,7 +12,7 @@ from hanme.common.files import replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.summary import AVERAGES, RULES, summarise
+from hanme.experiments.summary import AVERAGES, RULES, summarise, summarise_majority
 from hanme.runs import Run
 from hanme.runs.curves import draw_curves
 
@@ -35,10 +35,11 @@ def report(
     """
     lost = {folder.parent for folder in failed}
     kept = [entry for entry in entries if runs / entry.folder not in lost]
+    every = [_row(entry, runs, seeds) for entry in kept]
     table: dict[str, Any] = {
         "command": command,
         "seeds": list(seeds),
-        "rows": [_row(entry, runs, seeds) for entry in kept],
+        "rows": [*([] if experiment.row else _majorities(kept, runs, seeds)), *every],
         "failed": {str(folder.relative_to(runs)): why for folder, why in failed.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -88,6 +89,17 @@ def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def _majorities(entries: Sequence[Entry], runs: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a row per graph for the commonest labels, which every run knows."""
+    first = {entry.graph: entry for entry in reversed(entries)}
+    rows = []
+    for graph, entry in first.items():
+        found = summarise_majority([Run.open(entry.run_folder(runs, seed)) for seed in seeds])
+        row = {"name": "majority", "model": "majority", "graph": graph, "lts": "none"}
+        rows += [] if found is None else [{**row, "published": [], **found}]
+    return rows
+
+
 def _differences(figure: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
     """Return our means minus a published figure, under the rule of the figure."""
     means = {average: ours[f"{figure['rule']}.test.{average}"]["mean"] for average in AVERAGES}
@@ -101,18 +113,22 @@ def _by_graph(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     return graphs
 
 
-def _columns(rule: str) -> dict[str, str]:
-    """Return the headings of the score columns by key; the scores under ``rule`` come first."""
-    other = next(name for name in RULES if name != rule)
-    heads = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in (rule, other) for a in AVERAGES}
-    return heads | {f"{rule}.val.{average}": f"validation {average}" for average in AVERAGES}
+def _columns(rows: Sequence[Mapping[str, Any]], rule: str) -> dict[str, str]:
+    """Return the headings of the score columns by key; the scores under ``rule`` come first.
+
+    A rule that some runs were not scored under has no column.
+    """
+    rules = [rule, *(other for other in RULES if other != rule)]
+    heads = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in rules for a in AVERAGES}
+    heads |= {f"{rule}.val.{average}": f"validation {average}" for average in AVERAGES}
+    return {key: head for key, head in heads.items() if all(key in row for row in rows)}
 
 
 def _write_csv(rows: Sequence[Mapping[str, Any]], rule: str, path: Path) -> None:
     """Write a line per row: names, means and deviations, costs, and the first published figure."""
     own = ("name", "model", "graph", "lts", "parameters", "seconds_per_epoch", "peak_memory_mb")
     theirs = ("micro", "macro", "rule", "source", "difference_micro", "difference_macro")
-    parts = [(key, part) for key in _columns(rule) for part in ("mean", "std")]
+    parts = [(key, part) for key in _columns(rows, rule) for part in ("mean", "std")]
     heads = [*own, *(f"{key}.{part}" for key, part in parts), *(f"published.{k}" for k in theirs)]
     with replacing(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -126,7 +142,7 @@ def _write_csv(rows: Sequence[Mapping[str, Any]], rule: str, path: Path) -> None
 
 def _scores(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
     """Return the table of one graph."""
-    columns = _columns(experiment.rule)
+    columns = _columns(rows, experiment.rule)
     costs = ["parameters", "s / epoch", "peak MB"] if experiment.costs else []
     heads = ["published micro", "published macro", *columns.values(), *costs]
     lines = [_line(["model", *heads]), "| --- " + "| ---: " * len(heads) + "|"]

@@ -12,7 +12,13 @@ from hanme.runs import Run
 
 PAPER_SEED = 483
 
-RULES = {"with_fallback": "with fallback", "without_fallback": "HGB's rule"}
+RULES = {
+    "with_fallback": "with fallback",
+    "without_fallback": "HGB's rule",
+    "expected_f1": "expected F1",
+}
+"""The decision rules that models are compared under; runs before 0.3 have no ``expected_f1``."""
+
 AVERAGES = ("micro", "macro")
 
 
@@ -32,14 +38,31 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     results = [run.result() for run in runs]
     summary: dict[str, Any] = {}
     for rule, split, average in product(RULES, ("val", "test"), AVERAGES):
-        values = [result["scores"][rule][split][average] for result in results]
-        summary[f"{rule}.{split}.{average}"] = {
-            "mean": statistics.mean(values),
-            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "values": values,
-        }
+        found = [result["scores"].get(rule) or result.get(rule, {}) for result in results]
+        if not all(found):
+            continue
+        values = [scores[split][average] for scores in found]
+        summary[f"{rule}.{split}.{average}"] = _over_seeds(values)
     summary["parameters"] = results[0]["parameters"]
     summary["best_epochs"] = [result["best_epoch"] for result in results]
     for cost in ("seconds_per_epoch", "peak_memory_mb"):
         summary[cost] = statistics.median(result[cost] for result in results)
     return summary
+
+
+def summarise_majority(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return the same for the commonest labels; None for runs before 0.3, which do not know it."""
+    results = [run.result() for run in runs]
+    if not all("baselines" in result for result in results):
+        return None
+    found = [result["baselines"]["majority"] for result in results]
+    summary: dict[str, Any] = {
+        f"{rule}.{split}.{average}": _over_seeds([scores[split][average] for scores in found])
+        for rule, split, average in product(RULES, ("val", "test"), AVERAGES)
+    }
+    return summary | {"parameters": 0, "seconds_per_epoch": 0.0, "peak_memory_mb": 0.0}
+
+
+def _over_seeds(values: list[float]) -> dict[str, Any]:
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {"mean": statistics.mean(values), "std": spread, "values": values}

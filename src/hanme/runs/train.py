@@ -14,6 +14,7 @@ from torch import Tensor
 from hanme.common import ranks
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import build_model, costs, folded, load_graph, notes
@@ -21,7 +22,15 @@ from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves
 from hanme.runs.folder import Run
 from hanme.runs.predictions import write_predictions
-from hanme.runs.use import commonest, known_ids, majority, refuse_changed, score_parts, worth
+from hanme.runs.use import (
+    commonest,
+    known_ids,
+    majority,
+    percent,
+    refuse_changed,
+    score_parts,
+    worth,
+)
 from hanme.training import (
     Answer,
     Epoch,
@@ -167,6 +176,7 @@ def result_of(graph: Graph, settled: Settled) -> dict[str, Any]:
     return {
         "scores": held_out_scores(graph, answer),
         "held_out": held_out(graph, answer),
+        "expected_f1": _expected_f1(graph, answer),
         "baselines": _baselines(graph, settled),
         "intervals": _intervals(graph, settled),
         "probabilities": {
@@ -191,6 +201,23 @@ def held_out(graph: Graph, answer: Answer) -> dict[str, float]:
     """Return F1 on validation nodes, from 0 to 1, by weights that saw none of them."""
     val = {"val": graph.split.val}
     return scores(answer.held_out, graph.y, val, answer.decision)["val"]._asdict()
+
+
+def _expected_f1(graph: Graph, answer: Answer) -> dict[str, Any]:
+    """Return the scores under thresholds of the largest expected F1, whatever the run decides by.
+
+    So models that decide otherwise can be compared with those that decide so.
+    """
+    unseen, val = _unseen(graph, answer), graph.split.val
+    decision = answer.decision
+    if decision.rule not in ("micro", "macro"):
+        held_out = answer.held_out
+        everyone = held_out[~graph.split.train]
+        decision = Decision.fit("macro", held_out[val], graph.y[val], everyone)
+    return {
+        part: percent(scores(logits, graph.y, {part: mask}, decision)[part])
+        for part, mask, logits in unseen
+    }
 
 
 def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:

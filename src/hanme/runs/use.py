@@ -188,7 +188,7 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision | None = None) 
         "without_fallback": Decision(rule="half"),
     }
     return {
-        rule: {part: _percent(f1) for part, f1 in scores(logits, graph.y, masks, decide).items()}
+        rule: {part: percent(f1) for part, f1 in scores(logits, graph.y, masks, decide).items()}
         for rule, decide in rules.items()
         if decide is not None and (rule != "decided" or decide.rule in ("micro", "macro"))
     }
@@ -202,7 +202,7 @@ def worth(graph: Graph, logits: Tensor, decision: Decision, part: Tensor) -> dic
 
 def majority(graph: Graph, part: Tensor) -> dict[str, float]:
     """Return the scores of the commonest labels of training nodes, the same for every node."""
-    return _percent(f1(commonest(graph)[part], graph.label_matrix[part]))
+    return percent(f1(commonest(graph)[part], graph.label_matrix[part]))
 
 
 def commonest(graph: Graph) -> Tensor:
@@ -221,5 +221,6 @@ def commonest(graph: Graph) -> Tensor:
     return max(found, key=lambda pair: pair[0])[1].expand_as(true)
 
 
-def _percent(found: F1) -> dict[str, float]:
+def percent(found: F1) -> dict[str, float]:
+    """Return micro and macro F1 in percent."""
     return {"micro": round(100 * found.micro, 4), "macro": round(100 * found.macro, 4)}

@@ -12,8 +12,8 @@ import pytest
 SCRIPT = """
 import sys
 from pathlib import Path
-from hanme.experiments.pool import train_all
-from tests.experiments.test_pool import config
+from hanme.runs.pool import train_all
+from tests.runs.test_pool import config
 
 train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 """
