@@ -77,8 +77,10 @@ def serving(*arguments: object, environment: Mapping[str, str] | None = None) ->
         line = process.stdout.readline()
         assert " on http://" in line, line + process.stderr.read()
         yield Server(line.split()[-1], process)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
 
 

@@ -168,6 +168,18 @@ def test_explanations_are_those_of_the_explainer(server: Server, explainer: Expl
     assert attention == pytest.approx(one["metapaths"][1]["part"], abs=1e-6)
 
 
+def test_an_explanation_can_be_stopped_between_blocks(explainer: Explainer) -> None:
+    asked = []
+
+    def stop() -> None:
+        asked.append(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explainer.explain(3, pause=stop)
+    assert len(asked) == 1
+
+
 def links_of(server: Server, node: int) -> dict[str, list[int]]:
     found = server.get(f"runs/planted/nodes/movie/{node}")
     return {row["relation"]: [end["number"] for end in row["nodes"]] for row in found["links"]}

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -43,12 +44,11 @@ HEADERS = {
 log = logging.getLogger("hanme.serve")
 
 
-class Refusal(Exception):
+class Refusal(HTTPException):
     """A request that is answered with a status and a line."""
 
     def __init__(self, status: int, why: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(why)
-        self.status, self.why, self.headers = status, why, headers or {}
+        super().__init__(status, why, headers)
 
 
 class Guard:
@@ -99,7 +99,7 @@ class Guard:
             await self._answer(scope, receive, careful)
         except Refusal as refusal:
             if not started:
-                await _say(careful, refusal.status, refusal.why, refusal.headers)
+                await _say(careful, refusal.status_code, refusal.detail, refusal.headers)
         except Stopped:  # nobody is there to answer
             pass
         except Exception:
@@ -202,9 +202,9 @@ def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
     return bounded
 
 
-async def _say(send: Send, status: int, why: str, headers: dict[str, str] | None = None) -> None:
+async def _say(send: Send, status: int, why: str, headers: Mapping[str, str] | None = None) -> None:
     body = json.dumps({"error": why}).encode() if why else b""
     given = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    pairs = [(k.lower().encode(), v.encode()) for k, v in (given | (headers or {})).items()]
+    pairs = [(k.lower().encode(), v.encode()) for k, v in (given | dict(headers or {})).items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})

@@ -306,19 +306,17 @@ class Served:
         )
 
 
-def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, Served]:
+def load_runs(runs: Sequence[Run], source: Path | None = None) -> dict[str, Served]:
     """Load finished runs, each graph once, by the names of their folders."""
     served: dict[str, Served] = {}
     graphs: dict[str, Known] = {}
-    for folder in folders:
-        run = Run.open(folder)
-        run.result()  # a run that is not finished is refused before its graph is loaded
+    for run in runs:
         fitted, seed = run.fitted(), run.config.training.seed
         learnt = fitted.model_dump(mode="json") if fitted else None
         key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)
         if key not in graphs:
             graphs[key] = Known(load_fitting(run.config, fitted, source=source))
-        name = _unused(folder.resolve().name or "run", served)
+        name = _unused(run.folder.resolve().name or "run", served)
         served[name] = Served(name, run, graphs[key])
     return served
 

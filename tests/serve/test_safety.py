@@ -1,0 +1,263 @@
+"""Who may ask, how much, and what happens if they go away."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from hanme.serve.guard import MOST_BYTES
+from hanme.serve.work import Full, Pool, Stopped, TooLong
+from serving import Server, serving
+
+
+def raw(server: Server, text: str) -> str:
+    """Send bytes as they are, and return the answer."""
+    host, port = server.url.split("/")[2].rsplit(":", 1)
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=30) as connection:
+        connection.sendall(text.encode("latin-1"))
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    return answer.decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:80"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "192.168.0.1"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
+    ],
+)
+def test_another_host_or_origin_gets_nothing(server: Server, headers: dict[str, str]) -> None:
+    for path in ("runs", "../../", "openapi.json"):
+        answer = server.ask(path, headers=headers)
+        assert answer.status_code == 403
+        assert list(answer.json()) == ["error"]
+
+
+def test_its_own_pages_may_ask(server: Server) -> None:
+    port = server.url.rstrip("/").rsplit(":", 1)[1]
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "LOCALHOST"):
+        headers = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
+        assert server.ask("runs", headers=headers).status_code == 200
+    linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert server.ask("runs", headers=linked).status_code == 200  # a link that was clicked
+
+
+def test_answers_carry_safe_headers(server: Server) -> None:
+    for path in ("runs", "nothing", "runs/x/overview", "../../"):
+        headers = server.ask(path).headers
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert "server" not in headers
+        assert "access-control-allow-origin" not in headers
+
+
+def test_sizes_are_bounded(server: Server) -> None:
+    long = server.ask("runs/planted/changes/3", data=b" " * (MOST_BYTES + 1))
+    assert long.status_code == 413
+    pieces = (b" " * 10_000 for _ in range(10))  # sent without saying how long it is
+    assert server.ask("runs/planted/changes/3", data=pieces).status_code == 413
+    assert server.ask("runs/planted/predictions?limit=501").status_code == 422
+    assert server.ask("runs/planted/explanations/3?top=201").status_code == 422
+    assert server.ask("runs/planted/search", params={"q": "a" * 201}).status_code == 422
+    links = [{"relation": "movie-to-actor", "source": 0, "target": i} for i in range(201)]
+    assert server.ask("runs/planted/changes/3", json={"remove": links}).status_code == 422
+    assert server.ask("runs/planted/changes/3", data=b"{nonsense").status_code == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../../etc/passwd", "/%2e%2e/%2e%2e/app.py", "//etc/passwd", "/..%5c..%5capp.py", "/\x00"],
+)
+def test_no_other_file_is_given(server: Server, path: str) -> None:
+    answer = raw(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert answer.split()[1] in ("404", "400")
+    assert "root:" not in answer
+    assert "import" not in answer
+
+
+def test_errors_are_a_line_of_json(server: Server) -> None:
+    for path, status in (
+        ("runs/x/overview", 404),
+        ("nothing", 404),
+        ("runs/planted/nodes/nothing/1", 404),
+        ("runs/planted/nodes/movie/150", 404),
+        ("runs/planted/predictions?label=Nothing", 404),
+        ("runs/planted/predictions?limit=x", 422),
+        ("runs/planted/explanations/3?metapath=x", 404),
+        ("runs/planted/search", 422),
+    ):
+        answer = server.ask(path)
+        assert answer.status_code == status
+        (line,) = answer.json().values()
+        assert line
+        assert "\n" not in line
+        assert "Traceback" not in line
+    with requests.Session() as session:
+        session.trust_env = False
+        answer = session.delete(f"{server.api}/runs")
+    assert answer.status_code == 405
+    assert list(answer.json()) == ["error"]
+
+
+def test_a_token_is_asked_for_on_other_addresses(runs: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (runs / "paper").iterdir()}
+    with serving(runs / "paper", "--host", "0.0.0.0") as server:
+        token = server.url.partition("?token=")[2]
+        port = server.url.split("/")[2].rsplit(":", 1)[1]
+        assert len(token) >= 32
+        own = Server(f"http://127.0.0.1:{port}/", server.process)
+        for headers in (
+            {},
+            {"Authorization": f"Bearer {token[:-1]}"},
+            {"Authorization": f"Basic {token}"},
+            {"Cookie": f"hanme_{port}=wrong"},
+        ):
+            for path in ("runs", "health", "openapi.json", "../../", "../../?token=wrong"):
+                assert own.ask(path, headers=headers).status_code == 401
+        known = {"Authorization": f"Bearer {token}"}
+        assert own.get("runs", headers=known)["runs"][0]["name"] == "paper"
+        assert own.ask("runs", headers=known | {"Host": "evil.example"}).status_code == 403
+        assert own.ask("runs", headers=known | {"Host": f"192.168.0.9:{port}"}).status_code == 200
+        entrance = own.ask(f"../../?token={token}&x=1", allow_redirects=False)
+        assert (entrance.status_code, entrance.headers["Location"]) == (303, "/?x=1")
+        cookie = entrance.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite" in cookie
+        assert own.ask("runs", headers={"Cookie": cookie.split(";")[0]}).status_code == 200
+        assert own.ask(f"runs?token={token}").status_code == 401  # no token in addresses of the API
+        server.process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        out, said = server.process.communicate(timeout=10)
+        assert time.monotonic() - begin < 5
+        assert token not in out + said
+        assert "Traceback" not in said
+    after = {path: path.stat().st_mtime_ns for path in (runs / "paper").iterdir()}
+    assert after == before
+
+
+def test_tokens_and_ports_that_cannot_be_are_refused(
+    tmp_path: Path, runs: Path, refused: Callable[..., str]
+) -> None:
+    short = tmp_path / "token"
+    short.write_text("short\n")
+    assert "at least 16" in refused("serve", runs / "paper", "--token-file", short)
+    assert "cannot be read" in refused("serve", runs / "paper", "--token-file", tmp_path / "none")
+    assert "holds no run" in refused("serve", tmp_path, "--port", "0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"port {port}" in refused("serve", runs / "paper", "--port", port)
+    assert "cannot listen" in refused("serve", runs / "paper", "--host", "203.0.113.7")
+
+
+class Client:
+    """A request whose client goes away when told to."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+
+    async def receive(self) -> dict[str, str]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+def endless(pause: Callable[[], None]) -> None:
+    while True:
+        pause()
+        time.sleep(0.005)
+
+
+def test_work_stops_when_its_client_goes_away() -> None:
+    ended = threading.Event()
+
+    def job(pause: Callable[[], None]) -> None:
+        try:
+            endless(pause)
+        finally:
+            ended.set()
+
+    async def go() -> None:
+        pool, client = Pool(1, 1, 30), Client()
+        task = asyncio.ensure_future(pool.run(client, job))  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        assert pool.state().running == 1
+        client.gone.set()
+        with pytest.raises(Stopped):
+            await task
+        assert await asyncio.to_thread(ended.wait, 5)
+        await asyncio.sleep(0.05)
+        assert (pool.state().running, pool.state().stopped) == (0, 1)
+        pool.close()
+
+    asyncio.run(go())
+
+
+def test_work_is_bounded_in_number_and_time() -> None:
+    async def go() -> None:
+        pool, client = Pool(1, 1, 0.3), Client()
+        first: Any = [
+            asyncio.ensure_future(pool.run(client, endless))  # type: ignore[arg-type]
+            for _ in range(2)
+        ]
+        await asyncio.sleep(0.05)
+        assert (pool.state().running, pool.state().waiting) == (1, 1)
+        with pytest.raises(Full):
+            await pool.run(client, endless)  # type: ignore[arg-type]
+        for task in first:
+            with pytest.raises(TooLong):
+                await task
+        assert await pool.run(client, lambda pause: 7) == 7  # type: ignore[arg-type]
+        pool.close()
+
+    asyncio.run(go())
+
+
+def test_a_client_that_closes_its_connection_stops_its_explanation(server: Server) -> None:
+    """On a real connection: as many as nobody reads, and the server answers others meanwhile."""
+    host, port = server.url.split("/")[2].rsplit(":", 1)
+    before = server.get("health")["explanations"]
+    asked = 40
+    for node in range(asked):
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            path = f"/api/v1/runs/planted/explanations/{node}?top=200"
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        after = server.get("health")["explanations"]
+        over = sum(after[key] - before[key] for key in ("done", "stopped"))
+        if over == asked and not after["running"]:
+            break
+        time.sleep(0.05)
+    assert over == asked
+    assert after["stopped"] > before["stopped"]
+
+
+def test_the_command_says_what_is_missing(
+    runs: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hanme.serve", None)  # importing it fails
+    assert "pip install 'hanme[serve]'" in refused("serve", runs / "paper")
