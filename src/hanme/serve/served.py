@@ -306,11 +306,11 @@ class Served:
         )
 
 
-def load_runs(runs: Sequence[Run], source: Path | None = None) -> dict[str, Served]:
+def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, Served]:
     """Load finished runs, each graph once, by the names of their folders."""
     served: dict[str, Served] = {}
     graphs: dict[str, Known] = {}
-    for run in runs:
+    for run in map(Run.open, folders):
         fitted, seed = run.fitted(), run.config.training.seed
         learnt = fitted.model_dump(mode="json") if fitted else None
         key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)

@@ -49,13 +49,12 @@ def serve(
         on_start: Called with the address to open once requests are answered.
     """
     token = _token(host, token_file)
-    runs = [Run.open(folder) for folder in folders]
-    for run in runs:
-        run.result()  # a run that is not finished is refused before any is loaded
+    for folder in folders:
+        Run.open(folder).result()  # a run that is not finished is refused before any is loaded
     listener = _listen(host or LOOPBACK[0], port)
     with listener:
         on_load()
-        app = make_app(load_runs(runs, source))
+        app = make_app(load_runs(folders, source))
         any_address = host is not None and not _is_loopback(host)
         own = [socket.gethostname(), host or ""] if any_address else []
         guard = Guard(app, hosts=[*LOOPBACK, *own, *names], any_address=any_address, token=token)
