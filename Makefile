@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test lint docs picture wheel results bench clean
+.PHONY: setup demo test lint fuzz docs picture wheel results bench clean
 
 setup: .venv/ready
 
@@ -25,6 +25,9 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+fuzz: setup
+	$(BIN)/python tests/fuzz --cases $(or $(N),500) --seeds $(or $(SEEDS),1)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -515,7 +515,7 @@ def same(data, other):
 
 
 @contextmanager
-def serve(content, monkeypatch, status=200, declared=None):
+def serve(content, monkeypatch, status=200, declared=None, location=None):
     """Serves `content` for any address, from this machine to this machine."""
 
     asked = []
@@ -525,6 +525,8 @@ def serve(content, monkeypatch, status=200, declared=None):
             asked.append(self.path)
             self.send_response(status)
             self.send_header("Content-Length", str(declared or len(content)))
+            if location:
+                self.send_header("Location", location)
             self.end_headers()
             self.wfile.write(content)
 
@@ -549,13 +551,15 @@ def archived(tmp_path):
 
 def test_download(root, archived, monkeypatch):
     with serve(archived, monkeypatch) as asked:
-        first = load_hgb("Freebase", root)
+        with pytest.warns(UserWarning, match="Freebase: its hashes are not published"):
+            first = load_hgb("Freebase", root)
         assert asked == ["/Freebase.zip"]
         again = load_hgb("Freebase", root, force_reload=True)
         assert len(asked) == 1
     same(first, again)
     assert {path.name for path in (root / "hgb").iterdir()} == {
         "Freebase.zip",
+        "Freebase.sha256",
         "Freebase.safetensors",
     }
     (root / "hgb" / "Freebase.zip").unlink()
@@ -584,6 +588,29 @@ def test_failed_download_leaves_nothing(root, archived, monkeypatch, name, reply
         load_hgb(name, root)
     assert "\n" not in str(caught.value)
     assert not [path for path in root.rglob("*") if path.is_file()]
+
+
+def test_a_second_download_must_be_the_first_one(root, archived, monkeypatch, tmp_path):
+    with serve(archived, monkeypatch), pytest.warns(UserWarning, match="not published"):
+        load_hgb("Freebase", root)
+    for path in (root / "hgb").glob("*[!6]"):  # all but .sha256
+        path.unlink()
+    files = TINY | {"label.dat": TINY["label.dat"] + TINY["label.dat"].splitlines(True)[0]}
+    other = write_archive(tmp_path / "other" / "Freebase.zip", files, "Freebase/").read_bytes()
+    with (
+        serve(other, monkeypatch),
+        pytest.raises(HanmeError, match=r"Freebase\.zip: label\.dat is not the benchmark's"),
+    ):
+        load_hgb("Freebase", root)
+
+
+@pytest.mark.parametrize("first", ["http://example.org/{name}.zip", "file:///etc/{name}", "to"])
+def test_only_https_is_downloaded(root, monkeypatch, first):
+    with serve(b"", monkeypatch, status=302, location="http://example.org/x.zip"):
+        if first != "to":
+            monkeypatch.setenv("HANME_HGB_URL", first)
+        with pytest.raises(HanmeError, match=r"only https is allowed\): get ACM\.zip by hand"):
+            load_hgb("ACM", root)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/{name}.zip", "nonsense"])

@@ -474,8 +474,9 @@ def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
     assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
 
 
-def test_links_to_files(tmp_path: Path) -> None:
+def test_links_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either name may say what kind of table it is."""
+    monkeypatch.setenv("HANME_ALLOW", str(tmp_path / "store"))
     folder = write(tmp_path / "in", SMALL, a_csv=A, r_csv=R)
     store = tmp_path / "store"
     store.mkdir()

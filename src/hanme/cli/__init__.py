@@ -6,6 +6,7 @@ Commands import what they need when they run: torch takes seconds to import, and
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ app.command()(benchmark)
 app.command()(tune)
 
 SHARED = ("train", "evaluate", "predict")
+FAILED = 1  # what typer returns where it cannot go on
 INTERRUPTED = 130  # what typer returns after a keyboard interrupt
 
 
@@ -84,9 +86,14 @@ def hanme(
 
 def main() -> None:
     """Run a command; report a user's mistake in one line, with exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show γ shows ?
     try:
+        _refuse_odd([*sys.argv[1:], *_places()])
         with _joined():
             status = app(prog_name="hanme", standalone_mode=False)
+        sys.stdout.flush()
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
     except typer.TyperException as error:  # wrong options; no message if help has been shown
@@ -96,6 +103,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except UnicodeError as error:  # a name in a table or configuration
+        sys.exit(_fail(f"{error}; {ENCODING}", 2))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
@@ -106,7 +115,29 @@ def main() -> None:
         _fail("interrupted; continue train with --resume, others with the same command", status)
         sys.stdout.flush()
         os._exit(status)  # a thread may be in the middle of long work
-    sys.exit(status or 0)
+    if status == FAILED:  # typer has shown no message
+        _fail("shell completion works in bash, zsh, fish and PowerShell; start it from one", 2)
+    sys.exit(2 if status == FAILED else status or 0)
+
+
+def _places() -> list[str]:
+    """Return the paths that a command takes from where it is started."""
+    named = (os.environ.get(name, "") for name in ("HANME_CACHE", "HANME_DATA", "HANME_ALLOW"))
+    return [os.getcwd(), *named]
+
+
+def _refuse_odd(texts: list[str]) -> None:
+    """Refuse arguments and paths that other libraries could not handle, before any work."""
+    for text in texts:
+        if "\0" in text:
+            raise HanmeError(f"{text!r}: it holds a zero byte, which no path or option can have")
+        if not text.isascii() and any("\udc80" <= c <= "\udcff" for c in text):
+            raise HanmeError(f"{text!r}: not text in the encoding of this system; {ENCODING}")
+
+
+LONGEST = 2000
+"""Where a message is cut: a value in it may be as long as a file."""
+ENCODING = "use names in UTF-8, and run in a UTF-8 locale or with PYTHONUTF8=1"
 
 
 def _about(error: OSError) -> str:
@@ -143,5 +174,7 @@ def _fail(message: str, status: int) -> int:
 
         if not ranks.speaks_of_failure():
             return status
-    print(f"hanme: {printable(' '.join(message.split()))}", file=sys.stderr)
+    line = printable(" ".join(message.split()))
+    line = line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+    print(f"hanme: {line}", file=sys.stderr)
     return status

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hanme.cli.options import Changes, ConfigFolder, Json, Processes, Runs, Source, fields
+from hanme.cli.options import Allow, Changes, ConfigFolder, Json, Processes, Runs, Source, fields
 from hanme.cli.show import show_progress
 from hanme.errors import HanmeError
 
@@ -72,6 +72,7 @@ def benchmark(
     ] = True,
     processes: Processes = os.cpu_count() or 1,
     data: Source = None,
+    allow: Allow = None,
     json_: Json = False,
 ) -> None:
     """Train models on graphs over several seeds and compare them with published figures.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from hanme.cli.options import Grown, Json, RunFolder, Source, the_run
+from hanme.cli.options import Allow, Grown, Json, RunFolder, Source, the_run
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -65,10 +65,16 @@ def explain(
     ] = 200,
     seed: Annotated[
         int,
-        typer.Option(rich_help_panel=FIDELITY, help="Draws nodes and random instances."),
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            rich_help_panel=FIDELITY,
+            help="Draws nodes and random instances.",
+        ),
     ] = 1,
     graph: Grown = None,
     data: Source = None,
+    allow: Allow = None,
     json_: Json = False,
 ) -> None:
     """Show which metapath instances led to a prediction, or measure such explanations.

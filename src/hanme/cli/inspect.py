@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hanme.cli.options import DataSet, FeaturesOption, Json, Options, Source, pairs
+from hanme.cli.options import Allow, DataSet, FeaturesOption, Json, Options, Source, pairs
 from hanme.cli.show import print_table, printable
 
 if TYPE_CHECKING:
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 def inspect(
     data_set: DataSet,
-    hops: Annotated[int, typer.Option(min=1, help="Show metapaths of at most this many hops.")] = 4,
-    hidden: Annotated[int, typer.Option(help="Hidden size to estimate memory for.")] = 128,
-    heads: Annotated[int, typer.Option(min=1, help="Heads to estimate memory for.")] = 8,
+    hops: Annotated[int, typer.Option(min=1, max=12, help="Show metapaths up to so long.")] = 4,
+    hidden: Annotated[int, typer.Option(min=1, max=2**24, help="Hidden size, for memory.")] = 128,
+    heads: Annotated[int, typer.Option(min=1, max=2**16, help="Heads to estimate memory for.")] = 8,
     data: Source = None,
+    allow: Allow = None,
     features: FeaturesOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the split.")] = 483,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 483,
     option: Options = None,
     json_: Json = False,
 ) -> None:

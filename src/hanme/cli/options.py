@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,6 +92,29 @@ ConfigFolder = Annotated[
         help="Folder with MODEL-GRAPH.toml files that replace the package's.",
     ),
 ]
+
+
+def _allow(paths: list[str] | None) -> list[str] | None:
+    """Put paths into the environment, where processes that a command starts find them, too."""
+    from hanme.datasets.tables.sources import ALLOW
+
+    if paths:
+        known = [text for text in [os.environ.get(ALLOW, "")] if text]
+        os.environ[ALLOW] = os.pathsep.join([*known, *(os.path.abspath(path) for path in paths)])
+    return paths
+
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="PATH",
+        callback=_allow,
+        rich_help_panel=DATA,
+        help="A file or folder that a graph.toml may read although it is outside of its own "
+        "folder. Repeat it for several (default: those in HANME_ALLOW).",
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -119,6 +143,8 @@ class NamesModels(TyperCommand):
 
 def pairs(options: list[str] | None) -> dict[str, Any]:
     """Turn ``["movies=2000", ...]`` into a dictionary; a value is JSON if possible, else text."""
+    from hanme.common.options import refuse_deep
+
     values: dict[str, Any] = {}
     for text in options or []:
         key, equals, value = text.partition("=")
@@ -128,6 +154,9 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
             values[key] = json.loads(value)
         except ValueError:
             values[key] = value
+        except RecursionError:
+            raise HanmeError(f"option {key}: values are nested too deep") from None
+        refuse_deep(values[key], f"option {key}")
     return values
 
 

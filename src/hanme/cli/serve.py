@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hanme.cli.options import Source, the_run
+from hanme.cli.options import Allow, Source, the_run
 from hanme.errors import HanmeError
 
 
@@ -39,6 +39,7 @@ def serve(
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     data: Source = None,
+    allow: Allow = None,
 ) -> None:
     """Serve finished runs: a page to look at them, and an API for programs.
 

@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Table
 
@@ -37,7 +38,7 @@ def show_progress(
     """Show a progress bar on a terminal, nothing where output is piped."""
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield bar, bar.add_task(title, total=total, **fields)
+        yield bar, bar.add_task(escape(title), total=total, **fields)
 
 
 def print_costs(costs: list[str]) -> None:

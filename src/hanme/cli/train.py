@@ -11,6 +11,7 @@ import typer
 
 from hanme.cli.options import (
     CONFIGURATION,
+    Allow,
     Changes,
     FeaturesOption,
     Json,
@@ -215,6 +216,7 @@ def train(
     ] = None,
     features: FeaturesOption = None,
     data: Source = None,
+    allow: Allow = None,
     option: Options = None,
     config: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hanme.cli.options import Changes, ConfigFolder, Json, Source, fields
+from hanme.cli.options import Allow, Changes, ConfigFolder, Json, Source, fields
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -51,6 +51,7 @@ def tune(
     config_folder: ConfigFolder = None,
     changes: Changes = None,
     data: Source = None,
+    allow: Allow = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
     json_: Json = False,
 ) -> None:

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from hanme.common.options import refuse_deep
 from hanme.errors import HanmeError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -78,6 +79,14 @@ def _system_error(error: Exception) -> int:
     return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else 0  # DuckDB
 
 
+def whole(path: str | os.PathLike[str]) -> Path:
+    """Return a path from the root on, with ``~`` and symbolic links followed."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (RuntimeError, OSError, ValueError) as error:  # nobody's home, a loop of links
+        raise HanmeError(f"{path}: not the path of a file ({error})") from None
+
+
 @contextmanager
 def claiming(path: Path, what: str) -> Iterator[None]:
     """Hold a lock while working; raise if another process holds it.
@@ -128,9 +137,11 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; one that cannot be read raises ValueError."""
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        value = json.loads(text)
+        refuse_deep(value, "JSON")
+        return value
+    except (RecursionError, HanmeError):
+        raise ValueError("values are nested too deep") from None
 
 
 def _digest(values: Any) -> str:

@@ -45,6 +45,24 @@ def check_options(
     return {**defaults, **options}
 
 
+DEEPEST = 50
+"""How deep values may be nested: nothing that is meant needs more."""
+
+
+def refuse_deep(value: Any, where: str) -> None:
+    """Refuse lists and tables that are nested deeper than anything is meant to be."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if level:
+        raise HanmeError(f"{where}: values are nested more than {DEEPEST} deep")
+
+
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function.__init__ if inspect.isclass(function) else function)

@@ -9,18 +9,23 @@ from typing import Any
 
 import tomli_w
 
+from hanme.common.options import refuse_deep
 from hanme.errors import HanmeError
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the values of a file; a mistake in it is reported with its line."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        refuse_deep(values, str(path))
+        return values
     except OSError as error:
         raise HanmeError(f"{path}: it cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise HanmeError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise HanmeError(f"{path}: values are nested too deep") from None
+    except ValueError as error:
         raise HanmeError(f"{path}: not a TOML file: {error}") from None
 
 

@@ -35,6 +35,7 @@ LAST_NAMES = """Abara Adler Almeida Bauer Bianchi Castillo Chen Dalal Dubois Eri
     Garcia Haddad Holm Ibarra Ito Jansen Kaya Kowalski Laurent Lindgren Mendes Moreau Nakamura Novak
     Okafor Petrov Quinn Rossi Sato Silva Tanaka Varga Weber Zhang"""
 
+MOST = 10_000_000  # of anything that is counted
 SECOND_GENRE = 0.4  # chance of a second genre, which may turn out to be the first again
 KEYWORDS = 3  # per movie
 TOPIC_WORDS = 5  # each genre, and each kind of people, has so many words of its own
@@ -241,8 +242,10 @@ def _connect(links: dict[EdgeType, Tensor], kind: str, film: Ints, other: Ints) 
 
 def _check_counts(least: int, **counts: int) -> None:
     for name, value in counts.items():
-        if not isinstance(value, int) or value < least:
-            raise HanmeError(f"{name}: expected a whole number from {least} on, got {value!r}")
+        if not isinstance(value, int) or not least <= value <= MOST:
+            raise HanmeError(
+                f"{name}: expected a whole number from {least} to {MOST}, got {value!r}"
+            )
 
 
 def _check_shares(**shares: float) -> None:

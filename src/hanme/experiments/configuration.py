@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hanme.common.options import DEEPEST
 from hanme.common.toml import read_toml
 from hanme.datasets import METAPATHS, is_tables, known_name
 from hanme.datasets.tables.config import FILE
@@ -146,6 +147,8 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     changed = copy.deepcopy(dict(values))
     for field, value in changes.items():
         *tables, key = field.split(".")
+        if len(tables) > DEEPEST:
+            raise HanmeError(f"{field[:50]}...: no field is nested {len(tables)} deep")
         place = changed
         for table in tables:
             inner = place.setdefault(table, {})

@@ -27,6 +27,10 @@ FORMATS = {
 UNLABELLED = "unlabelled"
 """What a node without a label was used for."""
 
+FORMULA = r"^[=+\-@\t\r]"
+"""How a cell begins that a spreadsheet runs."""
+NUMBER = r"^[+\-]?[0-9]+([.][0-9]+)?$"
+
 
 def write_predictions(
     graph: Graph,
@@ -47,7 +51,8 @@ def write_predictions(
     Args:
         graph: The graph.
         logits: The logits of all target nodes.
-        path: A file ``.parquet``, ``.csv`` (several labels as ``Drama|Comedy``) or ``.json``.
+        path: A file ``.parquet``, ``.csv`` (several labels as ``Drama|Comedy``, and ``'`` before
+            texts that a spreadsheet would run as a formula) or ``.json``.
         decision: From logits to labels.
         nodes: The nodes to write, in this order (default: all).
         split: Whether to say what a node was used for.
@@ -57,8 +62,7 @@ def write_predictions(
         raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
     with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
         if path.suffix.lower() == ".csv":
-            joined = ", ".join(f"array_to_string({c}, '|') AS {c}" for c in ("labels", "predicted"))
-            select = f"SELECT * REPLACE ({joined}) FROM ({select})"
+            select = _for_spreadsheets(graph, select)
         with replacing(path) as temporary:
             file = str(temporary).replace("'", "''")
             try:
@@ -165,6 +169,19 @@ def _table(
     with duckdb.connect() as connection:
         connection.register("frame", frame)
         yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
+
+
+def _for_spreadsheets(graph: Graph, select: str) -> str:
+    """Join several labels, and mark with ``'`` what a spreadsheet would run as a formula."""
+    cells = {column: f"array_to_string({column}, '|')" for column in ("labels", "predicted")}
+    texts = (("id", graph.targets.ids), ("name", graph.targets.names))
+    cells |= {column: column for column, found in texts if found is not None}
+    replaced = ", ".join(
+        f"CASE WHEN regexp_matches({cell}, '{FORMULA}') AND NOT regexp_matches({cell}, '{NUMBER}') "
+        f"THEN chr(39) || {cell} ELSE {cell} END AS {column}"
+        for column, cell in cells.items()
+    )
+    return f"SELECT * REPLACE ({replaced}) FROM ({select})"
 
 
 def _texts(texts: Sequence[str], chosen: Tensor, *, whole: bool) -> Any:

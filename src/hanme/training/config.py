@@ -67,15 +67,15 @@ class TrainingConfig(BaseModel):
 
     recipe: Recipe = "paper"
     seed: int = Field(default=483, ge=0, lt=2**63)
-    epochs: int = Field(default=200, ge=1)
-    patience: int = Field(default=100, ge=1)
+    epochs: int = Field(default=200, ge=1, le=10**9)
+    patience: int = Field(default=100, ge=1, le=10**9)
     batch_size: int | None = Field(default=None, ge=1)
-    every: int = Field(default=1, ge=1)
-    lr: float = Field(default=0.005, gt=0, allow_inf_nan=False)
+    every: int = Field(default=1, ge=1, le=10**9)
+    lr: float = Field(default=0.005, gt=0, le=1e30)
     optimizer: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = Field(default=0.001, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.001, ge=0, le=1e30)
     select: Literal["macro", "micro", "loss", "last"] = "macro"
-    smooth: int = Field(default=1, ge=1)
+    smooth: int = Field(default=1, ge=1, le=10**9)
     start: Literal["drawn", "odds"] = "drawn"
     decide: Rule = "fallback"
     wide: bool = False

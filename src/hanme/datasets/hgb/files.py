@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import http.client
 import io
+import json
 import os
 import shutil
+import urllib.parse
 import urllib.request
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import cast
+from typing import Any, cast
 
-from hanme.common.files import replacing
+from hanme.common.files import replacing, whole
 from hanme.datasets.hgb.info import FILES
 from hanme.errors import HanmeError
 
@@ -130,14 +133,14 @@ class Files:
 def find(folder: Path, name: str, source: str | os.PathLike[str] | None) -> Files | None:
     """Find a graph's files at `source`, in ``HANME_DATA``, or downloaded into `folder` before."""
     if source is not None:
-        if files := _look(Path(source).expanduser(), name):
+        if files := _look(whole(source), name):
             return files
         raise HanmeError(
             f"{source}: nothing found for {name}; looked for an archive {name}.zip, "
             f"a folder {name} or these in a folder hgb, and for node.dat"
         )
     for place in (os.environ.get("HANME_DATA"), folder / f"{name}.zip"):
-        if place and (files := _look(Path(place).expanduser(), name)):
+        if place and (files := _look(whole(place), name)):
             return files
     return None
 
@@ -157,25 +160,68 @@ def download(destination: Path, name: str) -> None:
     url = os.environ.get("HANME_HGB_URL", URL).replace("{name}", name)
     try:
         with replacing(destination) as part:
-            with urllib.request.urlopen(url, timeout=60) as response, part.open("wb") as file:
+            _refuse_plain(url)
+            opener = urllib.request.build_opener(_Redirect)
+            with opener.open(url, timeout=60) as response, part.open("wb") as file:
                 shutil.copyfileobj(response, file)
                 size = int(response.headers.get("Content-Length", file.tell()))
                 if file.tell() != size:
                     raise HanmeError(f"cut off after {file.tell()} of {size} bytes")
-            _verify(Files(part, name, title=destination.name), name)
+            files = Files(part, name, title=destination.name)
+            _verify(files, name, destination.with_suffix(".sha256"))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise HanmeError(
             f"{name} could not be downloaded from {url} ({error}): {by_hand(name)}"
         ) from error
 
 
-def _verify(files: Files, name: str) -> None:
+def _refuse_plain(url: str) -> None:
+    """Refuse a download that others could change on its way; this machine may serve its own."""
+    parts = urllib.parse.urlsplit(url)
+    own = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not own:
+        raise ValueError(f"{url}: only https is allowed")
+
+
+class _Redirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *given: Any, **named: Any) -> Any:
+        _refuse_plain(given[-1])
+        return super().redirect_request(*given, **named)
+
+
+def _verify(files: Files, name: str, noted: Path) -> None:
+    """Compare a download with the hashes of the benchmark's files.
+
+    Nobody has published those of Freebase: its first download is noted, and later ones compared
+    with it.
+    """
+    found = {file: _hash(files, file) for file in FILES}
+    if name not in SHA256 and not noted.exists():
+        with replacing(noted) as path:
+            path.write_text(json.dumps(found, indent=2) + "\n")
+        warnings.warn(
+            f"{name}: its hashes are not published; those of this download are kept in {noted}, "
+            "and later downloads must have the same",
+            stacklevel=4,
+        )
+    known = SHA256.get(name) or _noted(noted)
     for file in FILES:
-        digest = hashlib.sha256()
-        for line in files.lines(file):
-            digest.update(line)
-        if name in SHA256 and digest.hexdigest() != SHA256[name][file]:
+        if found[file] != known.get(file):
             raise HanmeError(f"{files.title}: {file} is not the benchmark's")
+
+
+def _hash(files: Files, file: str) -> str:
+    digest = hashlib.sha256()
+    for line in files.lines(file):
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def _noted(path: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise HanmeError(f"{path}: not the hashes of a download; remove it") from None
 
 
 def by_hand(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from hanme.common.files import whole
 from hanme.common.toml import read_toml
 from hanme.datasets.tables.keys import ColumnLinks, LinkTable, Name, NodeTable, Relation, SplitRule
 from hanme.datasets.tables.kinds import Filled, Part
@@ -151,8 +152,8 @@ class GraphConfig(Part):
 
 def config_path(name: str | Path) -> Path:
     """Return the whole path of a ``graph.toml``, or of the one in a folder."""
-    path = Path(name).expanduser()
-    return (path / FILE if path.is_dir() else path).resolve()
+    path = whole(name)
+    return whole(path / FILE) if path.is_dir() else path
 
 
 def is_tables(name: str | Path) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hanme.common.files import whole
 from hanme.datasets.tables.config import FILE, GraphConfig, check_config, read_config
 from hanme.datasets.tables.draft import write_text
 from hanme.datasets.tables.files import Found
@@ -33,7 +34,7 @@ def load_frames(
     if config is not None and label is not None:
         raise HanmeError("`label` is for a guess; a configuration names the label itself")
     if isinstance(config, str | Path):
-        path = Path(config).expanduser().resolve()
+        path = whole(config)
         checked = read_config(path)
     elif config is not None:
         checked = check_config(dict(config), "config")

@@ -9,6 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from hanme.common.files import whole
 from hanme.datasets.tables.files import Found, find_tables
 from hanme.datasets.tables.profile import (
     NAME_WORDS,
@@ -60,8 +61,8 @@ def guess(path: Path, target: str | None = None, label: str | None = None) -> Gu
     if not path.exists():
         raise HanmeError(f"{path}: there is no such folder")
     folder = path if path.is_dir() else path.parent
-    found, skipped = find_tables(folder.resolve(), None if path.is_dir() else path.name)
-    return guess_tables(found, folder.resolve(), skipped, target=target, label=label)
+    found, skipped = find_tables(whole(folder), None if path.is_dir() else path.name)
+    return guess_tables(found, whole(folder), skipped, target=target, label=label)
 
 
 def guess_tables(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,8 +14,12 @@ from typing import Any, Literal, TextIO, cast
 
 import duckdb
 
+from hanme.common.files import whole
 from hanme.datasets.tables.keys import Source
 from hanme.errors import HanmeError
+
+ALLOW = "HANME_ALLOW"
+"""The environment variable with the files and folders that any ``graph.toml`` may read."""
 
 FORMATS = {
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
@@ -53,7 +58,8 @@ class ResolvedSource:
         """
         title = f"{where} query" if spec.table is None else spec.table
         if spec.database is not None:
-            path = (folder / spec.database).resolve()
+            path = whole(folder / spec.database)
+            refuse_outside(path, folder, where)
             if not path.is_file():
                 raise HanmeError(f"{where}: no file {spec.database} in {folder}")
             if (kind := database_kind(path)) is None:
@@ -71,6 +77,7 @@ class ResolvedSource:
             if not files:
                 raise HanmeError(f"{where}: no file {spec.table} in {folder}")
             for path in files:
+                refuse_outside(path, folder, where)
                 _check_file(path, folder, spec)
             return cls(title, files, None, spec)
         query, found = _with_whole_paths(spec, folder, where)
@@ -126,8 +133,19 @@ def _files(table: str, folder: Path) -> tuple[Path, ...]:
 
 def _real(path: Path) -> Path:
     """Follow a symbolic link, unless only the link's own name says what kind of table it is."""
-    real = path.resolve()
-    return real if suffix(real.name) in FORMATS else path.parent.resolve() / path.name
+    real = whole(path)
+    return real if suffix(real.name) in FORMATS else whole(path.parent) / path.name
+
+
+def refuse_outside(path: Path, folder: Path, where: str) -> None:
+    """Refuse a file outside of the folder of ``graph.toml``, unless ``HANME_ALLOW`` names it."""
+    allowed = [text for text in os.environ.get(ALLOW, "").split(os.pathsep) if text]
+    real = whole(path)
+    if not any(real.is_relative_to(whole(place)) for place in [str(folder), *allowed]):
+        raise HanmeError(
+            f"{where}: {path} is outside of {folder}, and a graph.toml reads nothing else unless "
+            f"you say so: --allow {path.parent}, or {ALLOW} in the environment"
+        )
 
 
 def _check_file(path: Path, folder: Path, spec: Source) -> None:
@@ -189,6 +207,7 @@ def _with_whole_paths(spec: Source, folder: Path, where: str) -> tuple[str, list
         if not files:
             return whole
         for path in files:
+            refuse_outside(path, folder, where)
             _check_file(path, folder, spec)
         found.extend(files)
         paths = [quoted(glob.escape(str(path))) for path in files]

@@ -1,0 +1,152 @@
+"""What once ended in a traceback, in a hang or in silence: each stays as a case of its own.
+
+Damaged run folders are in tests/runs/test_damage.py, full disks and kills in test_faults.py.
+"""
+
+import csv
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fuzz.harness import run
+from fuzz.inputs import Inputs
+
+DEEP = "[" * 100_000
+
+NEW = ["train", "planted", "--out", "OUT"]
+REFUSED = {
+    "a negative seed": ["inspect", "planted", "--seed", "-1"],
+    "nobody's home": ["inspect", "~nosuchuser/graph.toml"],
+    "a giant step": ["train", "planted", "--lr", "1e300", "--out", "OUT"],
+    "a giant decay": ["train", "planted", "--weight-decay", "1e300", "--out", "OUT"],
+    "a giant graph": ["inspect", "planted", "-o", "movies=99999999999999999999999"],
+    "a nested option": ["train", "planted", "--out", "OUT", "--set", f"x={DEEP}"],
+    "a nested option that can be read": [*NEW, "--set", f"x={'[' * 900 + ']' * 900}"],
+    "a name with a zero byte": ["train", "--config", "a\0.toml", "--out", "OUT"],
+    "a negative size": ["inspect", "planted", "--hidden", "-5"],
+    "a long dotted key": ["train", "planted", "--out", "OUT", "--set", f"{'a.' * 100_000}b=1"],
+    "a path that is not UTF-8": ["train", "planted", "--out", "OUT/\udcff"],
+    "a file that is not UTF-8": ["inspect", "OUT/\udcff/graph.toml"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_options(tmp_path: Path, name: str) -> None:
+    command = [text.replace("OUT", str(tmp_path)) for text in REFUSED[name]]
+    found = run(command)
+    assert found.kind == "refused", found
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize("depth", [2_000, 300])
+def test_a_nested_configuration(inputs: Inputs, tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(inputs.config.read_text() + f"[x]\ny = {'[' * depth}{']' * depth}\n")
+    found = run(["train", "--config", str(path), "--out", str(tmp_path / "run")])
+    assert found.kind == "refused", found
+
+
+def test_completion_for_no_shell_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hanme.cli.app", lambda **options: 1)
+    assert "shell" in run(["--install-completion"]).said
+
+
+def test_links_in_a_loop(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    (folder / "films.csv").unlink()
+    (folder / "films.csv").symlink_to(folder / "people.csv")
+    (folder / "people.csv").unlink()
+    (folder / "people.csv").symlink_to(folder / "films.csv")
+    for command in (["inspect", str(folder)], ["init", str(folder)]):
+        assert run(command).kind == "refused"
+
+
+OUTSIDE: dict[str, Callable[[str], str]] = {
+    "an absolute path": lambda text: text.replace("people.csv", "ELSE/people.csv"),
+    "dots": lambda text: text.replace("people.csv", "../else/people.csv"),
+    "a pattern": lambda text: text.replace("people.csv", "../el*/*.csv"),
+    "a link": lambda text: text.replace("people.csv", "link.csv"),
+    "a query": lambda text: text.replace(
+        'table = "people.csv"', "query = \"SELECT * FROM 'ELSE/people.csv'\""
+    ),
+    "a database": lambda text: text.replace(
+        'table = "people.csv"', 'database = "ELSE/people.csv"\ntable = "people"'
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OUTSIDE)
+def test_a_graph_reads_only_its_own_folder_unless_allowed(
+    inputs: Inputs, tmp_path: Path, how: str
+) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    (tmp_path / "else").mkdir()
+    (folder / "people.csv").rename(tmp_path / "else" / "people.csv")
+    (folder / "link.csv").symlink_to(tmp_path / "else" / "people.csv")
+    text = OUTSIDE[how]((folder / "graph.toml").read_text())
+    (folder / "graph.toml").write_text(text.replace("ELSE", str(tmp_path / "else")))
+    found = run(["inspect", str(folder)])
+    assert found.kind == "refused"
+    assert "is outside of" in found.said
+    if how == "a database":  # the file is none: what is allowed is looked at
+        assert "neither" in run(["inspect", str(folder), "--allow", str(tmp_path)]).said
+    else:
+        allowed = run(["inspect", str(folder), "--allow", str(tmp_path / "else")])
+        assert allowed.kind == "accepted", allowed
+        assert run(["inspect", str(folder)], HANME_ALLOW=str(tmp_path)).kind == "accepted"
+
+
+def test_formulas_are_marked_in_csv_alone(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    films = (folder / "films.csv").read_text()
+    for old, new in (('"Film, 1"', "=1+1"), ('"Film, 2"', "@x"), ('"Film, 3"', "-12.5")):
+        films = films.replace(old, new)
+    (folder / "films.csv").write_text(films.replace("Comedy", "=Comedy"))
+    out, written = str(tmp_path / "run"), tmp_path / "p.csv"
+    quick = ["--epochs", "1", "--hidden", "8", "--heads", "1", "--out", out]
+    assert run(["train", str(folder), *quick]).kind == "accepted"
+    assert run(["predict", out, "--out", str(written)]).kind == "accepted"
+    with written.open(newline="") as file:
+        rows = {row["id"]: row for row in csv.DictReader(file)}
+    assert [rows[f"f{i}"]["name"] for i in range(4)] == ["Film, 0", "'=1+1", "'@x", "-12.5"]
+    assert {row["labels"] for row in rows.values()} == {"Drama", "'=Comedy", ""}
+    assert '"name": "=1+1"' in run(["predict", out, "--json"]).out
+
+
+def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:
+    hanme = [sys.executable, "-c", "from hanme.cli import main; main()"]
+    said = subprocess.run(
+        [*hanme, "train", "--help"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"the share ? that" in said.stdout
+    said = subprocess.run(
+        [*hanme, "train", "planted", "--out", f"{tmp_path}/données".encode()],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert said.returncode == 2
+    assert b"PYTHONUTF8=1" in said.stderr
+
+
+def test_brackets_in_a_path_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
+    script = (
+        "from hanme.cli.show import show_progress\n"
+        "with show_progress('films[/x]: runs', 3) as (bar, task):\n"
+        "    bar.advance(task)\n"
+    )
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    assert b"films[/x]" in os.read(ours, 100_000)
+    os.close(ours)
