@@ -47,8 +47,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_and_evaluate_agree(run: Path) -> None:
     done = hanme("evaluate", run, "--json")
-    assert json.loads(done.stdout) == json.loads((run / "result.json").read_text())["scores"]
-    assert "decision rule" in hanme("evaluate", run).stdout
+    result = json.loads((run / "result.json").read_text())
+    probabilities = {"probabilities": result["probabilities"]}
+    assert json.loads(done.stdout) == result["scores"] | probabilities
+    shown = hanme("evaluate", run).stdout
+    assert "decision rule" in shown
+    assert "Brier score" in shown
 
 
 def test_decision_rules_have_a_row_each_where_they_differ(

@@ -18,7 +18,8 @@ from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
 
 FILES = {
     "config.json", "metrics.jsonl", "model.safetensors", "predictions.parquet",
-    "curves.svg", "curves.png", "decision.json", "result.json",
+    "curves.svg", "curves.png", "reliability.svg", "reliability.png",
+    "decision.json", "result.json",
 }  # fmt: skip
 
 

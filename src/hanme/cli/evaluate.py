@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 
 from hanme.cli.options import Allow, Json, RunFolder, Source, the_run
-from hanme.cli.show import print_scores
+from hanme.cli.show import print_probabilities, print_scores
 
 
 def evaluate(
     run: RunFolder = None, data: Source = None, allow: Allow = None, json_: Json = False
 ) -> None:
-    """Load a run's weights and score them again, with both decision rules."""
+    """Load a run's weights and score them again, with each decision rule.
+
+    Brier score and calibration error are those measured when it was trained, by weights that had
+    not seen the nodes; reliability.svg in the run folder draws them.
+    """
     from hanme import runs
 
-    scores = runs.evaluate(the_run(run), source=data)
+    folder = the_run(run)
+    scores = runs.evaluate(folder, source=data)
+    probabilities = runs.Run.open(folder).result().get("probabilities", {})
     if json_:
-        print(json.dumps(scores))
+        print(json.dumps(scores | {"probabilities": probabilities}))
     else:
         print_scores(scores)
+        print_probabilities(probabilities)

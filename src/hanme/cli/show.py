@@ -93,6 +93,16 @@ def print_worth(model: str, result: dict[str, Any]) -> None:
             print(f"On validation nodes {model} does not beat {name}. {learnt}")
 
 
+def print_probabilities(probabilities: dict[str, Any]) -> None:
+    """Print what probabilities are worth, by part of the split."""
+    rows = [
+        [part, f"{found['brier']:.4f}", f"{found['error']:.4f}"]
+        for part, found in probabilities.items()
+    ]
+    if rows:
+        print_table(["nodes", "Brier score", "calibration error"], rows, title="Probabilities")
+
+
 ADVICE = (
     "Use --model linear, which is faster, or try other metapaths (-m), --encoder direct or more "
     "labelled nodes."

@@ -1,9 +1,10 @@
-"""Curves of loss and F1 by epoch, as SVG and PNG."""
+"""Pictures of a run, as SVG and PNG: loss and F1 by epoch, and how far to trust probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -51,6 +52,33 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
         figure.legend(
             handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False
         )
+    return save_figure(figure, stem)
+
+
+def draw_reliability(probabilities: Mapping[str, Mapping[str, Any]], stem: Path) -> list[Path]:
+    """Draw how often labels were there by how likely they were said to be: a reliability diagram.
+
+    Args:
+        probabilities: What they are worth, by part of the split, see
+            :func:`hanme.decision.quality`.
+        stem: Where to write: ``stem.svg`` and ``stem.png``.
+    """
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", lw=0.8, ls="--")
+    for part, found in probabilities.items():
+        name = "validation" if part == "val" else part
+        label = f"{name}: Brier {found['brier']:.3f}, error {found['error']:.3f}"
+        counts, said, seen = zip(*found["reliability"], strict=True)
+        (line,) = axes.plot(said, seen, lw=1.2, label=label)
+        sizes = [8 + 60 * count / max(counts) for count in counts]
+        axes.scatter(said, seen, s=sizes, color=line.get_color())
+    axes.set_xlabel("probability that was given")
+    axes.set_ylabel("share of labels that were there")
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper left", fontsize=8, frameon=False)
     return save_figure(figure, stem)
 
 

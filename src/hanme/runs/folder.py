@@ -5,12 +5,12 @@ their columns), ``wide.json`` (the wide part that was chosen), ``metrics.jsonl``
 and, while training, ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best
 epoch's weights), ``ids.safetensors`` (whose ids have weights), ``decision.json`` (from logits to
 labels), ``predictions.parquet``,
-``curves.svg``, ``curves.png`` and, last of all, ``result.json``. A run that is cross-fitted has a
-run without each fold in ``fold-1``, ``fold-2`` and so on, whose ``answers.safetensors`` are the
-logits that they are put together from, and no weights of its own. Every file but ``metrics.jsonl``
-is written aside and moved into place, so that it is whole or not there; ``metrics.jsonl`` is cut
-back to the checkpoint when a run is resumed. JSON and safetensors files carry a checksum, and a
-file that has changed since is refused (:mod:`hanme.runs.checks`).
+``curves`` and ``reliability`` as SVG and PNG and, last of all, ``result.json``. A run that is
+cross-fitted has a run without each fold in ``fold-1``, ``fold-2`` and so on, whose
+``answers.safetensors`` are the logits that they are put together from, and no weights of its own.
+Every file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not
+there; ``metrics.jsonl`` is cut back to the checkpoint when a run is resumed. JSON and safetensors
+files carry a checksum, and a file that has changed since is refused (:mod:`hanme.runs.checks`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hanme.common.files import claiming
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.config import PYTHON, RunConfig
-from hanme.runs.curves import draw_curves
+from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run, fold_folder
 from hanme.runs.pool import train_all
 from hanme.runs.predictions import write_predictions
@@ -107,4 +107,5 @@ def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
         "threads": results[0]["threads"],
         "torch": results[0]["torch"],
     }
+    draw_reliability(result["probabilities"], run.folder / "reliability")
     run.finish(None, answer.decision, result)

@@ -19,7 +19,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import build_model, costs, folded, load_graph, notes
 from hanme.runs.config import RunConfig
-from hanme.runs.curves import draw_curves
+from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run
 from hanme.runs.predictions import write_predictions
 from hanme.runs.use import (
@@ -164,6 +164,7 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    draw_reliability(result["probabilities"], run.folder / "reliability")
     run.write_ids(known_ids(trainer.model, graph))
     if config.training.fold is not None:
         run.write_answers(settled)
