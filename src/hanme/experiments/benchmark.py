@@ -132,12 +132,7 @@ class Experiment(_Part):
         return {kind: name.replace("{graph}", graph) for kind, name in self.figures.items()}
 
     def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
-        """Make the rows.
-
-        Args:
-            changes: New values by field; a row keeps those that it sets itself.
-            source: Where the benchmark's files are.
-        """
+        """Make the rows, with new values by field; a row keeps those that it sets itself."""
         refuse_fixed(changes, f"{self.name}.toml and the seeds set it")
         return [self._entry(row, changes, source) for row in self.row]
 

@@ -56,11 +56,9 @@ def graph_name(graph: str) -> str:
 
 
 def find_config(name: str, folder: Path | None = None) -> Path:
-    """Find a configuration file.
+    """Find a configuration file, ``path/to/a.toml`` or a name such as ``han-IMDB``.
 
-    Args:
-        name: ``path/to/a.toml``, or a name such as ``han-IMDB``.
-        folder: Files that replace the package's.
+    Files in ``folder`` replace the package's.
     """
     if name.endswith(".toml") or len(Path(name).parts) > 1:
         return Path(name)

@@ -7,14 +7,9 @@ from typing import Any
 
 
 def feature_names(fitted: Mapping[str, Any] | None, node_type: str) -> list[str]:
-    """Name the features of a node type by what was learnt from its columns.
+    """Name each feature of a node type by what was learnt from its columns, ``Graph.fitted``.
 
-    Args:
-        fitted: ``Graph.fitted``, None for a graph that has no columns.
-        node_type: The type.
-
-    Returns:
-        A name per feature; empty where the features do not come from columns.
+    Without columns there are no names.
     """
     columns = (fitted or {}).get("features", {}).get(node_type, {})
     names: list[str] = []

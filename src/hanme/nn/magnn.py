@@ -16,21 +16,8 @@ class MAGNN(HANME):
 
     Of `"MAGNN: Metapath Aggregated Graph Neural Network for Heterogeneous Graph Embedding"
     <https://arxiv.org/abs/2002.01680>`_. Each head has a projection of its own, where MAGNN's heads
-    share one.
-
-    Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        metapaths: Metapaths that start at ``target``.
-        out_channels: The number of labels.
-        in_channels: The size of the features, ``-1`` (default) to derive it.
-        hidden_channels: The size of a node's vector, all heads together.
-        heads: The number of attention heads.
-        encoder: ``"rotate"`` (RotatE), ``"linear"`` or ``"mean"``.
-        dropout: Dropout on the attention weights of the instances.
-        feature_dropout: Dropout on the projected features.
-        negative_slope: LeakyReLU's slope below 0.
-        backend: The backend of :func:`metapath_attention`.
+    share one. The arguments are those of :class:`HANME`; ``encoder`` is ``"rotate"`` (RotatE),
+    ``"linear"`` or ``"mean"``.
     """
 
     def __init__(

@@ -39,11 +39,7 @@ def write_draft(
 ) -> Path:
     """Write a ``graph.toml`` for the tables in a folder, or for one file, and return its path.
 
-    Args:
-        path: The folder or the file.
-        target: The table to classify (default: a guess).
-        label: The column of labels (default: a guess).
-        on_skip: Called for each file that is no part of it, with the reason.
+    ``on_skip`` is told for each file that is no part of it why. See :func:`guess`.
     """
     file = (path if path.is_dir() or not path.exists() else path.parent) / FILE
     if file.exists():

@@ -24,11 +24,7 @@ def expand(
 ) -> GraphConfig:
     """Return a configuration in which no relation has ``each``.
 
-    Args:
-        config: What ``graph.toml`` says.
-        path: The file; tables are beside it.
-        known: The relations of a trained run: those of other values are left out.
-        frames: Tables in memory by name.
+    Where a trained run has the ``known`` relations, those of other values are left out.
     """
     found: dict[str, Relation] = {}
     for name, relation in config.relations.items():

@@ -53,10 +53,8 @@ class Guess:
 def guess(path: Path, target: str | None = None, label: str | None = None) -> Guess:
     """Look at the tables in a folder, or at one file.
 
-    Args:
-        path: The folder or the file.
-        target: The table to classify, by its name with or without the ending, or its node type.
-        label: The column of labels.
+    The user may name the ``target``, by its table with or without the ending or by its node type,
+    and the column that is the ``label``.
     """
     if not path.exists():
         raise HanmeError(f"{path}: there is no such folder")

@@ -47,17 +47,11 @@ def read_labels(
     held: NDArray[np.bool_],
     notes: list[str],
 ) -> Labels:
-    """Read the labels of a table.
+    """Read the labels of ``size`` nodes; those without a row have none.
 
-    Args:
-        reader: Reads the table.
-        rows: The rows of the table.
-        nodes: What ``graph.toml`` says of it.
-        size: The number of nodes; those without a row have no label.
-        known: The labels of a trained run, and whether a node may have several there. Other labels
-            then count as none, and a table without labels is no mistake.
-        held: Which rows are not trained on, as far as a condition says so.
-        notes: Takes what a user should know of them.
+    ``known`` has the labels of a trained run, and whether a node may have several there. Other
+    labels then count as none, and a table without labels is no mistake. ``held`` says which rows
+    are not trained on, as far as a condition says so. ``notes`` takes what a user should know.
     """
     multilabel = known[1] if known is not None else nodes.label_separator is not None
     names = known[0] if known is not None else None

@@ -80,13 +80,7 @@ def open_links(
 def read_links(
     reader: Reader, links: LinkRows, ids: Mapping[str, Ids], notes: list[str]
 ) -> tuple[Tensor, Tensor | None, int]:
-    """Find the numbers of the ends of a relation's links.
-
-    Args:
-        reader: Has read the rows.
-        links: The rows.
-        ids: The ids by node type.
-        notes: Takes what a user should know of it.
+    """Find the numbers of the ends of a relation's links; ``notes`` takes what a user should know.
 
     Returns:
         Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to

@@ -62,12 +62,7 @@ def read_rows(
 ) -> NodeRows:
     """Read the table of a node type, with the columns of its relations.
 
-    Args:
-        reader: Reads the table.
-        source: The table.
-        config: The whole ``graph.toml``.
-        kind: The node type.
-        notes: Takes what a user should know of it.
+    ``notes`` takes what a user should know of it.
     """
     nodes = config.nodes[kind]
     columns = {alias: wanted(*pair) for alias, pair in _feature_columns(nodes).items()}

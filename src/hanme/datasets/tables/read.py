@@ -161,13 +161,10 @@ class Reader(ExitStack):
         return f"hanme_{self.count_up()}"
 
     def read(self, source: ResolvedSource, columns: Mapping[str, Wanted]) -> Table:
-        """Read some columns of a table, in the order of its rows.
+        """Read some columns of a table, in the order of its rows; ``columns`` names them anew.
 
-        Args:
-            source: The table.
-            columns: By the name each column gets, the user's column and what to read it as. Text
-                that should be a number but is not becomes NaN. A list is read as one where the
-                file has lists, else as text.
+        Text that should be a number but is not becomes NaN. A list is read as one where the file
+        has lists, else as text.
         """
         sql = self._new_name()
         parts: list[tuple[str, int]] = []
@@ -215,10 +212,7 @@ class Reader(ExitStack):
     def true(self, table: Table, condition: str, where: str) -> NDArray[np.bool_]:
         """Return for which rows of a table a condition in SQL on the file's columns is true.
 
-        Args:
-            table: The table.
-            condition: The condition; columns have the names and, in CSV, the numbers of the file.
-            where: The place in ``graph.toml``, for messages.
+        Columns have the names and, in CSV, the numbers of the file. Messages are about ``where``.
         """
         found = []
         for rows in self._parts(table.source):

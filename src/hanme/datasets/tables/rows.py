@@ -7,6 +7,7 @@ import glob
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,42 +31,27 @@ _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN
 _LIST = re.compile(r".*\[\d*\]", re.DOTALL)
 
 
+@dataclass
 class Rows:
-    """One file, a frame, a table of a database, or a query.
+    """One file, a frame, a table of a database, or a query."""
 
-    Args:
-        connection: The database in memory.
-        source: What the rows belong to.
-        path: The file; None if it is none of its own.
-        title: What messages call it.
-        at: The rows in SQL, if they are in no file.
-        schema: The attached database whose tables a query names.
-    """
+    connection: Any  # the database in memory
+    source: ResolvedSource  # what the rows belong to
+    path: Path | None  # the file; None if it is none of its own
+    title: str  # what messages call it
+    at: str = ""  # the rows in SQL, if they are in no file
+    schema: str | None = None  # the attached database whose tables a query names
 
-    def __init__(
-        self,
-        connection: Any,
-        source: ResolvedSource,
-        path: Path | None,
-        title: str,
-        at: str = "",
-        schema: str | None = None,
-    ) -> None:
-        self.connection = connection
-        self.source = source
-        self.path = path
-        self.title = title
-        self.at = at
-        self.schema = schema
-        self.format = "query" if path is None else table_format(path, source.spec)
+    def __post_init__(self) -> None:
+        self.format = "query" if self.path is None else table_format(self.path, self.source.spec)
         if self.format == "csv":
-            self.columns = _header(path, source.spec, title) if path else []
+            self.columns = _header(self.path, self.source.spec, self.title) if self.path else []
             self.types = ["VARCHAR"] * len(self.columns)
         else:
             described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}")
             self.columns = [row[0] for row in described]
             if self.format == "json" and self.columns == ["json"]:
-                raise HanmeError(f'{title}: no rows such as {{"id": 1, "name": "One"}} in it')
+                raise HanmeError(f'{self.title}: no rows such as {{"id": 1, "name": "One"}} in it')
             read_as = _json_type if self.format == "json" else str
             self.types = [read_as(row[1]) for row in described]
 
@@ -87,13 +73,7 @@ class Rows:
                 self.connection.execute("USE memory")
 
     def expression(self, column: str, kind: Kind, date: str | None = None) -> tuple[str, Kind]:
-        """Return a column in SQL, and what it is read as.
-
-        Args:
-            column: The user's name of it.
-            kind: What to read it as.
-            date: How dates are written.
-        """
+        """Return a column, by the user's name of it, in SQL, and what it is read as."""
         index = self._index(column)
         name = f"c{index}" if self.format == "csv" else identifier(self.columns[index])
         type_ = self.types[index]

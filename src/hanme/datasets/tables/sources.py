@@ -50,11 +50,7 @@ class ResolvedSource:
     ) -> ResolvedSource:
         """Find a table or query, relative to the folder of ``graph.toml``.
 
-        Args:
-            spec: What ``graph.toml`` says.
-            folder: Where files are.
-            where: The place in ``graph.toml``, for messages.
-            frames: Tables in memory by name, which go before files.
+        Messages are about ``where``. Tables in memory, ``frames`` by name, go before files.
         """
         title = f"{where} query" if spec.table is None else spec.table
         if spec.database is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, product
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,29 +21,41 @@ from hanme.nn.projection import Projection, sparse_product
 class AverageChannels(Channels):
     """Base class of channels that are averages along sequences of node types, embedded.
 
-    A subclass writes :meth:`averages`, which are made once per graph.
+    A subclass sets ``what`` is averaged and writes :meth:`widths` and :meth:`averages`, which are
+    made once per graph.
 
     Args:
         task: What they are made for.
         out_channels: The size of a vector.
-        what: What is averaged.
-        widths: The sequences and the size of what is averaged along each.
+        hops: The length of the longest sequence.
+        without: Node types that none passes through.
         dropout: Dropout on the vectors.
     """
+
+    what: ClassVar[str]
 
     def __init__(
         self,
         task: Task,
         out_channels: int,
-        what: str,
-        widths: Mapping[TypePath, int],
-        dropout: float,
+        *,
+        hops: int = 2,
+        without: Sequence[str] = (),
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(task, out_channels)
-        self.paths, self.dropout = list(widths), dropout
+        widths = self.widths(task, type_paths(task.metadata, task.target, hops, without))
+        self.paths, self.labels, self.dropout = list(widths), task.labels, dropout
         self.edge_types = task.metadata[1]
-        self.names = [f"{what} of {'-'.join(path)}" for path in widths]
+        self.names = [f"{self.what} of {'-'.join(path)}" for path in widths]
         self.embed = nn.ModuleList(Embedding(width, out_channels) for width in widths.values())
+        self._graph: GraphCache[list[list[Tensor]]] = GraphCache()
+        self._roots: GraphCache[list[list[Tensor]]] = GraphCache()
+
+    @staticmethod
+    def widths(task: Task, paths: list[TypePath]) -> dict[TypePath, int]:
+        """Return the sequences that count, and the size of what is averaged along each."""
+        raise NotImplementedError
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -77,29 +90,14 @@ class FeatureChannels(AverageChannels):
 
     The features at its end are averaged step by step towards the root, and embedded by a matrix
     of its own. The first channel has the root's own features.
-
-    Args:
-        task: What they are made for.
-        out_channels: The size of a vector.
-        hops: The length of the longest sequence.
-        without: Node types that none passes through.
-        dropout: Dropout on the vectors.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        out_channels: int,
-        *,
-        hops: int = 2,
-        without: Sequence[str] = (),
-        dropout: float = 0.0,
-    ) -> None:
-        paths = type_paths(task.metadata, task.target, hops, without)
-        widths = {path: task.width(path[-1]) for path in paths}
-        super().__init__(task, out_channels, "features", widths, dropout)
-        self._graph: GraphCache[list[list[Tensor]]] = GraphCache()
-        self._roots: GraphCache[list[list[Tensor]]] = GraphCache()
+    what = "features"
+
+    @staticmethod
+    def widths(task: Task, paths: list[TypePath]) -> dict[TypePath, int]:
+        """Return all sequences, and the size of the features at their ends."""
+        return {path: task.width(path[-1]) for path in paths}
 
     def averages(self, inputs: Inputs) -> list[list[Tensor]]:
         """Return averaged features; those of the roots that were asked for last are kept."""

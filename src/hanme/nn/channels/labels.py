@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.nn.cache import GraphCache
-from hanme.nn.channels.averages import average_labels, type_paths
+from hanme.nn.channels.averages import TypePath, average_labels
 from hanme.nn.channels.base import Inputs, Task
 from hanme.nn.channels.features import AverageChannels
 from hanme.nn.checks import some
@@ -18,23 +15,15 @@ class LabelChannels(AverageChannels):
     r"""A channel per sequence of node types back to the target: :math:`(A - \mathrm{diag} A) Y E`.
 
     The labels that the model may see are averaged step by step towards the root, without the
-    root's own. The arguments are those of :class:`FeatureChannels`.
+    root's own.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        out_channels: int,
-        *,
-        hops: int = 2,
-        without: Sequence[str] = (),
-        dropout: float = 0.0,
-    ) -> None:
-        paths = type_paths(task.metadata, task.target, hops, without)
-        widths = {p: task.labels for p in paths if len(p) > 1 and p[-1] == task.target}
-        super().__init__(task, out_channels, "labels", widths, dropout)
-        self.labels = task.labels
-        self._graph: GraphCache[list[Tensor]] = GraphCache()
+    what = "labels"
+
+    @staticmethod
+    def widths(task: Task, paths: list[TypePath]) -> dict[TypePath, int]:
+        """Return the sequences that return to the target, and the number of labels."""
+        return {p: task.labels for p in paths if len(p) > 1 and p[-1] == task.target}
 
     def averages(self, inputs: Inputs) -> list[list[Tensor]]:
         """Return averaged labels."""
@@ -49,7 +38,7 @@ class LabelChannels(AverageChannels):
             )
         every = self._graph.get(
             [*links.values(), labels],
-            lambda: average_labels(x, links, self.paths, labels),
+            lambda: [[y] for y in average_labels(x, links, self.paths, labels)],
             [values.size(0) for values in x.values()],
         )
-        return [[some(average, inputs.roots)] for average in every]
+        return [[some(average, inputs.roots)] for (average,) in every]

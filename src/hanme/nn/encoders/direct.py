@@ -25,9 +25,6 @@ class Direct(Encoder):
     all metapaths.
 
     Args:
-        heads: K.
-        channels: D.
-        metapaths: What it will encode.
         values: What is summed: ``"projected"`` features h, which the paper's figures are made
             with, or ``"transformed"`` ones, the paper's formula (k_i, and q at the root).
     """

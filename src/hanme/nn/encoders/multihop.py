@@ -27,9 +27,6 @@ class Multihop(Encoder):
     The parameters are shared by all metapaths.
 
     Args:
-        heads: K.
-        channels: D.
-        metapaths: What it will encode.
         gamma: The share γ that stays at each hop, in (0, 1).
         negative_slope: LeakyReLU's slope below 0.
     """

@@ -21,12 +21,7 @@ class RotatE(Encoder):
     The halves of h are the real and the imaginary parts of D / 2 complex numbers. Each relation
     has as many unit complex numbers :math:`e^{i \theta}`, its inverse their conjugates; position l
     is turned by the product of the relations of its l steps towards the root, each the inverse of
-    one of the metapath's.
-
-    Args:
-        heads: K.
-        channels: D, an even number.
-        metapaths: What it will encode; every relation in them, or its inverse, gets angles.
+    one of the metapath's. D is even.
     """
 
     def __init__(self, heads: int, channels: int, metapaths: Sequence[Metapath] = ()) -> None:

@@ -9,12 +9,7 @@ from hanme.nn.fusions.base import Fusion
 
 
 class Concat(Fusion):
-    """Put the vectors of all channels side by side: the head weighs each number by itself.
-
-    Args:
-        vectors: The number of channels.
-        channels: The size of each vector.
-    """
+    """Put the vectors of all channels side by side: the head weighs each number by itself."""
 
     def __init__(self, vectors: int, channels: int) -> None:
         super().__init__(vectors, channels)

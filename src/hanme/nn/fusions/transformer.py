@@ -20,8 +20,6 @@ class Transformer(Fusion):
     """Turn each vector into a token, let the tokens of a root attend to each other, join them.
 
     Args:
-        vectors: M, the number of tokens.
-        channels: The size of a vector.
         hidden_channels: The size of a token, all heads together, and of the result (default:
             ``channels``).
         heads: The number of attention heads.
@@ -71,12 +69,6 @@ class TokenLayer(nn.Module):
     """A matrix for each token, ``[N, M, C]`` to ``[N, M, D]``, then norm, PReLU and dropout.
 
     The norm is over all tokens of a node together.
-
-    Args:
-        tokens: M.
-        before: C.
-        after: D.
-        dropout: The dropout.
     """
 
     def __init__(self, tokens: int, before: int, after: int, dropout: float) -> None:
@@ -100,10 +92,7 @@ class TokenLayer(nn.Module):
 class TokenAttention(nn.Module):
     """Self-attention over the tokens of each node, ``[N, M, C]``, behind a gate that opens from 0.
 
-    Args:
-        channels: C.
-        heads: The number of heads.
-        dropout: Dropout on the attention weights.
+    ``dropout`` is on the attention weights.
     """
 
     def __init__(self, channels: int, heads: int, dropout: float) -> None:
