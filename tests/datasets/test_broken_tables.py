@@ -274,7 +274,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     ),
     "the label as a feature": (
         graph("year =", 'genre = "category"\nyear ='),
-        r"nodes\.film\.features\.genre: it is the label, which no model may see",
+        r"nodes\.film\.features: genre is the label, which no model may see",
     ),
     "no label": (
         graph('label = "genre"\n', ""), r"films\.csv: the target has no labels; name their column"

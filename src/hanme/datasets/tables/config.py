@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,12 +60,7 @@ class GraphConfig(Part):
         target, where = self.nodes[self.target], f"nodes.{self.target}"
         if target.implied:
             raise ValueError(f"{where}: give a table or a query; it is the target")
-        for key in ("label", "split"):
-            if getattr(target, key) in target.features:
-                raise ValueError(
-                    f"{where}.features.{getattr(target, key)}: it is the {key}, which no model may "
-                    "see"
-                )
+        _refuse_answers(target, target.features, f"{where}.features")
         if target.split and "shares" in target.model_fields_set:
             raise ValueError(f"{where}: give split or shares, not both")
         if target.split and self.split is not None:
@@ -85,12 +80,7 @@ class GraphConfig(Part):
             owner = self.nodes[ends["source"]]
             if owner.implied:
                 raise ValueError(f"relations.{name}.source: {ends['source']} has no table")
-            for key in ("label", "split"):
-                if getattr(owner, key) in relation.columns:
-                    raise ValueError(
-                        f"relations.{name}.columns: {getattr(owner, key)} is the {key}, which no "
-                        "model may see"
-                    )
+            _refuse_answers(owner, relation.columns, f"relations.{name}.columns")
 
     def check_names(self) -> None:
         """Refuse relations of the same name, and metapaths that the graph does not have."""
@@ -148,6 +138,13 @@ class GraphConfig(Part):
                 away, home = (there, back) if there[0] == self.target else (back, there)
                 found.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
         return found
+
+
+def _refuse_answers(nodes: NodeTable, columns: Collection[str], where: str) -> None:
+    """Refuse columns that tell what a model has to find out."""
+    for key in ("label", "split"):
+        if getattr(nodes, key) in columns:
+            raise ValueError(f"{where}: {getattr(nodes, key)} is the {key}, which no model may see")
 
 
 def config_path(name: str | Path) -> Path:

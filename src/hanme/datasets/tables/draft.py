@@ -19,7 +19,14 @@ from hanme.datasets.tables.guess import (
     singular,
     untaken,
 )
-from hanme.datasets.tables.profile import MOST_VALUES, NAME_WORDS, ColumnProfile, Sheet, says
+from hanme.datasets.tables.profile import (
+    MOST_VALUES,
+    NAME_WORDS,
+    ColumnProfile,
+    Sheet,
+    says,
+    words_of,
+)
 from hanme.errors import HanmeError
 
 TEXT = '{kind = "text", method = "tfidf", size = 2000}'
@@ -237,7 +244,7 @@ def _name(columns: list[ColumnProfile]) -> ColumnProfile | None:
 
 def _stem(name: str, several: bool) -> str:
     """Return what a column's values are: ``actor_1_name`` are of type actor."""
-    words = [w for w in re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) if w]
+    words = [word for word in words_of(name) if word]
     short = [w for w in words if w not in ("id", "name", "key") and not (several and w.isdigit())]
     stem = "_".join(short or words) or "value"
     return f"value_{stem}" if stem[0].isdigit() else singular(stem)
@@ -262,14 +269,8 @@ def _should_link(column: ColumnProfile) -> bool:
 
 
 def _table_lines(sheet: Sheet) -> list[str]:
-    source = sheet.source
-    lines = [f"table = {toml_text(source.table or '')}"]
-    if source.database:
-        lines.insert(0, f"database = {toml_text(source.database)}")
-    if source.format:
-        lines.append(f"format = {toml_text(source.format)}")
-    if source.separator:
-        lines.append(f"separator = {toml_text(source.separator)}")
+    source, keys = sheet.source, ("database", "table", "format", "separator")
+    lines = [f"{key} = {toml_text(value)}" for key in keys if (value := getattr(source, key))]
     if source.encoding != "utf-8":
         lines.append(f"encoding = {toml_text(source.encoding)}  # it is not UTF-8")
     if source.empty:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from hanme.datasets.tables.nodes import NodeRows
 from hanme.datasets.tables.read import Reader, Table, column
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
+from hanme.graph.graph import label_matrix
 from hanme.graph.splits import PARTS, grouped, stratified
 
 GROUP = "group"
@@ -38,10 +38,9 @@ def read_split(
     reader: Reader, config: GraphConfig, rows: NodeRows, labels: Labels, part: NDArray[np.int64]
 ) -> Split:
     """Return the split of the column or of conditions; other labelled nodes are for training."""
-    y = labels.y.numpy()
-    labelled = np.asarray(y.any(axis=1) if labels.multilabel else y >= 0)
+    labelled = label_matrix(labels.y, len(labels.names)).any(1).numpy()
     if config.nodes[config.target].split is not None:
-        given = np.full(len(y), -1)
+        given = np.full(len(labelled), -1)
         given[: rows.table.size] = _column(reader, rows.table)
         part = given
     else:
@@ -69,10 +68,9 @@ def _column(reader: Reader, table: Table) -> NDArray[np.integer]:
 
 def check_split(labels: Labels, split: Split, table: Table) -> None:
     """Refuse parts of unlabelled rows, and a split column that leaves nothing to learn."""
-    y = labels.y.numpy()
-    labelled = np.asarray(y.any(axis=1) if labels.multilabel else y >= 0)
+    given = label_matrix(labels.y, len(labels.names)).numpy()
     part = np.select([mask.numpy() for mask in split], range(len(PARTS)), -1)
-    bare = np.flatnonzero((part >= 0) & ~labelled)
+    bare = np.flatnonzero((part >= 0) & ~given.any(axis=1))
     if bare.size:
         row = int(bare[0])
         raise HanmeError(
@@ -81,12 +79,7 @@ def check_split(labels: Labels, split: Split, table: Table) -> None:
     for i, name in enumerate(PARTS[:2]):
         if not (part == i).any():
             raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
-    if y.ndim == 1:
-        places = np.flatnonzero(labelled & ~np.isin(y, y[part == 0]))
-        unseen: Any = [(row, y[row]) for row in places[:1]]
-    else:
-        unseen = np.argwhere((y > 0) & ~y[part == 0].any(axis=0))[:1].tolist()
-    for row, label in unseen:
+    for row, label in np.argwhere(given & ~given[part == 0].any(axis=0))[:1].tolist():
         raise HanmeError(
             f"{table.place(row, 'label')}: no row in train has the label {labels.names[label]!r}"
         )
