@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -106,18 +107,39 @@ class Metapath:
 
 
 def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterator[Metapath]:
-    """Yield all metapaths of at most ``max_hops`` hops that start and end at ``target``."""
-    frontier: list[tuple[EdgeType, ...]] = [()]
+    """Yield all metapaths of at most ``max_hops`` hops that start and end at ``target``.
+
+    The shortest come first. There can be millions: each is made when it is asked for.
+    """
+    ways = _ways_to(target, metadata, max_hops)
+
+    def walks(here: str, hops: int) -> Iterator[tuple[EdgeType, ...]]:
+        if not hops:
+            yield ()
+            return
+        for step in metadata[1]:
+            if step[0] == here and ways[hops - 1][step[2]]:
+                yield from ((step, *rest) for rest in walks(step[2], hops - 1))
+
+    for hops in range(1, max_hops + 1):
+        for path in walks(target, hops):
+            yield Metapath.of(path, metadata)
+
+
+def count_between(metadata: Metadata, target: str, max_hops: int) -> int:
+    """Count what :func:`metapaths_between` yields, without making any."""
+    return sum(of_length[target] for of_length in _ways_to(target, metadata, max_hops)[1:])
+
+
+def _ways_to(target: str, metadata: Metadata, max_hops: int) -> list[Counter[str]]:
+    """Count, for each number of hops from 0 on, the ways from each node type to ``target``."""
+    ways = [Counter({target: 1})]
     for _ in range(max_hops):
-        frontier = [
-            (*path, step)
-            for path in frontier
-            for step in metadata[1]
-            if step[0] == (path[-1][2] if path else target)
-        ]
-        for path in frontier:
-            if path[-1][2] == target:
-                yield Metapath.of(path, metadata)
+        onward = Counter[str]()
+        for source, _, end in metadata[1]:
+            onward[source] += ways[-1][end]
+        ways.append(onward)
+    return ways
 
 
 def _edge_type(step: Sequence[str]) -> EdgeType:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hanme.common.numbers import short
+from hanme.common.numbers import lasting, short
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,18 @@ from hanme.common.numbers import short
 )  # fmt: skip
 def test_a_count_can_be_read(count: int, text: str) -> None:
     assert short(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.034, "0.03 s"),
+        (1.24, "1.2 s"),
+        (25.2, "25 s"),
+        (119, "119 s"),
+        (180, "3 min"),
+        (7200, "2 h"),
+    ],
+)
+def test_times_can_be_read(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanme.chain import Chain
@@ -31,6 +31,7 @@ def graph_of(**relations: list[tuple[int, int]]) -> Graph:
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=6)
 
 
+@settings(deadline=None)
 @given(PAIRS, PAIRS)
 def test_counts_and_returns_agree_with_the_list(
     c: list[tuple[int, int]], d: list[tuple[int, int]]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 def inspect(
     data_set: DataSet,
     hops: Annotated[int, typer.Option(min=1, max=12, help="Show metapaths up to so long.")] = 4,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Show so many metapaths, the default and short ones first.")
+    ] = 100,
     hidden: Annotated[int, typer.Option(min=1, max=2**24, help="Hidden size, for memory.")] = 128,
     heads: Annotated[int, typer.Option(min=1, max=2**16, help="Heads to estimate memory for.")] = 8,
     data: Source = None,
@@ -27,7 +30,7 @@ def inspect(
     json_: Json = False,
 ) -> None:
     """Show a graph and the metapaths from its target back to it, with counts of instances."""
-    from hanme.common.numbers import short
+    from hanme.common.numbers import lasting, short
     from hanme.datasets import load
     from hanme.ops import BACKENDS, choose_backend
     from hanme.ops.cost import readable
@@ -35,7 +38,7 @@ def inspect(
 
     how, knobs = cast("Features | None", features), pairs(option)
     graph = load(data_set, source=data, features=how, seed=seed, options=knobs)
-    found = describe(graph, hops, hidden, heads)
+    found = describe(graph, hops, hidden, heads, limit)
     if json_:
         print(json.dumps(found))
         return
@@ -76,6 +79,12 @@ def inspect(
         f"{heads} heads and hidden size {hidden}; this machine uses "
         f"{choose_backend('auto', graph.y.device)}. Metapaths without an instance are not shown.",
     )
+    if found["more_metapaths"]:
+        print(f"{short(found['more_metapaths'])} more metapaths are not counted: --limit, --hops.")
+    if seconds := found["seconds_per_epoch"]:
+        print(
+            f"An epoch over the default metapaths takes about {lasting(seconds)} on this machine."
+        )
     for metapath, why in found["left_out"].items():
         print(printable(f"{metapath}: left out of the default metapaths, {why}; -m uses it."))
     for note in found["notes"]:

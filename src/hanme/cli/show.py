@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -17,18 +19,91 @@ if TYPE_CHECKING:
     from hanme.training import Epoch
 
 
+EVERY, SOON = 5.0, 0.1
+"""After how many seconds a line is written, and the bar is drawn again."""
+
+
+class Training:
+    """How far training has come: what is called as it goes on, and what is shown of it.
+
+    Within an epoch it counts the parts of attention that are done; how many an epoch has, the one
+    before has told.
+
+    Args:
+        bar: The progress bar.
+        title: What is trained.
+        epochs: How many epochs there are at most.
+    """
+
+    def __init__(self, bar: Progress, title: str, epochs: int) -> None:
+        self.bar, self.epochs = bar, epochs
+        self.task = bar.add_task(title, total=epochs, scores="")
+        self.epoch, self.scores = 0, ""
+        self.parts, self.parts_before = 0, 0
+        self.began = self.drawn = time.monotonic()
+        self.started = threading.Event()
+
+    def on_start(self, costs: list[str]) -> None:
+        """Print what a run is about to cost, to stderr: it is not part of the output."""
+        print_costs(costs)
+        self.parts = 0
+        self.started.set()
+
+    def on_part(self) -> None:
+        """Note that a part of an epoch is done; draw the bar again if that is long ago."""
+        self.parts += 1
+        if time.monotonic() - self.drawn > SOON:
+            self._draw()
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Note that an epoch is done."""
+        micro, macro = 100 * epoch.val_micro, 100 * epoch.val_macro
+        self.scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
+        self.epoch, self.parts_before, self.parts = epoch.epoch, self.parts, 0
+        self._draw()
+
+    @property
+    def share(self) -> float:
+        """The share of the epoch that is done, as far as that is known."""
+        return min(1.0, self.parts / self.parts_before) if self.parts_before else 0.0
+
+    def _draw(self) -> None:
+        self.drawn = time.monotonic()
+        self.bar.update(self.task, completed=self.epoch + self.share, scores=self.scores)
+
+    def __str__(self) -> str:
+        passed = f"{time.monotonic() - self.began:.0f} s"
+        if not self.epoch and not self.parts:
+            return f"{passed}: preparing"
+        within = f" and {self.share:.0%} of the next" if self.share else ""
+        return f"{passed}: {self.epoch} of {self.epochs} epochs{within}  {self.scores}".rstrip()
+
+
 @contextmanager
-def show_epochs(title: str, epochs: int) -> Iterator[Callable[[Epoch], None]]:
-    """Show loss and validation scores while a model is trained; yield what to call per epoch."""
+def show_epochs(title: str, epochs: int) -> Iterator[Training]:
+    """Show how training goes on: a bar on a terminal, a line every few seconds elsewhere."""
+    from hanme.ops.streaming.blocks import watching
+
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[scores]}"))
-    with show_progress(title, epochs, *columns, scores="") as (bar, task):
+    console, done = Console(stderr=True), threading.Event()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        training = Training(bar, title, epochs)
 
-        def on_epoch(epoch: Epoch) -> None:
-            micro, macro = 100 * epoch.val_micro, 100 * epoch.val_macro
-            scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
-            bar.update(task, completed=epoch.epoch, scores=scores)
+        def write() -> None:
+            while not done.wait(EVERY):
+                if training.started.is_set():
+                    print(training, file=sys.stderr, flush=True)
 
-        yield on_epoch
+        writer = threading.Thread(target=write, daemon=True)
+        if not console.is_terminal:
+            writer.start()
+        try:
+            with watching(training.on_part):
+                yield training
+        finally:
+            done.set()
+            if writer.is_alive():
+                writer.join()
 
 
 @contextmanager

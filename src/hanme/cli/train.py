@@ -286,15 +286,15 @@ def train(
     name = files.graph_name(run_config.data.name)
     if graph is not None and not graph.metapaths:
         print_costs([f"{why_none(graph)}: {run_config.model.name} is trained"])
-    with show_epochs(f"{name} {run_config.model.name}", run_config.training.epochs) as on_epoch:
+    with show_epochs(f"{name} {run_config.model.name}", run_config.training.epochs) as shown:
         run = runs.train(
             run_config,
             out or runs.new_folder(name, resume=resume),
             graph=None if resume else graph,  # a run has learnt columns of its tables
             resume=resume,
             processes=processes or os.cpu_count() or 1,
-            on_start=print_costs,
-            on_epoch=on_epoch,
+            on_start=shown.on_start,
+            on_epoch=shown.on_epoch,
             on_fold=lambda done: print_costs([f"fold {done} of {run_config.training.folds} done"]),
         )
     if json_:

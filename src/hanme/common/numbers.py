@@ -13,5 +13,13 @@ def short(count: float) -> str:
     return _digits(count / 1e18, "E")
 
 
+def lasting(seconds: float) -> str:
+    """Write a time as 0.07 s, 1.2 s, 25 s, 3 min or 2 h."""
+    for unit, size in (("h", 3600), ("min", 120)):
+        if seconds >= size:
+            return f"{seconds / (60 if unit == 'min' else size):.0f} {unit}"
+    return f"{seconds:.{0 if seconds >= 9.95 else 1 if seconds >= 0.95 else 2}f} s"
+
+
 def _digits(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.chain import Chain
-from hanme.common.numbers import short
+from hanme.common.numbers import lasting, short
 from hanme.datasets import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -16,10 +16,11 @@ from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn import MODELS
-from hanme.nn.model import Model
+from hanme.nn.model import ChannelModel, Model
 from hanme.ops import choose_backend
 from hanme.ops.cost import memory, readable
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
+from hanme.runs.pace import seconds_per_epoch
 from hanme.training import Wide
 
 
@@ -115,7 +116,8 @@ def notes(graph: Graph) -> list[str]:
 def costs(config: ModelConfig, graph: Graph) -> list[str]:
     """Say how many instances a model attends to and about what memory that takes, by metapath.
 
-    Where these are the default metapaths, those that were left out are said, too.
+    Where these are the default metapaths, those that were left out are said, too. The last line is
+    how long an epoch takes.
     """
     if not takes_metapaths(config.name):
         return []
@@ -132,7 +134,14 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
             f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
             for metapath, why in graph.left_out.items()
         ]
-    return lines
+    return [*lines, f"An epoch takes about {lasting(pace(config, graph))} on this machine"]
+
+
+def pace(config: ModelConfig, graph: Graph) -> float:
+    """Estimate how many seconds an epoch of a model with metapaths takes on this machine."""
+    model = build_model(config, graph)
+    assert isinstance(model, ChannelModel)
+    return seconds_per_epoch(model, graph)
 
 
 def _parameters(model: str) -> Any:

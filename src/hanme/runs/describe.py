@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import torch
@@ -9,26 +10,46 @@ from torch import Tensor
 
 from hanme.chain import Chain
 from hanme.graph import Graph
-from hanme.graph.defaults import leads_back
-from hanme.metapath import Metapath, metapaths_between
+from hanme.graph.defaults import instances, leads_back
+from hanme.metapath import Metapath, count_between, metapaths_between
 from hanme.ops import BACKENDS
 from hanme.ops.cost import memory
+from hanme.runs.build import pace
+from hanme.runs.config import ModelConfig
 
+LARGEST = 4096
+"""The largest hidden size with which an epoch is tried."""
 DEFAULT, BACK = "default", "leads back only"
 
 
-def describe(graph: Graph, hops: int, hidden: int, heads: int) -> dict[str, Any]:
-    """Return node types, relations, target and the metapaths that return to it, as JSON has it."""
-    given = graph.label_matrix
+def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> dict[str, Any]:
+    """Return node types, relations, target and metapaths that return to it, as JSON has it.
+
+    Args:
+        graph: The graph.
+        hops: The greatest length of a metapath.
+        hidden: The hidden size to estimate memory and time for.
+        heads: The number of heads to estimate them for.
+        limit: How many metapaths: those used by default, then the shortest.
+    """
+    given, metadata = graph.label_matrix, graph.metadata()
     sorted_links = {e: _sorted(links) for e, links in graph.links.items()}
+    defaults, left_out = (
+        {Metapath.parse(text, metadata): None for text in texts}
+        for texts in (graph.metapaths, graph.left_out)
+    )
+    short = (m for m in metapaths_between(metadata, graph.target, hops) if m not in defaults)
+    some = [*(m for m in defaults if len(m) <= hops), *islice(short, max(0, limit - len(defaults)))]
     metapaths = list[dict[str, Any]]()
-    for metapath in metapaths_between(graph.metadata(), graph.target, hops):
+    for metapath in some:
         chain = Chain.build(metapath, sorted_links, graph.sizes)
         count = chain.count()
+        back = leads_back(metapath, graph)
+        use = BACK if back else "left out" if metapath in left_out else ""
         metapaths.append(
             {
                 "metapath": metapath.text,
-                "use": _use(metapath, graph),
+                "use": DEFAULT if metapath in defaults else use,
                 "instances": int(count.sum()),
                 "roots": int((count > 0).sum()),
                 "most": int(count.max()),
@@ -64,21 +85,21 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int) -> dict[str, Any]
             **{part: int(mask.sum()) for part, mask in graph.split.parts().items()},
         },
         "left_out": graph.left_out,
+        "seconds_per_epoch": _pace(graph, hidden, heads),
         "metapaths": sorted(metapaths, key=_usefulness),
+        "more_metapaths": count_between(metadata, graph.target, hops) - len(some),
     }
 
 
-def _use(metapath: Metapath, graph: Graph) -> str:
-    """Return what becomes of a metapath where a user names none."""
-    defaults, left_out = (
-        [Metapath.parse(text, graph.metadata()) for text in texts]
-        for texts in (graph.metapaths, graph.left_out)
-    )
-    if metapath in defaults:
-        return DEFAULT
-    if leads_back(metapath, graph):
-        return BACK
-    return "left out" if metapath in left_out else ""
+def _pace(graph: Graph, hidden: int, heads: int) -> float | None:
+    """Estimate how long an epoch takes with the default metapaths; None if none can be tried."""
+    if hidden % heads or hidden > LARGEST:
+        return None
+    used = [
+        text for text in graph.metapaths if instances(Metapath.parse(text, graph.metadata()), graph)
+    ]
+    options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
+    return pace(ModelConfig(name="hanme", options=options), graph) if used else None
 
 
 def _usefulness(row: dict[str, Any]) -> tuple[bool, bool, int]:

@@ -27,7 +27,7 @@ def train(
     graph: Graph | None = None,
     resume: bool = False,
     processes: int = 1,
-    on_start: Callable[[list[str]], None] = lambda costs: None,
+    on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_fold: Callable[[int], None] = lambda done: None,
 ) -> Run:
@@ -39,7 +39,8 @@ def train(
         graph: The graph, if it is loaded already.
         resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
         processes: How many folds to train at a time, each in a process of its own.
-        on_start: Called before any work with what it will cost, a line per metapath.
+        on_start: Called before any work with what it will cost, a line per metapath and one on the
+            time of an epoch, which is measured only if this is given.
         on_epoch: Called after each epoch, of folds only where they are trained one by one.
         on_fold: Called after each fold with the number of those done.
     """

@@ -51,7 +51,7 @@ def train_one(
     *,
     graph: Graph | None = None,
     resume: bool = False,
-    on_start: Callable[[list[str]], None] = lambda costs: None,
+    on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Run:
     """Train one model and write a run folder, see :func:`hanme.runs.train`."""
@@ -114,14 +114,15 @@ def load(
     folder: Path,
     graph: Graph | None,
     found: Run | None,
-    on_start: Callable[[list[str]], None],
+    on_start: Callable[[list[str]], None] | None,
 ) -> Graph:
     """Load the graph, refuse what cannot be trained on it, and say what training costs."""
     fitted = ranks.from_first(found.fitted) if found else None
     graph = graph or ranks.first_before_others(lambda: load_graph(config, fitted=fitted))
     refuse_changed(graph, fitted, folder)
     build_model(config.model, graph)  # refuses wrong options before any work
-    on_start([*notes(graph), *costs(config.model, graph)])
+    if on_start is not None:
+        on_start([*notes(graph), *costs(config.model, graph)])
     return graph
 
 

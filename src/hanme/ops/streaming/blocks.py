@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from threading import Event
 from typing import TypeVar
@@ -28,6 +29,29 @@ def to_blocks(x: Tensor) -> Tensor:
     return x.permute(2, 0, 1, 3).flatten(2).contiguous()
 
 
+_watchers: list[Callable[[], None]] = []
+
+
+@contextmanager
+def watching(on_part: Callable[[], None]) -> Iterator[None]:
+    """Call back after each part that is done, from whichever thread did it."""
+    _watchers.append(on_part)
+    try:
+        yield
+    finally:
+        _watchers.remove(on_part)
+
+
+def _watched(function: Callable[[int, slice], _T]) -> Callable[[int, slice], _T]:
+    def call(block: int, part: slice) -> _T:
+        result = function(block, part)
+        for on_part in _watchers:
+            on_part()
+        return result
+
+    return call
+
+
 def in_order(
     function: Callable[[int, slice], _T],
     blocks: int,
@@ -46,6 +70,7 @@ def in_order(
         stop: Given for long work: this thread then only waits, because Ctrl-C is not heard within
             compiled code. It is set when this thread is interrupted, for ``function`` to see.
     """
+    function = _watched(function) if _watchers else function
     tasks = [(block, part) for block in range(blocks) for part in parts]
     if stop is not None:
         yield from _aside(function, tasks, stop)

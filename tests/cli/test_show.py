@@ -1,0 +1,52 @@
+"""What is shown while a model is trained."""
+
+import time
+
+import pytest
+import torch
+
+from hanme.cli import show
+from hanme.datasets import planted
+from hanme.nn import HANME
+from hanme.runs.pace import seconds_per_epoch
+from hanme.training import Trainer, TrainingConfig, draw_weights
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Trainer:
+    graph = planted(movies=100)
+    model = HANME(
+        graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=16, heads=2
+    )
+    draw_weights(model, graph, seed=1)
+    return Trainer(model, graph, TrainingConfig(epochs=4))
+
+
+def test_the_second_epoch_is_known_by_its_parts(
+    trainer: Trainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "EVERY", 0.01)
+    with show.show_epochs("planted", 4) as shown:
+        assert str(shown) == "0 s: preparing"
+        shown.on_start(["What it costs"])
+        shares = []
+
+        def on_epoch(epoch) -> None:
+            shares.append(shown.share)
+            shown.on_epoch(epoch)
+
+        trainer.run(on_epoch)
+        time.sleep(0.1)
+    assert shares == [0, 1, 1, 1]
+    said = capsys.readouterr().err
+    assert said.startswith("What it costs\n")
+    assert "4 of 4 epochs  loss " in said
+    assert "\x1b" not in said
+
+
+def test_an_epoch_is_estimated_and_nothing_is_left_of_it(trainer: Trainer) -> None:
+    model, before = trainer.model, torch.get_rng_state()
+    weights = [parameter.clone() for parameter in model.parameters()]
+    assert 0 < seconds_per_epoch(model, trainer.graph) < 60
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
