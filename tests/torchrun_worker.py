@@ -3,7 +3,7 @@
     torchrun ... torchrun_worker.py CONFIG FOLDER
 
 Trains into FOLDER/calm, then into FOLDER/killed; there, before torchrun has started it again, the
-last rank kills itself in the middle of the second epoch.
+last rank kills itself in the middle of the second epoch. Then predicts and scores.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from hanme.common import ranks
-from hanme.runs import RunConfig, folder, train
+from hanme.runs import RunConfig, evaluate, folder, predict, train
 from hanme.training import Trainer
 
 folder.SECONDS = 0.0  # a checkpoint after every step
@@ -33,3 +33,7 @@ with ranks.joined():
         train(config, out / "calm")
     Trainer._descend = descend_or_die
     train(config, out / "killed")
+    predict(out / "calm").write(out / "predictions.parquet")
+    scores = evaluate(out / "calm")
+    if ranks.is_first():
+        (out / "scores.json").write_text(json.dumps(scores))

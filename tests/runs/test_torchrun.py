@@ -10,12 +10,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import pytest
 import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from hanme.runs import RunConfig, train
+from hanme.runs import RunConfig, evaluate, train
 
 CONFIG = {
     "data": {"name": "planted", "options": {"movies": 150, "genres": 3}},
@@ -31,7 +32,7 @@ CONFIG = {
 }
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes in /proc")
 WORKER = Path(__file__).parents[1] / "torchrun_worker.py"
-LIMIT = 240
+LIMIT = 600
 
 
 def torchrun(*arguments: str, **options) -> subprocess.Popen:
@@ -56,6 +57,14 @@ def test_two_processes_are_one_and_a_killed_worker_changes_nothing(tmp_path: Pat
     for name, value in weights(alone.folder).items():
         torch.testing.assert_close(calm[name], value, atol=1e-5, rtol=1e-5)
         assert torch.equal(calm[name], killed[name])
+    assert json.loads((tmp_path / "scores.json").read_text()) == evaluate(tmp_path / "calm")
+    table = "SELECT * FROM '{}' ORDER BY node"
+    parts = duckdb.sql(table.format(tmp_path / "predictions.parquet/part-*.parquet")).fetchall()
+    whole = duckdb.sql(table.format(tmp_path / "calm/predictions.parquet")).fetchall()
+    assert len(list((tmp_path / "predictions.parquet").iterdir())) == 2
+    assert [row[:5] for row in parts] == [row[:5] for row in whole]
+    for mine, theirs in zip(parts, whole, strict=True):
+        assert mine[-3:] == pytest.approx(theirs[-3:], abs=1e-5)
     rows = [json.loads(line) for line in (tmp_path / "killed/metrics.jsonl").open()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
 
@@ -68,12 +77,17 @@ def test_a_lost_machine_of_two_leaves_the_other_training(tmp_path: Path) -> None
     config, out = tmp_path / "config.toml", tmp_path / "run"
     config.write_text(tomli_w.dumps(values))
     alive = "join_timeout=60,last_call_timeout=4,keep_alive_interval=1,keep_alive_max_attempt=3"
-    options = ("--nnodes", "1:2", "--max-restarts", "3", "--rdzv-conf", alive)
+    options = ("--nnodes", "1:2", "--max-restarts", "3")
     meet = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
     command = ("-m", "hanme", "train", "--config", str(config), "--out", str(out))
     agents = [
-        torchrun(*options, *meet, "--local-addr", address, *command)
-        for address in ("127.0.0.1", "127.0.0.2")
+        torchrun(
+            *options,
+            *meet,
+            *("--rdzv-conf", f"{alive},is_host={host}", "--local-addr", address),
+            *command,
+        )
+        for host, address in (("true", "127.0.0.1"), ("false", "127.0.0.2"))
     ]
     try:
         wait_for_epochs(out, 3, agents[0])

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hanme.cli.options import Allow, Changes, ConfigFolder, Json, Processes, Runs, Source, fields
+from hanme.cli.options import (
+    Allow,
+    Changes,
+    ConfigFolder,
+    Device,
+    Json,
+    Processes,
+    Runs,
+    Source,
+    fields,
+)
 from hanme.cli.show import show_progress
 from hanme.errors import HanmeError
 
@@ -73,6 +83,7 @@ def benchmark(
     processes: Processes = os.cpu_count() or 1,
     data: Source = None,
     allow: Allow = None,
+    device: Device = None,
     json_: Json = False,
 ) -> None:
     """Train models on graphs over several seeds and compare them with published figures.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
-from hanme.cli.options import Allow, Json, RunFolder, Source, the_run
+from hanme.cli.options import Allow, Device, Json, RunFolder, Source, the_run
 from hanme.cli.show import print_probabilities, print_scores
 
 
 def evaluate(
-    run: RunFolder = None, data: Source = None, allow: Allow = None, json_: Json = False
+    run: RunFolder = None,
+    data: Source = None,
+    allow: Allow = None,
+    device: Device = None,
+    json_: Json = False,
 ) -> None:
     """Load a run's weights and score them again, with each decision rule.
 

@@ -125,6 +125,24 @@ Changes = Annotated[
         "(training.lr=0.01). Repeat it for several.",
     ),
 ]
+
+
+def _choose_device(name: str | None) -> str | None:
+    if name is None:
+        return None
+    from hanme.common import device
+
+    return device.choose(name)
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        callback=_choose_device,
+        help="Where to compute: cpu (default), cuda or cuda:1. GPUs are not measured.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hanme.cli.options import Allow, Grown, Json, RunFolder, Source, the_run
+from hanme.cli.options import Allow, Device, Grown, Json, RunFolder, Source, the_run
 from hanme.cli.show import print_table, printable
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def predict(
     graph: Grown = None,
     data: Source = None,
     allow: Allow = None,
+    device: Device = None,
     json_: Json = False,
 ) -> None:
     """Predict labels with their probabilities, under the ids and names of your tables.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hanme.cli.benchmark import benchmark
-from hanme.cli.options import Json, Processes, Runs, Source
+from hanme.cli.options import Device, Json, Processes, Runs, Source
 
 
 def reproduce(
@@ -23,6 +23,7 @@ def reproduce(
     ] = None,
     processes: Processes = os.cpu_count() or 1,
     data: Source = None,
+    device: Device = None,
     json_: Json = False,
 ) -> None:
     """Train every row of the paper's table over several seeds; write the table and a figure.

@@ -13,6 +13,7 @@ from hanme.cli.options import (
     CONFIGURATION,
     Allow,
     Changes,
+    Device,
     FeaturesOption,
     Json,
     Options,
@@ -79,6 +80,7 @@ def train(
             "--resume", help="Continue the run in --out, or the last in runs/, if there is one."
         ),
     ] = False,
+    device: Device = None,
     json_: Json = False,
     encoder: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hanme.cli.options import Allow, Changes, ConfigFolder, Json, Source, fields
+from hanme.cli.options import Allow, Changes, ConfigFolder, Device, Json, Source, fields
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -53,6 +53,7 @@ def tune(
     data: Source = None,
     allow: Allow = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
+    device: Device = None,
     json_: Json = False,
 ) -> None:
     """Search for better settings of a model on a graph and write them to a configuration file.

@@ -17,6 +17,7 @@ from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
 from hanme.ops import Constant, head_dots, metapath_attention
+from hanme.ops.dropout import node_dropout
 
 
 class GAT(nn.Module):
@@ -98,14 +99,16 @@ class GAT(nn.Module):
         chain = self._chain.get([links.edge_index], lambda: _chain(links.edge_index, links.nodes))
         if roots is None:
             h: Tensor = self.graph(x_dict, links)
+            ids: list[Tensor | None] = [None] * len(self.convs)
             steps: list[tuple[Chain, Tensor | None]] = [(chain, None)] * len(self.convs)
         else:
             pieces = pieces_around(chain, links.numbers(roots), len(self.convs))
             h = self.graph(x_dict, links, pieces[0].nodes["node"])
+            ids = [piece.nodes["node"] for piece in pieces]
             steps = [(piece.chains[0], piece.roots) for piece in pieces]
         for i, (conv, step) in enumerate(zip(self.convs, steps, strict=True)):
             h = F.elu(h) if i > 0 else h
-            h = conv(F.dropout(h, self.dropout, self.training), *step)
+            h = conv(node_dropout(h, self.dropout if self.training else 0.0, ids[i]), *step)
         return h[links.target] if roots is None else h
 
 

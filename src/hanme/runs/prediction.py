@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor
 
+from hanme.common import ranks
 from hanme.common.html import html_table
 from hanme.decision import Decision
 from hanme.errors import HanmeError
@@ -94,7 +96,17 @@ class Prediction:
         return replace(self, nodes=nodes[:top])
 
     def write(self, path: str | Path) -> None:
-        """Write Parquet, CSV or JSON, by the file's ending."""
+        """Write Parquet, CSV or JSON, by the file's ending.
+
+        Several processes write a folder of Parquet files, ``part-0.parquet`` and so on, each its
+        share of the rows.
+        """
+        if ranks.count() > 1:
+            part = ranks.from_first(lambda: _folder(Path(path))) / f"part-{ranks.rank()}.parquet"
+            mine = ranks.share(torch.tensor(self.numbers, dtype=torch.long)).tolist()
+            chosen = self._chosen() | {"nodes": mine}
+            write_predictions(self.graph, self.logits, part, **chosen)
+            return
         write_predictions(self.graph, self.logits, Path(path), **self._chosen())
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -122,3 +134,15 @@ class Prediction:
     def _chosen(self) -> dict[str, Any]:
         # On another graph nobody drew a split, and none is shown.
         return {"decision": self.decision, "nodes": self.nodes, "split": not self.grown}
+
+
+def _folder(path: Path) -> Path:
+    """Make the folder for the parts of a table, without parts that were there before."""
+    if path.suffix.lower() != ".parquet":
+        raise HanmeError(f"{path}: several processes write Parquet; name it .parquet")
+    if path.is_file():
+        path.unlink()
+    path.mkdir(parents=True, exist_ok=True)
+    for part in path.glob("part-*.parquet"):
+        part.unlink()
+    return path

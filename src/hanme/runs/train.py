@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common import ranks
+from hanme.common import device, ranks
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
 from hanme.decision import Decision
@@ -144,7 +144,7 @@ def prepare(
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
         start_at_odds(model, graph)
-    return Trainer(model, graph, training, random=random), wide
+    return Trainer(model.to(device.chosen()), graph, training, random=random), wide
 
 
 def finish(run: Run, trainer: Trainer, settled: Settled) -> None:

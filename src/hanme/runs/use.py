@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hanme.common import device, ranks
 from hanme.datasets import FittedGraph, tables_name
 from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
@@ -20,8 +21,11 @@ from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
 from hanme.training import as_predicted, size_weights, wide_part
-from hanme.training.batches import knows_means, logits_of
+from hanme.training.batches import logits_of, stands_alone
 from hanme.training.metrics import F1, f1, scores
+
+SHARED = 1024
+"""So many nodes are computed at a time where processes share them and no batch size is set."""
 
 
 def open_run(
@@ -82,7 +86,12 @@ def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
 
 def all_logits(model: Model, graph: Graph, batch_size: int | None = None) -> Tensor:
     """Return a trained model's logits of all target nodes, of so many at a time where it can."""
-    return logits_of(model, graph, batch_size=batch_size if knows_means(model) else None)
+    if ranks.count() > 1:
+        batch_size = batch_size or SHARED
+    model = model.to(device.chosen())
+    logits = logits_of(model, graph, batch_size=batch_size if stands_alone(model) else None)
+    model.to(torch.device("cpu"))
+    return logits
 
 
 def evaluate(folder: Path, *, source: str | Path | None = None) -> dict[str, Any]:

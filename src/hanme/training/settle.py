@@ -68,6 +68,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     deep = logits_of(model, graph, batch_size=config.batch_size)
     if config.batch_size is None:
         follow_means(model, 1.0)  # predictions weigh channels as all target nodes together do
+    model.to(torch.device("cpu"))  # what follows is a convex fit on sparse rows
     if wide is None:
         return Settled(_answer(deep, deep, graph, config))
     own = part or WideChannels(

@@ -26,6 +26,7 @@ from hanme.training.batches import (
     key,
     labels_for,
     logits_of,
+    placed,
     prepared,
     refuse_norms,
     shuffled,
@@ -246,8 +247,8 @@ class Trainer:
 
     def _losses(self, roots: Tensor | None, nodes: Tensor) -> Tensor:
         """Return the loss of each of some training nodes; `roots` None computes all nodes."""
-        x_dict, links = self.graph.x_dict, self.graph.edge_index_dict
-        out = self.model(x_dict, links, roots=roots, labels=self.labels)
+        inputs = placed(self.model, self.graph, self.config.batch_size)
+        out = self.model(*inputs, roots=roots, labels=self.labels)
         return node_losses(out[nodes] if roots is None else out, self.graph.y[nodes].to(out.device))
 
     def _descend(self, loss: Tensor, epoch: int) -> float:
