@@ -17,7 +17,7 @@ from hanme.metapath import Metapath, metapaths_between
 BUDGET = 4_000_000
 """How many instances the default metapaths may have, all together."""
 
-LIMIT = 200_000_000
+LIMIT = 20_000_000
 """How many instances a single default metapath may have, where it is the only one."""
 
 
