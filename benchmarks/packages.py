@@ -1,8 +1,11 @@
 """Make a table of 64,000 software packages in 58 sections, to try ``hanme train`` on.
 
-    python benchmarks/packages.py packages && hanme init packages --label section && hanme train packages
+    python benchmarks/packages.py packages
+    hanme init packages --label section
+    hanme train packages
 
-Sections have maintainers, tags (600 of them: hubs), dependencies and words of their own, and share most of them.
+Sections have maintainers, tags (600 of them: hubs), dependencies and words of their own, and share
+most of them.
 """
 
 from __future__ import annotations
