@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test lint fuzz docs picture wheel results bench clean
+.PHONY: setup demo test lint fuzz faults kills audit docs picture wheel results bench clean
 
 setup: .venv/ready
 
@@ -28,6 +28,18 @@ test: lint
 
 fuzz: setup
 	$(BIN)/python tests/fuzz --cases $(or $(N),500) --seeds $(or $(SEEDS),1)
+
+faults: setup
+	$(BIN)/python tests/fuzz/faults.py
+
+kills: setup
+	$(BIN)/python tests/fuzz/kills.py --times $(or $(N),5)
+
+audit: setup
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	.venv/audit/bin/pip-audit --requirement requirements.lock --disable-pip --no-deps
+	$(BIN)/python tools/licences.py
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -66,8 +66,12 @@ class Inputs:
     def make(cls, folder: Path) -> Inputs:
         """Write them."""
         tables = write_tables(folder / "tables")
-        run(["train", str(tables), *RESUME, "--out", str(folder / "finished")])
-        found = run(["predict", str(folder / "finished"), "--json"])
+        for command in (
+            ["train", str(tables), *RESUME, "--out", str(folder / "finished")],
+            ["predict", str(folder / "finished"), "--json"],
+        ):
+            found = run(command)
+            assert found.kind == "accepted", found
         (folder / "expected.json").write_text(found.out)
         with suppress(KeyboardInterrupt):
             train(Run.open(folder / "finished").config, folder / "begun", on_epoch=_interrupt)
