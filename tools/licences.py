@@ -25,7 +25,8 @@ def licence(name: str) -> str:
     about = metadata(name)
     classifiers = about.get_all("Classifier") or []
     stated = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License ::")]
-    text = about.get("License-Expression") or ", ".join(stated) or about.get("License") or ""
+    expression, own = (about.get_all(key) or [""] for key in ("License-Expression", "License"))
+    text = expression[0] or ", ".join(stated) or own[0]
     return text.strip().splitlines()[0][:80] if text.strip() else "none stated"
 
 
