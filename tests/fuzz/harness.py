@@ -101,14 +101,14 @@ def run(command: list[str], **environment: str) -> Outcome:
 
 @contextlib.contextmanager
 def _limit(seconds: int) -> Iterator[None]:
-    """Raise after so many seconds of work, or after six times as many of waiting."""
+    """Raise after so many seconds of work, or after thirty times as many of waiting."""
 
     def stop(*_: object) -> None:
         raise Hang
 
     timers = (
         (signal.SIGPROF, signal.ITIMER_PROF, seconds),
-        (signal.SIGALRM, signal.ITIMER_REAL, 6 * seconds),
+        (signal.SIGALRM, signal.ITIMER_REAL, 30 * seconds),
     )
     before = [signal.signal(number, stop) for number, _, _ in timers]
     for _, timer, size in timers:
