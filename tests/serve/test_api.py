@@ -70,10 +70,13 @@ def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> N
         assert [row[key] for key in ("node", "name", "split", "labels", "predicted")] == [
             other[key] for key in ("node", "name", "split", "labels", "predicted")
         ]
+        assert row["uncertainty"] == pytest.approx(other["uncertainty"], abs=1e-5)
+        assert row["surprise"] == pytest.approx(other["surprise"], abs=1e-5)
         assert row["probabilities"] == pytest.approx([other[key] for key in columns], abs=1e-6)
     answer = server.ask("runs/planted/predictions.csv")
     assert answer.headers["content-type"].startswith("text/csv")
     table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert list(table[0]) == list(expected[0])
     assert [row["predicted"] for row in table] == ["|".join(row["predicted"]) for row in expected]
     assert float(table[7][columns[2]]) == pytest.approx(expected[7][columns[2]], abs=1e-6)
 

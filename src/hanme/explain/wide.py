@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -33,30 +33,41 @@ def wide_reasons(
         label: The label.
         top: How many.
     """
-    found: dict[tuple[Block, int], Tensor] = {}
+    found: dict[Block, list[tuple[Tensor, Tensor]]] = {}
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
     for part in filter(None, map(wide_part, models)):
         weights = part.weights(graph.taken)
         for block, rows, weight in zip(part.blocks, part.rows(inputs), weights, strict=True):
             row = rows(np.array([node]))
             known = row.indices < len(weight)
-            columns, values = row.indices[known], torch.from_numpy(row.data[known])
-            parts = values[:, None] * weight[torch.from_numpy(columns).long()] / len(models)
-            for column, given in zip(columns.tolist(), parts, strict=True):
-                found[block, column] = found.get((block, column), torch.zeros(())) + given
-    first = sorted(found.items(), key=lambda item: -abs(float(item[1][label])))[:top]
-    return tuple(_reason(graph, *place, parts) for place, parts in first)
+            columns = torch.from_numpy(row.indices[known]).long()
+            values = torch.from_numpy(row.data[known])
+            parts = values[:, None] * weight[columns] / len(models)
+            found.setdefault(block, []).append((columns, parts))
+    ranked: list[tuple[float, Block, int, Tensor]] = []
+    for block, given in found.items():
+        columns, place = torch.unique(torch.cat([c for c, _ in given]), return_inverse=True)
+        parts = torch.cat([p for _, p in given])
+        total = parts.new_zeros(len(columns), parts.size(1)).index_add_(0, place, parts)
+        for i in total[:, label].abs().argsort(descending=True, stable=True)[:top].tolist():
+            ranked.append((float(total[i, label].abs()), block, int(columns[i]), total[i]))
+    ranked.sort(key=lambda reason: -reason[0])
+    ends = {block.path.node_types[-1] if block.path else graph.target for block in found}
+    names = {end: list(feature_names(graph.fitted, end)) for end in ends}
+    return tuple(_reason(graph, names, *reason[1:]) for reason in ranked[:top])
 
 
-def _reason(graph: Graph, block: Block, column: int, parts: Tensor) -> Reason:
+def _reason(
+    graph: Graph, names: Mapping[str, Sequence[str]], block: Block, column: int, parts: Tensor
+) -> Reason:
     end = block.path.node_types[-1] if block.path else graph.target
-    met = None
+    what, met = f"feature {column}", None
     if block.read == "ids":
         what, met = graph.nodes[end].title(column), (end, column)
     elif block.read == "labels":
         what = f"label {graph.labels[column]}"
-    else:
-        what = dict(enumerate(feature_names(graph.fitted, end))).get(column, f"feature {column}")
+    elif column < len(names[end]):
+        what = names[end][column]
     return Reason(str(block), what, _by_label(graph, parts), met)
 
 

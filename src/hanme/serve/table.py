@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ Sort = Literal["found", "number", "name", "uncertain", "surprising", "probabilit
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")
 LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
-BIT = math.log(2)
 ROWS = 1000
 """How many rows of a CSV file are written at a time."""
 
@@ -78,8 +76,8 @@ class Table:
         self.true = true.numpy()
         self.labelled: Flags = np.asarray(self.true.any(1))
         self.wrong: Flags = self.labelled & np.any(self.predicted != self.true, axis=1)
-        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy() / BIT
-        self.surprise = decision.surprise(logits, true, multilabel=several).numpy() / BIT
+        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy()
+        self.surprise = decision.surprise(logits, true, multilabel=several).numpy()
         used = uses(graph)
         self.split = np.select([used == part for part in SPLITS], range(len(SPLITS)))
         self._orders: dict[tuple[Sort, int], Ints] = {}
@@ -172,7 +170,9 @@ class Table:
         targets = self.graph.targets
         texts = [(c, t) for c, t in (("id", targets.ids), ("name", targets.names)) if t is not None]
         head = ["node", *(column for column, _ in texts), *([] if self.grown else ["split"])]
-        yield _written([[*head, "labels", "predicted", *probability_columns(self.graph.labels)]])
+        both = ["uncertainty", "surprise"]
+        columns = probability_columns(self.graph.labels)
+        yield _written([[*head, "labels", "predicted", *both, *columns]])
         for start in range(0, len(nodes), ROWS):
             yield _written(
                 [
@@ -181,6 +181,8 @@ class Table:
                     *([] if self.grown else [str(self.split_of(node))]),
                     "|".join(map(shapes.writable, self.names(self.true[node]))),
                     "|".join(map(shapes.writable, self.names(self.predicted[node]))),
+                    f"{self.uncertainty[node]:.7g}",
+                    f"{self.surprise[node]:.7g}" if self.labelled[node] else "",
                     *(f"{p:.7g}" for p in self.p[node].tolist()),
                 ]
                 for node in nodes[start : start + ROWS].tolist()

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.errors import HanmeError
@@ -135,9 +135,9 @@ class Rows:
         if self.part is not None:
             rows = _of_others(rows, self.part[roots])
         if self.x is not None and self.back is not None and self.back[roots].any():
-            rows = csr_array(rows - diags_array(self.back[roots]) @ self.x[roots])
+            rows = csr_array(rows - _scaled(csr_array(self.x[roots]), self.back[roots]))
         if self.count is not None:
-            rows = csr_array(diags_array(1 / np.maximum(self.count[roots], 1)) @ rows)
+            rows = _scaled(rows, _inverse(np.maximum(self.count[roots], 1)))
         return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
 
     def numbers(self) -> int:
@@ -235,8 +235,19 @@ def _rarity(x: csr_array) -> Vector:
 def _unit(rows: csr_array) -> csr_array:
     """Scale rows to length 1; a row of zeros stays."""
     rows = csr_array(rows).astype(np.float32)
-    length = np.sqrt(rows.multiply(rows).sum(axis=1))
-    return csr_array(diags_array((1 / np.where(length > 0, length, 1)).astype(np.float32)) @ rows)
+    squares = csr_array((rows.data**2, rows.indices, rows.indptr), shape=rows.shape)
+    length = np.sqrt(squares.sum(axis=1))
+    return _scaled(rows, _inverse(np.where(length > 0, length, 1)))
+
+
+def _inverse(values: Vector) -> Vector:
+    return (1 / values).astype(np.float32)
+
+
+def _scaled(rows: csr_array, factors: Vector) -> csr_array:
+    """Multiply each row by a factor of its own."""
+    data = rows.data * np.repeat(factors, np.diff(rows.indptr))
+    return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 
 class TooLarge(HanmeError):
