@@ -52,6 +52,21 @@ def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:
     torch.testing.assert_close(rows @ short[:-1], rows @ long[:-1], rtol=0.02, atol=0.05)
 
 
+def test_columns_that_are_large_and_hardly_differ_are_no_obstacle() -> None:
+    rows, y = data(4000, 6, 3)
+    rows[:, 0] = 50 + rows[:, 0]
+    rows[:, 1] = 20 * (100 + rows[:, 1])
+    centred = rows - rows.mean(0)
+
+    def objective(x: torch.Tensor, weights: torch.Tensor) -> float:
+        logits = x @ weights[:-1] + weights[-1]
+        loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+        return float(loss + weights[:-1].square().sum() / 2)
+
+    found = objective(rows, logistic(rows, y, 1.0, steps=50))
+    assert found <= 1.02 * objective(centred, logistic(centred, y, 1.0, steps=500))
+
+
 def settled(graph: Graph, model: str, **training: object) -> tuple[float, float, float]:
     """Return macro F1 on validation nodes of the model, linear, and their slopes' sum."""
     options = {"metapaths": graph.metapaths, "hidden_channels": 32, "heads": 4}

@@ -74,10 +74,10 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     own = part or WideChannels(
         Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks
     )
-    fit_wide(own, graph, wide, graph.split.train)
+    weights = fit_wide(own, graph, wide, graph.split.train)
     last = seen = _total(own(_inputs(graph)))
     if config.refit:
-        fit_wide(own, after, wide, graph.split.labelled)
+        fit_wide(own, after, wide, graph.split.labelled, weights)
         last = _total(own(_inputs(after)))
     alone = _answer(seen, last, graph, config)
     if part is None:

@@ -31,6 +31,9 @@ MOST_SPANNED = 3000
 MOST_WORK = 6e8
 """With more nodes, a step of the fit takes about so many multiplications at the most."""
 
+STEPS = 100
+"""With more nodes, a fit takes at most so many steps."""
+
 MOST_BLOCKS = 40
 LONGEST = 4
 
@@ -168,7 +171,9 @@ def _walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
     return [w for w in walks if length <= 2 or w[-1][2] == graph.target]
 
 
-def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> None:
+def fit_wide(
+    part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor, start: Tensor | None = None
+) -> Tensor:
     """Fit the matrices of wide channels to the labels of some nodes.
 
     Args:
@@ -176,6 +181,10 @@ def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> Non
         graph: The graph.
         wide: What was chosen.
         nodes: A mask of the labelled nodes to fit to.
+        start: Where to start, as returned by the fit to some of these nodes.
+
+    Returns:
+        The weights of the scaled rows of all blocks, and in the last row the bias.
     """
     made = part.rows(Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels))
     chosen = nodes.nonzero().flatten()
@@ -185,19 +194,22 @@ def fit_wide(part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor) -> Non
     ]
     widths = [each.shape[1] for each in rows]
     joined = to_torch(csr_array(hstack(rows, format="csr")))
-    weights = _fit(joined, graph.y[chosen], wide.strength, len(graph.labels))
+    weights = _fit(joined, graph.y[chosen], wide.strength, len(graph.labels), start)
     *parts, bias = torch.split(weights, [*widths, 1])
     scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
     part.fill(scaled, bias[0], made)
+    return weights
 
 
-def _fit(rows: Tensor, y: Tensor, strength: float, labels: int) -> Tensor:
+def _fit(
+    rows: Tensor, y: Tensor, strength: float, labels: int, start: Tensor | None = None
+) -> Tensor:
     """Fit weights; with fewer nodes than columns in the space that the rows span, for speed.
 
     For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
     """
     if len(y) > MOST_SPANNED or len(y) >= rows.size(1):
-        return logistic(rows, y, strength, labels=labels, steps=50)
+        return logistic(rows, y, strength, labels=labels, start=start, steps=STEPS)
     dense = rows.to_dense()
     with one_thread():
         values, vectors = torch.linalg.eigh((dense @ dense.t()).double())
