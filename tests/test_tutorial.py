@@ -1,5 +1,6 @@
-"""The tutorial and its script do what they say: every command, in the order of the document."""
+"""The tutorials and their scripts do what they say: every command, in the order of the document."""
 
+import csv
 import os
 import re
 import runpy
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "tutorial.md").read_text()
+TEXT, DECIDE = ((ROOT / "docs" / name).read_text() for name in ("tutorial.md", "decide.md"))
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -19,7 +20,12 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a newcomer is who has followed the document to its end."""
     folder = tmp_path_factory.mktemp("tutorial")
-    shutil.copytree(ROOT / "examples" / "films", folder / "films")
+    shutil.copytree(ROOT / "examples" / "wide", folder / "films")
+    return follow(TEXT, folder, "films")
+
+
+def follow(text: str, folder: Path, graph: str) -> Path:
+    """Run the commands of a document; what its toml says is the end of a graph.toml."""
     beside = str(Path(sys.executable).parent)
     environment = os.environ | {
         "HANME_CACHE": str(folder / "cache"),
@@ -27,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
     }
     said = ""
-    for kind, block in BLOCKS:
+    for kind, block in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL):
         if kind == "sh":
             done = subprocess.run(
                 ["sh", "-e", "-c", block],
@@ -41,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert done.returncode == 0, f"{block}\n{done.stderr}"
             said += done.stdout
         elif kind == "toml":  # it takes the place of the end of the file
-            path = folder / "films" / "graph.toml"
+            path = folder / graph / "graph.toml"
             kept = path.read_text().partition(block.splitlines()[0])[0]
             path.write_text(kept + block)
     (folder / "said").write_text(said)
@@ -51,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_four_commands_lead_to_predictions_and_a_picture(folder: Path) -> None:
     commands = re.findall(r"^hanme (\w+)", "".join(b for k, b in BLOCKS if k == "sh"), re.M)
     assert commands[:4] == ["init", "train", "predict", "explain"]
-    for name in ("predictions.csv", "why.svg", "runs/films/curves.svg", "better.svg"):
+    for name in ("predictions.csv", "why.svg", "runs/films-2/curves.svg", "better.svg"):
         assert (folder / name).stat().st_size > 0
     rows = (folder / "predictions.csv").read_text().splitlines()
     assert len(rows) == 121
@@ -66,7 +72,7 @@ def test_what_the_document_shows_is_what_the_commands_say(folder: Path) -> None:
     for line in (
         "120 predictions are in predictions.csv.",
         "The picture is in why.svg.",
-        "film-directed_by:person-directed:film",
+        "film-director:person-rev_director:film",
         "Paper Harbour",
     ):
         assert line in said
@@ -84,6 +90,29 @@ def test_its_python_is_ten_lines_and_runs(
     assert "The Borrowed Letter" in capsys.readouterr().out
     assert len((folder / "python.csv").read_text().splitlines()) == 121
     assert (folder / "python.svg").exists()
+
+
+def test_which_rows_to_look_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    follow(DECIDE, tmp_path, "flights")
+    found = {}
+    for name in ("uncertain", "surprising"):
+        with (tmp_path / f"{name}.csv").open(newline="") as file:
+            found[name] = list(csv.DictReader(file))
+    assert len(found["uncertain"]) == 100
+    assert {row["split"] for row in found["uncertain"]} == {"unlabelled"}
+    assert len(found["surprising"]) == 100
+    wrong = set((tmp_path / "flights-wrong.txt").read_text().split())
+    right = sum(row["id"] in wrong for row in found["surprising"])
+    assert right > 0
+    assert f"\n{right}\n" in (tmp_path / "said").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    (code,) = re.findall(r"```python\n(.*?)```", DECIDE, re.DOTALL)
+    exec(code, {})
+    assert "'f0" in capsys.readouterr().out
 
 
 def test_the_script_runs(
