@@ -25,6 +25,7 @@ from hanme.datasets.tables import (
     is_tables,
     load_frames,
     load_tables,
+    store_tables,
 )
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -120,6 +121,12 @@ def store_graph(
         say: Called with what is being written.
         **how: Further arguments of :func:`load`.
     """
+    name, source = known_name(name), how.get("source")
+    if is_tables(name) and not is_store(source or name) and not how.get("options"):
+        features = how.get("features") or default_features(name)
+        seed = how.get("seed", 483)
+        store_tables(source or name, folder, features=features, seed=seed, half=half, say=say)
+        return
     graph = load(name, **how)
     features = graph.origin["features"] if graph.origin else "given"
     write_store(graph, folder, features=features, half=half, say=say)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hanme.common.csr import repeat, stretches
+from hanme.metapath import EdgeType
 
 
 class Adjacency:
@@ -48,9 +51,36 @@ class Adjacency:
         """Return the ends of the links at some places."""
         return self.indices[places]
 
+    def chunks(self, size: int) -> Iterator[tuple[int, int]]:
+        """Divide the nodes, from one to another, so that each part has about so many links."""
+        begin, nodes = 0, self.indptr.numel() - 1
+        while begin < nodes:
+            end = int(torch.searchsorted(self.indptr, self.indptr[begin] + size, right=True)) - 1
+            yield begin, max(begin + 1, end)
+            begin = max(begin + 1, end)
+
     def edge_index(self) -> Tensor:
         """Return all links as node numbers, ``[2, E]``."""
         return torch.stack([repeat(self.indptr.diff(), len(self)), self.indices.long()])
+
+
+class Relations(Mapping[EdgeType, Tensor]):
+    """Links by edge type that are CSR arrays; node numbers, ``[2, E]``, are made when asked for."""
+
+    def __init__(self) -> None:
+        self.adjacency: dict[EdgeType, Adjacency] = {}
+        self._made: dict[EdgeType, Tensor] = {}
+
+    def __getitem__(self, edge_type: EdgeType) -> Tensor:
+        if edge_type not in self._made:
+            self._made[edge_type] = self.adjacency[edge_type].edge_index()
+        return self._made[edge_type]
+
+    def __iter__(self) -> Iterator[EdgeType]:
+        return iter(self.adjacency)
+
+    def __len__(self) -> int:
+        return len(self.adjacency)
 
 
 def indptr_of(counts: Tensor) -> Tensor:

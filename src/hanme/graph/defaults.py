@@ -77,8 +77,10 @@ def instances(metapath: Metapath, graph: Graph) -> int:
     """Count the instances of a metapath; from 2^53 on, about."""
     ways = torch.ones(graph.sizes[metapath.node_types[-1]], dtype=torch.double)
     for step in reversed(metapath.steps):
-        source, target = graph.links[step]
-        ways = torch.bincount(source, weights=ways[target], minlength=graph.sizes[step[0]])
+        found = torch.zeros(graph.sizes[step[0]], dtype=torch.double)
+        for source, target in graph.link_chunks(step):
+            found.index_add_(0, source, ways[target])
+        ways = found
     return int(ways.sum())
 
 
@@ -94,9 +96,11 @@ def leads_back(metapath: Metapath, graph: Graph) -> bool:
     roots = torch.arange(size)
     first, last = roots, roots
     for step in metapath.steps:
-        source, target = graph.links[step]
         nodes = graph.sizes[step[2]]
-        first = torch.full((nodes,), size).scatter_reduce(0, target, first[source], "amin")
-        last = torch.full((nodes,), -1).scatter_reduce(0, target, last[source], "amax")
+        lowest, highest = torch.full((nodes,), size), torch.full((nodes,), -1)
+        for source, target in graph.link_chunks(step):
+            lowest.scatter_reduce_(0, target, first[source], "amin")
+            highest.scatter_reduce_(0, target, last[source], "amax")
+        first, last = lowest, highest
     reached = last >= 0
     return bool(reached.any() and ((first == roots) & (last == roots))[reached].all())

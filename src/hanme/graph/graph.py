@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor
 from hanme.common.html import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
-from hanme.graph.adjacency import Adjacency
+from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features, fill_features
 from hanme.graph.nodes import Nodes
 from hanme.graph.piece import Walk, cut
@@ -24,6 +24,9 @@ from hanme.metapath import EdgeType
 
 if TYPE_CHECKING:  # importing PyG takes seconds, and a graph from files does without it
     from torch_geometric.data import HeteroData
+
+CHUNK = 1 << 22
+"""About how many links of a stored graph are read at a time."""
 
 
 @dataclass
@@ -242,14 +245,28 @@ class Graph:
     @property
     def num_links(self) -> dict[EdgeType, int]:
         """The number of links by edge type."""
+        if isinstance(self.links, Relations):
+            return {e: len(links) for e, links in self.links.adjacency.items()}
         return {e: links.size(1) for e, links in self.links.items()}
 
     def adjacency(self, edge_type: EdgeType) -> Adjacency:
         """Return the links of an edge type as CSR arrays, made when they are first asked for."""
+        if isinstance(self.links, Relations):
+            return self.links.adjacency[edge_type]
         if edge_type not in self._adjacency:
             size = self.nodes[edge_type[0]].num_nodes
             self._adjacency[edge_type] = Adjacency.of(self.links[edge_type], size)
         return self._adjacency[edge_type]
+
+    def link_chunks(self, edge_type: EdgeType) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the two ends of all links of an edge type, of a stored graph some at a time."""
+        if not isinstance(self.links, Relations):
+            yield self.links[edge_type][0], self.links[edge_type][1]
+            return
+        links = self.links.adjacency[edge_type]
+        for begin, end in links.chunks(CHUNK):
+            parent, ends = links.links(torch.arange(begin, end))
+            yield begin + parent, ends
 
     def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
         """Return the labels of some target nodes, and which parts of the split they are in."""

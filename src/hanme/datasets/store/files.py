@@ -59,15 +59,14 @@ class Column:
 
 
 class Writer:
-    """Write the files of a store into a folder; it opens once :meth:`finish` has been called."""
+    """Write the files of a store into a folder; it opens once :meth:`finish` has been called.
+
+    What has been written is at once in ``mapped``, by name.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._entries: list[dict[str, Any]] = []
-        self._checksums: list[int] = []
-
-    def __contains__(self, name: str) -> bool:
-        return any(entry["name"] == name for entry in self._entries)
+        self.mapped: dict[str, Mapped] = {}
 
     @contextmanager
     def column(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[Column]:
@@ -77,8 +76,9 @@ class Writer:
             yield column
             file.flush()
             os.fsync(file.fileno())
-        self._entries.append({"name": name, "dtype": dtype, "shape": [column.rows, *shape]})
-        self._checksums += column.checksums
+        path = self.folder / f"{name}.bin"
+        sums = np.array(column.checksums, np.uint32)
+        self.mapped[name] = Mapped(path, dtype, [column.rows, *shape], sums)
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Write a whole array."""
@@ -87,11 +87,15 @@ class Writer:
 
     def finish(self, header: dict[str, Any]) -> None:
         """Write the checksums and, last of all, the manifest."""
-        sums = np.array(self._checksums, np.uint32)
+        sums = np.concatenate([file.checksums for file in self.mapped.values()])
+        entries = [
+            {"name": name, "dtype": file.dtype, "shape": file.shape}
+            for name, file in self.mapped.items()
+        ]
         with (self.folder / CHECKSUMS).open("wb") as file:
             file.write(sums.tobytes())
             os.fsync(file.fileno())
-        manifest = {"hanme store": VERSION, **header, "files": self._entries}
+        manifest = {"hanme store": VERSION, **header, "files": entries}
         manifest["checksums"] = zlib.crc32(sums.tobytes())
         write_json(self.folder / MANIFEST, manifest | {"checksum": _checksum(manifest)})
 
@@ -109,7 +113,7 @@ class Mapped:
     def __init__(
         self, path: Path, dtype: str, shape: list[int], checksums: NDArray[np.uint32]
     ) -> None:
-        self.path, self.checksums = path, checksums
+        self.path, self.dtype, self.checksums = path, dtype, checksums
         kind = getattr(torch, dtype)
         size = int(np.prod(shape))
         flat = torch.empty(0, dtype=kind)

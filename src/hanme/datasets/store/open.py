@@ -16,7 +16,7 @@ from hanme.datasets.store.files import MANIFEST, Mapped, map_files, read_manifes
 from hanme.datasets.store.index import hashes
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
-from hanme.graph.adjacency import Adjacency, indptr_of
+from hanme.graph.adjacency import Adjacency, Relations, indptr_of
 from hanme.graph.features import Features
 from hanme.graph.splits import PARTS
 
@@ -40,10 +40,14 @@ def open_store(path: str | Path) -> Graph:
     manifest = read_manifest(folder)
     files = map_files(folder, manifest)
     relations: list[EdgeType] = [tuple(e) for e in manifest["relations"]]
-    adjacency = {e: _adjacency(files, i) for i, e in enumerate(relations)}
+    links = Relations()
+    links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}
     graph = StoredGraph(
-        {kind: _nodes(files, i, kind, n) for i, (kind, n) in enumerate(manifest["types"].items())},
-        Lazy({e: a.edge_index for e, a in adjacency.items()}),
+        {
+            kind: stored_nodes(files, i, kind, **about)
+            for i, (kind, about) in enumerate(manifest["types"].items())
+        },
+        links,
         manifest["target"],
         torch.empty(0),
         manifest["labels"],
@@ -59,7 +63,7 @@ def open_store(path: str | Path) -> Graph:
         notes=manifest["notes"],
         digest=manifest["digest"],
     )
-    graph.attach(files, adjacency)
+    graph.attach(files)
     return graph
 
 
@@ -87,10 +91,10 @@ class StoredGraph(Graph):
 
     stored = True
 
-    def attach(self, files: Files, adjacency: dict[EdgeType, Adjacency]) -> None:
-        """Say where labels, split and links are read from."""
+    def attach(self, files: Files) -> None:
+        """Say where labels and split are read from."""
         del self.y, self.split
-        self._files, self._adjacency = files, adjacency
+        self._files = files
 
     def __getattr__(self, name: str) -> Any:
         """Read all labels, or the whole split, when they are first asked for."""
@@ -101,11 +105,6 @@ class StoredGraph(Graph):
             self.split = _split(self._files["part"].whole())
             return self.split
         raise AttributeError(name)
-
-    @property
-    def num_links(self) -> dict[EdgeType, int]:
-        """The number of links by edge type."""
-        return {e: len(adjacency) for e, adjacency in self._adjacency.items()}
 
     @property
     def multilabel(self) -> bool:
@@ -157,7 +156,8 @@ class StoredAdjacency(Adjacency):
         return self._indices.rows(places).long()
 
 
-def _adjacency(files: Files, relation: int) -> Adjacency:
+def stored_links(files: Files, relation: int) -> Adjacency:
+    """Return the links of a relation, given by number."""
     return StoredAdjacency(files[f"links.{relation}.begin"], files[f"links.{relation}.end"])
 
 
@@ -223,13 +223,16 @@ class StoredNodes(Nodes):
         return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2].float(), size)
 
 
-def _nodes(files: Files, number: int, kind: str, about: Mapping[str, Any]) -> Nodes:
+def stored_nodes(
+    files: Files, number: int, kind: str, *, nodes: int, width: int | None, named_by_id: bool
+) -> Nodes:
+    """Return the nodes of a type, given by number, name and what the manifest says of it."""
     start = f"nodes.{number}"
     ids = _texts(files, f"{start}.ids")
-    names = _texts(files, f"{start}.names") or (ids if about["named_by_id"] else None)
+    names = _texts(files, f"{start}.names") or (ids if named_by_id else None)
     parts = ("x",) if f"{start}.x" in files else ("begin", "column", "value")
-    x = [files[f"{start}.{part}"] for part in parts if about["width"] is not None]
-    return StoredNodes(kind, about["nodes"], names, ids, about["width"], x)
+    x = [files[f"{start}.{part}"] for part in parts if width is not None]
+    return StoredNodes(kind, nodes, names, ids, width, x)
 
 
 class StoredTexts(Texts):

@@ -92,7 +92,7 @@ def write_store(
         for i, (edge_type, count) in enumerate(graph.num_links.items()):
             say(f"{'-'.join(edge_type)}: {count:,} links")
             links = graph.adjacency(edge_type)
-            ends = _smallest(graph.sizes[edge_type[2]])
+            ends = smallest(graph.sizes[edge_type[2]])
             writer.add(f"links.{i}.begin", links.indptr.numpy())
             writer.add(f"links.{i}.end", links.indices.numpy().astype(ends))
             if edge_type in graph.weights:
@@ -114,7 +114,7 @@ def add_features(writer: Writer, number: int, rows: Iterable[csr_array], half: b
         return
     with (
         writer.column(f"{start}.begin", "int64") as begin,
-        writer.column(f"{start}.column", _smallest(width)) as column,
+        writer.column(f"{start}.column", smallest(width)) as column,
         writer.column(f"{start}.value", value) as values,
     ):
         begin.append(np.zeros(1, np.int64))
@@ -140,7 +140,7 @@ def add_texts(writer: Writer, name: str, parts: Iterable[Iterable[str]]) -> None
     every = np.concatenate(found)
     order = np.argsort(every, kind="stable")
     writer.add(f"{name}.hash", every[order])
-    writer.add(f"{name}.order", order.astype(_smallest(len(order))))
+    writer.add(f"{name}.order", order.astype(smallest(len(order))))
 
 
 def add_labels(writer: Writer, graph: Graph) -> None:
@@ -200,7 +200,8 @@ def _finite(values: NDArray[Any], kind: str) -> NDArray[Any]:
     return values
 
 
-def _smallest(size: int) -> str:
+def smallest(size: int) -> str:
+    """Return the type of integers below a number."""
     return "int32" if size < 2**31 else "int64"
 
 

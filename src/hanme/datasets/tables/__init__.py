@@ -4,7 +4,7 @@ from hanme.datasets.tables.config import FILE, config_path, is_tables, read_conf
 from hanme.datasets.tables.expand import expand
 from hanme.datasets.tables.fitted import FittedGraph
 from hanme.datasets.tables.frames import load_frames
-from hanme.datasets.tables.load import load_tables
+from hanme.datasets.tables.load import load_tables, store_tables
 
 __all__ = [
     "FILE",
@@ -15,4 +15,5 @@ __all__ = [
     "load_frames",
     "load_tables",
     "read_config",
+    "store_tables",
 ]

@@ -26,6 +26,9 @@ from hanme.datasets.tables.kinds import (
 from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.errors import HanmeError
 
+NUMBERS = 1 << 22
+"""How many numbers of vectors are read at a time."""
+
 COMMON = 0.5
 """TF-IDF leaves out words that a larger share of the texts has: they say little."""
 
@@ -102,6 +105,21 @@ def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
     items = cell_items(table, alias, getattr(spec, "separator", None))
     values = most_frequent(reader, table, items, spec.size)
     return FittedValues(kind=spec.kind, values=list(values))
+
+
+def width(fitted: Fitted) -> int:
+    """Return how many features a column becomes."""
+    match fitted:
+        case FittedNumber():
+            return 1
+        case FittedValues():
+            return len(fitted.values)
+        case FittedWords():
+            return len(fitted.words)
+        case FittedHash():
+            return fitted.size
+        case FittedVector():
+            return len(fitted.mean)
 
 
 def encode(
@@ -239,8 +257,20 @@ def fit_vectors(reader: Reader, table: Table, alias: str) -> FittedVector:
     )
     if not found:
         return FittedVector(mean=[], std=[])
-    given = _vectors(reader, table, alias, found[0][0])
-    mean, std = np.nanmean(given, axis=0), np.nanstd(given, axis=0)
+    size = found[0][0]
+    count, mean, square = 0, np.zeros(size), np.zeros(size)
+    for begin in range(0, table.size, max(1, NUMBERS // max(1, size))):
+        end = min(table.size, begin + max(1, NUMBERS // max(1, size)))
+        given = _vectors(reader, table.part(begin, end), alias, size)
+        given = given[~np.isnan(given).any(axis=1)]
+        if not len(given):
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            # The mean and the sum of squares of both parts together, from those of each.
+            change, share = given.mean(axis=0) - mean, len(given) / (count + len(given))
+            square += given.var(axis=0) * len(given) + change**2 * count * share
+            mean, count = mean + change * share, count + len(given)
+    std = np.sqrt(square / max(1, count))
     if not np.isfinite([mean, std]).all():
         raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
     return FittedVector(mean=mean.tolist(), std=np.where(std > 0, std, 1.0).tolist())

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.datasets.tables.config import GraphConfig
-from hanme.datasets.tables.features import cell_items, numbers
-from hanme.datasets.tables.keys import ColumnLinks, LinkTable
-from hanme.datasets.tables.nodes import Ids, NodeRows, link_aliases
+from hanme.datasets.tables.features import Fitted, cell_items, numbers
+from hanme.datasets.tables.keys import ColumnLinks, LinkTable, NodeTable
+from hanme.datasets.tables.nodes import Ids, NodeRows, link_aliases, make_nodes
 from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType
+from hanme.graph import EdgeType, Nodes
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,47 @@ class LinkRows:
                 ids[kind].add(
                     f"SELECT {side} AS id, (row, place) AS row FROM ({self.select})", *self.values
                 )
+
+    def number(self, reader: Reader, ids: Mapping[str, Ids]) -> str:
+        """Make a table of the numbers of both ends, NULL for an unknown id; return its name."""
+        name = f"hanme_numbered_{reader.count_up()}"
+        source, _, target = self.edge_type
+        reader.connection.execute(
+            f"CREATE TEMP TABLE {name} AS SELECT s.node AS source, t.node AS target "
+            f"FROM ({self.select}) AS link LEFT JOIN {ids[source].sql} AS s ON link.source = s.id "
+            f"LEFT JOIN {ids[target].sql} AS t ON link.target = t.id",
+            list(self.values),
+        )
+        return name
+
+
+class Made:
+    """What is made of a user's tables: nodes and links, in memory."""
+
+    def __init__(self) -> None:
+        self.links: Mapping[EdgeType, Tensor] = {}
+        self.weights: Mapping[EdgeType, Tensor] = {}
+
+    def nodes(
+        self,
+        reader: Reader,
+        ids: Ids,
+        rows: NodeRows | None,
+        spec: NodeTable,
+        known: dict[str, Fitted] | None,
+    ) -> tuple[Nodes, dict[str, Fitted]]:
+        """Make the nodes of a type, see :func:`make_nodes`."""
+        return make_nodes(reader, ids, rows, spec, known)
+
+    def add_links(
+        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
+    ) -> int:
+        """Add the links of a relation; return how many were dropped, see :func:`read_links`."""
+        links, weights, dropped = read_links(reader, rows, ids, notes)
+        self.links = {**self.links, rows.edge_type: links}
+        if weights is not None:
+            self.weights = {**self.weights, rows.edge_type: weights}
+        return dropped
 
 
 def open_links(
@@ -109,6 +150,19 @@ def read_links(
     return torch.from_numpy(ends if known.all() else ends[:, known]), weights, dropped
 
 
+def repeated_how(links: LinkRows) -> str:
+    """Return what to do with links that are there several times."""
+    columns = isinstance(links.relation, ColumnLinks)
+    return links.relation.duplicates or ("first" if columns else "all")
+
+
+def say_repeated(links: LinkRows, again: int, notes: list[str]) -> None:
+    """Note how many links are repetitions."""
+    what = "each counts" if repeated_how(links) == "all" else "each is kept once"
+    if again:
+        notes.append(f"{links.name}: {again:,} links are repetitions of others; {what}")
+
+
 def _repeated(
     links: LinkRows,
     ends: NDArray[np.int64],
@@ -124,8 +178,7 @@ def _repeated(
     again[first] = False
     repeated = np.zeros(len(known), np.bool_)
     repeated[places[again]] = True
-    columns = isinstance(links.relation, ColumnLinks)
-    how = links.relation.duplicates or ("first" if columns else "all")
+    how = repeated_how(links)
     if not again.any():
         return repeated
     if how == "error":
@@ -134,8 +187,7 @@ def _repeated(
             f"{place}: the link is there already; "
             f'duplicates = "first" in relations.{links.name} keeps one of each'
         )
-    what = "each counts" if how == "all" else "each is kept once"
-    notes.append(f"{links.name}: {int(again.sum()):,} links are repetitions of others; {what}")
+    say_repeated(links, int(again.sum()), notes)
     return repeated if how == "first" else np.zeros_like(repeated)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from hanme.datasets.cache import DamagedCache, read_cache, write_cache
+from hanme.datasets.store.write import WORK, add_labels, finish, storing
 from hanme.datasets.tables.config import GraphConfig, config_path, read_config
 from hanme.datasets.tables.expand import expand
 from hanme.datasets.tables.features import Fitted
 from hanme.datasets.tables.fitted import FittedGraph
 from hanme.datasets.tables.keys import LinkTable
 from hanme.datasets.tables.labels import read_labels
-from hanme.datasets.tables.links import LinkRows, open_links, read_links
-from hanme.datasets.tables.nodes import Ids, make_nodes, read_rows
+from hanme.datasets.tables.links import LinkRows, Made, open_links
+from hanme.datasets.tables.nodes import Ids, read_rows
+from hanme.datasets.tables.ondisk import OnDisk
 from hanme.datasets.tables.read import Reader
 from hanme.datasets.tables.sources import ResolvedSource, fingerprint
 from hanme.datasets.tables.split import (
@@ -84,6 +86,55 @@ def load_config(
     return with_defaults(graph, config.default_metapaths())
 
 
+def store_tables(
+    name: str | Path,
+    folder: Path,
+    *,
+    features: Features = "given",
+    seed: int = 483,
+    half: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Store the graph of a ``graph.toml`` without holding it in memory.
+
+    Args:
+        name: The file, or a folder with one of that name.
+        folder: A new or empty folder.
+        features: See :func:`load_tables`.
+        seed: Draws the split where the tables have none.
+        half: Whether to store features in half precision.
+        say: Called with what is being written.
+    """
+    check_features(features)
+    path = config_path(name)
+    config = expand(read_config(path), path)
+    sources = _sources(path, config, None)
+    with storing(folder) as writer:
+        made = OnDisk(writer, config.node_types, dict(config.edge_types.values()), half, say)
+        with Reader(sources.values(), path.parent, folder / WORK) as reader:
+            graph = _build(reader, config, sources, None, made)
+        graph = draw(made.fill(graph, features), config, seed)
+        check_parts(graph, config, str(path))
+        say("metapaths")
+        if config.metapaths is not None:
+            graph = replace(graph, metapaths=config.metapaths)
+        else:
+            graph = with_defaults(graph, config.default_metapaths())
+        add_labels(writer, graph)
+        finish(writer, graph, features)
+
+
+def _sources(
+    path: Path, config: GraphConfig, frames: Mapping[str, Any] | None
+) -> dict[str, ResolvedSource]:
+    specs = {f"nodes.{kind}": n for kind, n in config.nodes.items() if not n.implied}
+    links = {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
+    return {
+        key: ResolvedSource.find(spec, path.parent, key, frames)
+        for key, spec in {**specs, **links}.items()
+    }
+
+
 def _open(
     path: Path,
     config: GraphConfig,
@@ -93,12 +144,7 @@ def _open(
     frames: Mapping[str, Any] | None,
 ) -> Graph:
     """Take the graph from the cache, or read the tables and fill in features."""
-    specs = {f"nodes.{kind}": n for kind, n in config.nodes.items() if not n.implied}
-    links = {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
-    sources = {
-        key: ResolvedSource.find(spec, path.parent, key, frames)
-        for key, spec in {**specs, **links}.items()
-    }
+    sources = _sources(path, config, frames)
     if fitted is not None:
         config = fitted.fit_to(config, path)
     mark = fingerprint(sources.values(), config.model_dump_json())
@@ -115,7 +161,7 @@ def _open(
             if (graph := _cached(file, mark)) is not None:
                 return graph
     with Reader(sources.values(), path.parent) as reader:
-        graph = _build(reader, config, sources, fitted)
+        graph = _build(reader, config, sources, fitted, Made())
     links_ = graph.with_reverse(dict(config.edge_types.values())).links
     graph.nodes = fill_features(graph.nodes, links_, graph.target, features)
     if file is not None:
@@ -135,8 +181,9 @@ def _build(
     config: GraphConfig,
     sources: Mapping[str, ResolvedSource],
     fitted: FittedGraph | None,
+    made: Made,
 ) -> Graph:
-    """Read the tables into a graph without reverse relations."""
+    """Read the tables into a graph; made in memory, it has no reverse relations."""
     notes: list[str] = []
     types = config.node_types
     rows = {
@@ -155,7 +202,7 @@ def _build(
     learnt: dict[str, dict[str, Fitted]] = {}
     for kind, spec in types.items():
         known = fitted.features[kind] if fitted else None
-        nodes[kind], learnt[kind] = make_nodes(reader, ids[kind], rows.get(kind), spec, known)
+        nodes[kind], learnt[kind] = made.nodes(reader, ids[kind], rows.get(kind), spec, known)
     target, mine, size = config.nodes[config.target], rows[config.target], ids[config.target].size
     part = conditions(reader, config, mine, size)
     run = (fitted.labels, fitted.multilabel) if fitted else None
@@ -163,20 +210,15 @@ def _build(
     split = read_split(reader, config, mine, labels, part)
     if fitted is None and target.split is not None:
         check_split(labels, split, mine.table)
-    found, weights, dropped = {}, {}, {}
-    for links in opened:
-        edges, weight, dropped[links.name] = read_links(reader, links, ids, notes)
-        found[links.edge_type] = edges
-        if weight is not None:
-            weights[links.edge_type] = weight
+    dropped = {links.name: made.add_links(reader, links, ids, notes) for links in opened}
     graph = Graph(
         nodes,
-        found,
+        made.links,
         config.target,
         labels.y,
         labels.names,
         split,
-        weights=weights,
+        weights=made.weights,
         dropped=dropped,
         notes=notes,
     )

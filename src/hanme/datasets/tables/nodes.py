@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
 from hanme.graph import Nodes, Texts
 from hanme.graph.features import to_torch
+
+NAME = "coalesce(nullif(trim(t.name), ''), i.id)"
+"""What a node is called: one with an empty name is called by its id."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,26 @@ class Ids:
         """Return the ids in the order of their numbers."""
         return Texts.of(self.reader.arrays(f"SELECT id FROM {self.sql} ORDER BY node")["id"])
 
+    def chunks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Yield the ids in the order of their numbers, so many at a time."""
+        for begin in range(0, self.size, size):
+            yield self._some("SELECT i.id AS text", "", begin, begin + size)
+
+    def names(self, table: Table, size: int) -> Iterator[NDArray[Any]]:
+        """Yield the names of the nodes, so many at a time; without one, a node's id."""
+        for begin in range(0, self.size, size):
+            part = table.part(begin, begin + size).sql
+            join = f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
+            yield self._some(f"SELECT {NAME} AS text", join, begin, begin + size)
+
+    def _some(self, select: str, join: str, begin: int, end: int) -> NDArray[Any]:
+        return self.reader.arrays(
+            f"{select} FROM {self.sql} AS i {join} WHERE i.node >= ? AND i.node < ? "
+            "ORDER BY i.node",
+            begin,
+            end,
+        )["text"]
+
 
 def read_rows(
     reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str, notes: list[str]
@@ -65,7 +90,7 @@ def read_rows(
     ``notes`` takes what a user should know of it.
     """
     nodes = config.nodes[kind]
-    columns = {alias: wanted(*pair) for alias, pair in _feature_columns(nodes).items()}
+    columns = {alias: wanted(*pair) for alias, pair in feature_columns(nodes).items()}
     named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
     columns |= {alias: Wanted(name) for alias, name in named.items() if name is not None}
     if nodes.label is not None:
@@ -135,7 +160,8 @@ def _twice(every: Table, nodes: NodeTable, text: str, first: int, second: int) -
     )
 
 
-def _feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
+def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
+    """Return the columns that become features, by their names in the database."""
     return {f"feature{i}": pair for i, pair in enumerate(nodes.features.items())}
 
 
@@ -152,7 +178,7 @@ def make_nodes(
         return Nodes(ids.kind, ids.size, None, texts, texts), {}
     table = rows.table
     learnt, blocks = {}, []
-    for alias, (name, feature) in _feature_columns(spec).items():
+    for alias, (name, feature) in feature_columns(spec).items():
         learnt[name] = known[name] if known else fit(reader, table, alias, feature)
         blocks.append(encode(reader, table, alias, feature, learnt[name]))
     x = None
@@ -161,9 +187,9 @@ def make_nodes(
         more = csr_array((ids.size - table.size, matrix.shape[1]), dtype=np.float32)
         x = to_torch(side_by_side([matrix, more], below=True) if more.shape[0] else matrix)
     names = texts
-    if spec.name is not None:  # a node with an empty name is called by its id
+    if spec.name is not None:
         found = reader.arrays(
-            f"SELECT coalesce(nullif(trim(t.name), ''), i.id) AS text FROM {ids.sql} AS i "
+            f"SELECT {NAME} AS text FROM {ids.sql} AS i "
             f"LEFT JOIN {table.sql} AS t ON i.node = t.rowid ORDER BY i.node"
         )
         names = Texts.of(found["text"])

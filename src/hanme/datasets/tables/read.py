@@ -55,6 +55,17 @@ class Table:
         part = bisect_right([before for _, before in self.parts], row) - 1
         return part, row - self.parts[part][1]
 
+    def part(self, begin: int, end: int) -> Table:
+        """Return some of its rows as a table."""
+        rows = f"SELECT t.rowid - {begin} AS rowid, t.* FROM {self.sql} AS t"
+        kept = np.arange(begin, end) if self.kept is None else self.kept[begin:end]
+        return replace(
+            self,
+            sql=f"({rows} WHERE t.rowid >= {begin} AND t.rowid < {end})",
+            size=end - begin,
+            kept=kept,
+        )
+
     def place(self, row: int, alias: str | None = None) -> str:
         """Return ``films.csv row 3, column year`` for a row counted from 0 over all files."""
         part, number = self.file_row(row)
@@ -73,9 +84,11 @@ class Reader(ExitStack):
     SELECT. The content of a table never becomes a part of SQL.
     """
 
-    def __init__(self, sources: Iterable[ResolvedSource], folder: Path) -> None:
+    def __init__(
+        self, sources: Iterable[ResolvedSource], folder: Path, work: Path | None = None
+    ) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.work = folder, work
         sources = list(sources)
         files = {str(path) for source in sources for path in source.files}
         self._files = sorted(files | {glob.escape(path) for path in files})
@@ -86,7 +99,7 @@ class Reader(ExitStack):
         self._count = 0
 
     def __enter__(self) -> Self:
-        temporary = self.enter_context(tempfile.TemporaryDirectory(prefix="hanme-"))
+        temporary = self.enter_context(tempfile.TemporaryDirectory(prefix="hanme-", dir=self.work))
         config = {
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,

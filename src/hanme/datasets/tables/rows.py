@@ -159,6 +159,8 @@ def _date(name: str, type_: str, format_: str | None) -> str:
 
 def _vector(name: str, type_: str) -> str:
     """Return a column of several numbers per cell; what is no number becomes NULL in the list."""
+    if _LIST.fullmatch(type_) and _NUMBERS.fullmatch(type_.rpartition("[")[0]):
+        return f"CAST({name} AS DOUBLE[])"
     if _LIST.fullmatch(type_):
         items = f"CAST({name} AS VARCHAR[])"
     else:

@@ -1,0 +1,273 @@
+"""Make the nodes and links of tables as files of a store, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array, diags_array, eye_array, hstack
+
+from hanme.datasets.store.files import Writer
+from hanme.datasets.store.open import stored_links, stored_nodes
+from hanme.datasets.store.write import add_features, add_texts, smallest
+from hanme.datasets.tables.features import Fitted, encode, fit, side_by_side, width
+from hanme.datasets.tables.keys import LinkTable, NodeTable
+from hanme.datasets.tables.links import LinkRows, Made, read_links, repeated_how, say_repeated
+from hanme.datasets.tables.nodes import Ids, NodeRows, feature_columns
+from hanme.datasets.tables.read import Reader, column
+from hanme.graph import EdgeType, Graph, Nodes
+from hanme.graph.adjacency import Adjacency, Relations
+from hanme.graph.features import Features, to_scipy
+
+LINKS = 1 << 24
+"""How many links are sorted at a time."""
+
+NUMBERS = 1 << 22
+"""About how many numbers of features are in memory at a time."""
+
+TEXTS = 1 << 20
+"""How many texts are in memory at a time."""
+
+
+class OnDisk(Made):
+    """Write nodes and links into a store, and give them as mapped from it.
+
+    Links are joined and sorted by DuckDB, which uses the disk. A relation that has weights, or
+    whose repeated links are an error, is read into memory.
+
+    Args:
+        writer: Writes the files.
+        kinds: The node types, in order.
+        edge_types: The edge types, in order.
+        reverse: The reverse of each edge type of the tables.
+        half: Whether to store features in half precision.
+        say: Called with what is being written.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        kinds: Iterable[str],
+        reverse: Mapping[EdgeType, EdgeType],
+        half: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self.writer, self.reverse, self.half, self.say = writer, dict(reverse), half, say
+        self.kinds = list(kinds)
+        self.edge_types = [e for pair in self.reverse.items() for e in pair]
+        self.relations = Relations()
+        self.links = self.relations
+
+    def nodes(
+        self,
+        reader: Reader,
+        ids: Ids,
+        rows: NodeRows | None,
+        spec: NodeTable,
+        known: dict[str, Fitted] | None,
+    ) -> tuple[Nodes, dict[str, Fitted]]:
+        """Write ids, names and features of a node type, see :func:`make_nodes`."""
+        number = self.kinds.index(ids.kind)
+        self.say(f"{ids.kind}: {ids.size:,} nodes")
+        add_texts(self.writer, f"nodes.{number}.ids", ids.chunks(TEXTS))
+        learnt: dict[str, Fitted] = {}
+        columns = 0
+        if rows is not None:
+            for alias, (name, feature) in feature_columns(spec).items():
+                learnt[name] = known[name] if known else fit(reader, rows.table, alias, feature)
+            columns = sum(map(width, learnt.values()))
+            if columns:
+                made = _features(reader, ids, rows, spec, learnt, max(1, NUMBERS // columns))
+                add_features(self.writer, number, made, self.half)
+            if spec.name is not None:
+                names = ids.names(rows.table, TEXTS)
+                add_texts(self.writer, f"nodes.{number}.names", names)
+        by_id = rows is None or spec.name is None
+        return self._nodes(ids.kind, ids.size, columns or None, by_id), learnt
+
+    def _nodes(self, kind: str, size: int, columns: int | None, by_id: bool) -> Nodes:
+        number = self.kinds.index(kind)
+        return stored_nodes(
+            self.writer.mapped, number, kind, nodes=size, width=columns, named_by_id=by_id
+        )
+
+    def add_links(
+        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
+    ) -> int:
+        """Write the links of a relation and of its reverse, see :func:`read_links`."""
+        source, _, target = there = rows.edge_type
+        pairs = ((there, "source", "target"), (self.reverse[there], "target", "source"))
+        sizes = {"source": ids[source].size, "target": ids[target].size}
+        self.say(f"{'-'.join(there)}: {rows.table.size:,} rows")
+        how = repeated_how(rows)
+        if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
+            return self._in_memory(reader, rows, ids, notes)
+        numbered = rows.number(reader, ids)
+        ((dropped,),) = reader.rows(
+            f"SELECT count(*) FROM {numbered} WHERE source IS NULL OR target IS NULL"
+        )
+        if dropped and rows.relation.unknown == "refuse":
+            read_links(reader, rows, ids, notes)  # which says where
+        for edge_type, near, far in pairs:
+            again = self._sorted(reader, numbered, edge_type, near, far, sizes, how == "first")
+        say_repeated(rows, again, notes)
+        reader.connection.execute(f"DROP TABLE {numbered}")
+        return int(dropped)
+
+    def _in_memory(
+        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
+    ) -> int:
+        there = rows.edge_type
+        edges, weights, dropped = read_links(reader, rows, ids, notes)
+        for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
+            number = self.edge_types.index(edge_type)
+            made = Adjacency.of(links, ids[edge_type[0]].size)
+            self.writer.add(f"links.{number}.begin", made.indptr.numpy())
+            ends = made.indices.numpy().astype(smallest(ids[edge_type[2]].size))
+            self.writer.add(f"links.{number}.end", ends)
+            if weights is not None:
+                order = np.lexsort((links[1].numpy(), links[0].numpy()))
+                self.writer.add(f"links.{number}.weights", weights.numpy()[order])
+            self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+        return dropped
+
+    def _sorted(
+        self,
+        reader: Reader,
+        numbered: str,
+        edge_type: EdgeType,
+        near: str,
+        far: str,
+        sizes: Mapping[str, int],
+        once: bool,
+    ) -> int:
+        """Write links sorted by one end, then the other; return how many are repetitions."""
+        both = f"FROM {numbered} WHERE source IS NOT NULL AND target IS NOT NULL"
+        counted = f"count(DISTINCT {far})" if once else "count(*)"
+        found = reader.arrays(
+            f"SELECT {near} AS node, {counted} AS links, count(*) AS every {both} GROUP BY {near}"
+        )
+        begin = np.zeros(sizes[near] + 1, np.int64)
+        begin[1 + column(found, "node", 0)] = column(found, "links", 0)
+        every = int(column(found, "every", 0).sum())
+        begin = np.cumsum(begin)
+        number = self.edge_types.index(edge_type)
+        self.writer.add(f"links.{number}.begin", begin)
+        again = every - int(begin[-1])
+        with self.writer.column(f"links.{number}.end", smallest(sizes[far])) as ends:
+            for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
+                some = reader.arrays(
+                    f"SELECT {'DISTINCT' if once else ''} {near} AS near, {far} AS far {both} "
+                    f"AND {near} >= ? AND {near} < ? ORDER BY near, far",
+                    first,
+                    last,
+                )
+                far_ends = column(some, "far", 0)
+                ends.append(far_ends)
+                same = far_ends[1:] == far_ends[:-1]
+                inner = begin[first + 1 : last] - begin[first]
+                same[inner[(inner > 0) & (inner < len(far_ends))] - 1] = False
+                again += int(same.sum())
+        self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+        return again
+
+    def fill(self, graph: Graph, how: Features) -> Graph:
+        """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
+        keep = how in ("given", "given-onehot")
+        known = [k for k, n in graph.nodes.items() if n.width and (keep or k == graph.target)]
+        while how in ("mean", "given"):
+            reached = {
+                kind: neighbours
+                for kind in graph.nodes
+                if kind not in known and (neighbours := self._neighbours(kind, known))
+            }
+            for kind, neighbours in reached.items():
+                self._write(
+                    graph,
+                    kind,
+                    _means(graph, kind, neighbours),
+                    sum(graph.nodes[other].width or 0 for other in neighbours),
+                )
+            known += reached
+            if not reached:
+                break
+        for kind, nodes in graph.nodes.items():
+            if kind not in known:
+                self._write(graph, kind, _ids(nodes.num_nodes), nodes.num_nodes)
+        return graph
+
+    def _neighbours(self, kind: str, known: list[str]) -> dict[str, list[EdgeType]]:
+        """Return the types with features that are linked to a type, and from it to them."""
+        back = self.reverse | {back: there for there, back in self.reverse.items()}
+        found: dict[str, list[EdgeType]] = {}
+        for other in sorted(known, key=self.kinds.index):
+            into = [e for e in self.relations if (e[0], e[2]) == (other, kind)]
+            if into:
+                found[other] = [back[e] for e in into]
+        return found
+
+    def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
+        self.say(f"{kind}: {columns:,} features from its neighbours")
+        nodes = graph.nodes[kind]
+        add_features(self.writer, self.kinds.index(kind), rows, self.half)
+        by_id = nodes.names is nodes.ids
+        graph.nodes[kind] = self._nodes(kind, nodes.num_nodes, columns, by_id)
+
+
+def _features(
+    reader: Reader,
+    ids: Ids,
+    rows: NodeRows,
+    spec: NodeTable,
+    learnt: Mapping[str, Fitted],
+    size: int,
+) -> Iterator[csr_array]:
+    """Yield the features of a table's rows; ids that have no row get zeros."""
+    for begin in range(0, rows.table.size, size):
+        part = rows.table.part(begin, min(begin + size, rows.table.size))
+        yield side_by_side(
+            [
+                encode(reader, part, alias, feature, learnt[name])
+                for alias, (name, feature) in feature_columns(spec).items()
+            ]
+        )
+    columns = sum(map(width, learnt.values()))
+    for begin in range(rows.table.size, ids.size, size):
+        yield csr_array((min(size, ids.size - begin), columns), dtype=np.float32)
+
+
+def _means(
+    graph: Graph, kind: str, neighbours: Mapping[str, list[EdgeType]]
+) -> Iterator[csr_array]:
+    """Yield the mean features of each node's neighbours, type by type side by side."""
+    total = sum(graph.adjacency(e).indptr for some in neighbours.values() for e in some)
+    widest = max(graph.nodes[other].width or 1 for other in neighbours)
+    assert isinstance(total, torch.Tensor)
+    for begin, end in Adjacency(total, torch.empty(0)).chunks(max(1, 8 * NUMBERS // widest)):
+        blocks = [_mean(graph, other, some, begin, end) for other, some in neighbours.items()]
+        yield csr_array(hstack(blocks, format="csr") if len(blocks) > 1 else blocks[0])
+
+
+def _mean(graph: Graph, other: str, relations: list[EdgeType], begin: int, end: int) -> csr_array:
+    nodes = torch.arange(begin, end)
+    found = [graph.adjacency(e).links(nodes) for e in relations]
+    parent, ends = (torch.cat(part) for part in zip(*found, strict=True))
+    met, place = torch.unique(ends, return_inverse=True)
+    x = graph.nodes[other].rows(met)
+    assert x is not None
+    ones: NDArray[np.float32] = np.ones(parent.numel(), np.float32)
+    shape = end - begin, met.numel()
+    matrix = coo_array((ones, (parent.numpy(), place.numpy())), shape=shape).tocsr()
+    scale = (1 / np.maximum(matrix.sum(axis=1), 1)).astype(np.float32)
+    features = x.numpy() if x.layout == torch.strided else to_scipy(x)
+    return csr_array(diags_array(scale) @ csr_array(matrix @ features))
+
+
+def _ids(size: int) -> Iterator[csr_array]:
+    """Yield a feature for each node."""
+    for begin in range(0, size, TEXTS):
+        rows = min(TEXTS, size - begin)
+        yield csr_array(eye_array(rows, size, k=begin, dtype=np.float32, format="csr"))

@@ -1,0 +1,123 @@
+"""Tables stored without holding them in memory are the graph that loading them gives."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hanme.datasets import load, store_graph
+from hanme.datasets.tables import ondisk
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+
+FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
+{rows}
+"""
+CONFIG = """
+target = "film"
+[nodes.film]
+table = "films.csv"
+id = "id"
+name = "title"
+label = "genre"
+label_separator = "|"
+{features}
+[nodes.person]
+table = "people.csv"
+id = "id"
+[relations.role]
+table = "roles.csv"
+source = {{type = "person", column = "person"}}
+target = {{type = "film", column = "film"}}
+{role}
+[relations.cast]
+columns = ["cast"]
+separator = ";"
+[split]
+{split}
+"""
+ALL = """features = {year = "number", out = "date", kind = "category", tags = "list", \
+about = {kind = "text", size = 5}, vec = "vector"}"""
+
+
+def tables(folder: Path, features: str, role: str, split: str) -> Path:
+    folder.mkdir()
+    rows = [
+        f"f{i},{'' if i % 5 == 0 else f'Film “{i}”'},{1990 + i % 7 if i % 4 else ''},"
+        f"20{i % 10:02}-03-0{1 + i % 9},{'abc'[i % 3]},{'x|y' if i % 2 else 'z'},"
+        f"a word{i % 4} of the sea,{f'{i} {i * i % 7} 1' if i % 6 else ''},"
+        f"{'|'.join(['Drama', 'Comedy'][: 1 + i % 2]) if i % 8 else ''},"
+        f"{';'.join(f'q{j % 9}' for j in (i, i + 1, i))},{'2000' if i < 30 else '2015'}"
+        for i in range(48)
+    ]
+    (folder / "films.csv").write_text(FILMS.format(rows="\n".join(rows)))
+    people = [f"p{i}" for i in range(11)]
+    (folder / "people.csv").write_text("id\n" + "\n".join(people) + "\n")
+    roles = [f"p{i % 12},f{i * 7 % 50},{i % 3}" for i in range(90)] + ["p1,f7,2"] * 3
+    (folder / "roles.csv").write_text("person,film,weight\n" + "\n".join(roles) + "\n")
+    config = CONFIG.format(features=features, role=role, split=split)
+    (folder / "graph.toml").write_text(config)
+    return folder
+
+
+def same(got: Graph, want: Graph) -> None:
+    assert got.metadata() == want.metadata()
+    assert got.sizes == want.sizes
+    for kind, nodes in want.nodes.items():
+        assert list(got.nodes[kind].ids or ()) == list(nodes.ids or ())
+        assert list(got.nodes[kind].names or ()) == list(nodes.names or ())
+        assert got.x_dict[kind].shape == want.x_dict[kind].shape
+        assert torch.allclose(got.x_dict[kind].to_dense(), want.x_dict[kind].to_dense(), atol=1e-6)
+    for edge_type, links in want.links.items():
+        assert sorted(got.links[edge_type].t().tolist()) == sorted(links.t().tolist())
+        assert (edge_type in got.weights) == (edge_type in want.weights)
+        if edge_type in want.weights:
+            weighed = zip(*links.tolist(), want.weights[edge_type].tolist(), strict=True)
+            mine = zip(*got.links[edge_type].tolist(), got.weights[edge_type].tolist(), strict=True)
+            assert sorted(mine) == sorted(weighed)
+    assert torch.equal(got.y, want.y)
+    for mask, other in zip(got.split, want.split, strict=True):
+        assert torch.equal(mask, other)
+    for key in ("target", "labels", "metapaths", "left_out", "dropped", "digest", "fitted"):
+        assert getattr(got, key) == getattr(want, key)
+    assert sorted(got.notes) == sorted(want.notes)
+
+
+ROLES = {
+    "drop": 'unknown = "drop"',
+    "add": 'unknown = "add"\nduplicates = "first"',
+    "weight": 'unknown = "drop"\nweight = "weight"',
+}
+SPLITS = {"group": 'group = "kind"', "test": 'test = "\\"when\\" >= 2015"'}
+CASES = [
+    (ALL, "drop", "group", "given"),
+    (ALL, "add", "test", "mean"),
+    ('features = {vec = "vector", year = "number"}', "weight", "group", "given-onehot"),
+    ('features = {kind = "category"}', "drop", "test", "onehot"),
+]
+
+
+@pytest.mark.parametrize(("features", "role", "split", "how"), CASES)
+def test_stored_tables_are_the_loaded_graph(
+    features: str, role: str, split: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    for name, size in (("LINKS", 40), ("NUMBERS", 300), ("TEXTS", 19)):
+        monkeypatch.setattr(ondisk, name, size)
+    folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
+    said: list[str] = []
+    store_graph(str(folder), tmp_path / "s", features=how, say=said.append)
+    same(load(str(tmp_path / "s")), load(str(folder), features=how))
+    assert any("film" in text for text in said)
+    assert not list((tmp_path / "s").glob(".*"))
+
+
+def test_what_loading_refuses_is_refused_in_the_same_words(tmp_path: Path) -> None:
+    for i, role in enumerate(["", 'unknown = "drop"\nduplicates = "error"']):
+        folder = tables(tmp_path / str(i), 'features = {vec = "vector"}', role, SPLITS["test"])
+        with pytest.raises(HanmeError) as loading:
+            load(str(folder))
+        with pytest.raises(HanmeError) as storing:
+            store_graph(str(folder), tmp_path / "s")
+        assert str(storing.value) == str(loading.value)
+        assert not (tmp_path / "s").exists()
