@@ -9,6 +9,7 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import MODELS
+from hanme.nn.channels import Inputs
 from hanme.nn.model import Model, asked
 
 PATHS = ["movie-actor-movie", "movie-director-movie"]
@@ -40,9 +41,10 @@ def a_model(name: str, graph: Graph) -> Model:
     model.eval()
     with torch.no_grad():
         model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels)
         for part in model.parts:
             if part.wide:
-                made = part.rows(graph.x_dict, graph.edge_index_dict)
+                made = part.rows(inputs)
                 widths = [rows(torch.arange(3).numpy()).shape[1] for rows in made]
                 drawn = [torch.randn(w, len(graph.labels)) for w in widths]
                 part.fill(drawn, torch.zeros(len(graph.labels)), made)
