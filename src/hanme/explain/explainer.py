@@ -16,6 +16,7 @@ from hanme.explain.removal import Encoded, Root
 from hanme.explain.wide import wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
+from hanme.nn.model import walks_of
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -59,9 +60,12 @@ class Explainer:
     """
 
     def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
-        self.open = open_model(model, graph)
-        self.graph = graph
+        self.model, self.graph = model, graph
         self.decision = decision or Decision()
+        self._walks = walks_of(model) if graph.stored else None
+        if self._walks is not None:  # a node is explained on what it touches
+            return
+        self.open = open_model(model, graph)
         self._predicted = self.decision.labels(self.open.logits, multilabel=graph.multilabel)
 
     @torch.no_grad()
@@ -88,6 +92,12 @@ class Explainer:
         if top < 1:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
+        if self._walks is not None:
+            piece, place = self.graph.cut(torch.tensor([number]), self._walks)
+            explainer = Explainer(self.model, piece, self.decision)
+            return explainer.explain(
+                int(place), top=top, label=label, by=by, metapath=metapath, pause=pause
+            )
         chosen = self._label(number, label)
         texts = list(self.open.paths)
         if metapath is not None and metapath not in texts:
@@ -101,7 +111,7 @@ class Explainer:
         return Explanation(
             self.graph.targets.title(number),
             self.graph.targets.identity(number),
-            number,
+            self.graph.targets.original(number),
             self._names(self._predicted[number]),
             self._names(self.graph.label_matrix[number]),
             self._by_label(probabilities),

@@ -61,7 +61,9 @@ class OpenModel:
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
         self.model, self.models = model, [model]
         roots = None if weights is None else torch.tensor([0])
-        inputs = Inputs(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+        inputs = Inputs(
+            graph.x_dict, graph.edge_index_dict, roots, graph.training_labels, graph.taken
+        )
         training = model.training
         try:
             self.logits, given = _run(model.train(False), inputs)
@@ -125,7 +127,9 @@ def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channe
         for part in model.parts
     ]
     try:
-        logits: Tensor = model(inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels)
+        logits: Tensor = model(
+            inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels, inputs.ids
+        )
     finally:
         for watch in watches:
             watch.remove()

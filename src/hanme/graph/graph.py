@@ -50,7 +50,6 @@ class Graph:
         dropped: How many links to unknown ids each relation lost.
         notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
-        taken: The numbers that its nodes have in the graph it was cut out of, by type.
         seen: The target nodes whose labels a model may see (default: the training nodes).
     """
 
@@ -68,7 +67,6 @@ class Graph:
     dropped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     digest: str | None = None
-    taken: dict[str, Tensor] | None = None
     seen: Tensor | None = None
 
     _adjacency: dict[EdgeType, Adjacency] = field(
@@ -212,6 +210,12 @@ class Graph:
         return self.links
 
     @property
+    def taken(self) -> dict[str, Tensor] | None:
+        """The numbers that its nodes have in the graph it was cut out of, by type."""
+        found = {kind: n.numbers for kind, n in self.nodes.items() if n.numbers is not None}
+        return found or None
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The number of nodes by type."""
         return {kind: nodes.num_nodes for kind, nodes in self.nodes.items()}
@@ -293,7 +297,6 @@ class Graph:
             split,
             metapaths=self.metapaths,
             fitted=self.fitted,
-            taken=numbers,
         )
 
     def with_features(self, how: Features) -> Graph:

@@ -12,6 +12,9 @@ from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
 from hanme.graph.texts import Texts
 
+MANY = 1_000_000
+"""With more nodes than this nobody looks for a similar name."""
+
 
 @dataclass
 class Nodes:
@@ -25,6 +28,7 @@ class Nodes:
         ids: What the user's tables call them.
         extra: Other tensors with a row per node, such as the ground truth of a planted graph. No
             model sees them.
+        numbers: Their numbers in the graph that they were cut out of, if they were.
     """
 
     kind: str
@@ -33,6 +37,7 @@ class Nodes:
     names: Sequence[str] | None = None
     ids: Sequence[str] | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
+    numbers: Tensor | None = None
 
     @property
     def width(self) -> int | None:
@@ -72,11 +77,15 @@ class Nodes:
         for texts in (self.names, self.ids):
             if texts is not None:
                 return str(texts[number])
-        return f"{self.kind} {number}"
+        return f"{self.kind} {self.original(number)}"
+
+    def original(self, number: int) -> int:
+        """Return a node's number in the graph that it was cut out of, or in this one."""
+        return number if self.numbers is None else int(self.numbers[number])
 
     def identity(self, number: int) -> str:
         """Return a node's id in the user's tables, or its number in a graph without ids."""
-        return str(number) if self.ids is None else str(self.ids[number])
+        return str(self.original(number)) if self.ids is None else str(self.ids[number])
 
     def _checked(self, number: int) -> int:
         if not 0 <= number < self.num_nodes:
@@ -85,6 +94,8 @@ class Nodes:
 
     def _near(self, text: str) -> str | None:
         """Return a name that differs in case, blanks and underscores alone."""
+        if self.num_nodes > MANY:
+            return None
         plain = text.casefold().replace("_", " ")
         return next((n for n in self.names or () if n.casefold().replace("_", " ") == plain), None)
 

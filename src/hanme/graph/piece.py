@@ -68,8 +68,9 @@ def _nodes(nodes: Nodes, numbers: Tensor) -> Nodes:
         nodes.kind,
         numbers.numel(),
         nodes.rows(numbers),
-        Picked(nodes.title, numbers),
-        Picked(nodes.identity, numbers),
+        None if nodes.names is None else Picked(nodes.names, numbers),
+        None if nodes.ids is None else Picked(nodes.ids, numbers),
+        numbers=numbers,
     )
 
 

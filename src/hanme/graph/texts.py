@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import overload
 
@@ -54,6 +54,9 @@ class Texts(Sequence[str]):
             yield text[start:end].decode("utf-8", "surrogatepass")
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Texts):
+            same = np.array_equal(self.offsets, other.offsets)
+            return same and np.array_equal(self.text, other.text)
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -74,12 +77,12 @@ class Picked(Sequence[str]):
     """The texts of some nodes of many, made when they are asked for.
 
     Args:
-        text: Gives the text of a node.
+        texts: The texts of all nodes.
         numbers: The numbers of the nodes.
     """
 
-    def __init__(self, text: Callable[[int], str], numbers: Tensor) -> None:
-        self.text, self.numbers = text, numbers
+    def __init__(self, texts: Sequence[str], numbers: Tensor) -> None:
+        self.texts, self.numbers = texts, numbers
 
     def __len__(self) -> int:
         return self.numbers.numel()
@@ -90,5 +93,5 @@ class Picked(Sequence[str]):
     def __getitem__(self, index: slice) -> Picked: ...
     def __getitem__(self, index: int | slice) -> str | Picked:
         if isinstance(index, slice):
-            return Picked(self.text, self.numbers[index])
-        return self.text(int(self.numbers[index]))
+            return Picked(self.texts, self.numbers[index])
+        return self.texts[int(self.numbers[index])]

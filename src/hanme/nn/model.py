@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Literal, Protocol, Self, cast
 
@@ -120,9 +120,7 @@ class ChannelModel(nn.Module):
 
     def walks(self) -> list[tuple[EdgeType, ...]] | None:
         """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
-        found = [part.walks() for part in self.parts]
-        known = [walks for walks in found if walks is not None]
-        return None if len(known) < len(found) else [w for walks in known for w in walks]
+        return _all_walks(part.walks() for part in self.parts)
 
     def forward(
         self,
@@ -182,6 +180,26 @@ class MeanModel(nn.Module):
         given = [model(x_dict, edge_index_dict, roots, labels, *piece) for model in self.parts]
         return torch.stack(given).mean(0)
 
+    def walks(self) -> list[tuple[EdgeType, ...]] | None:
+        """Return what all of them walk, see :meth:`ChannelModel.walks`."""
+        return _all_walks(map(walks_of, self.parts))
+
+
+def walks_of(model: Model) -> list[tuple[EdgeType, ...]] | None:
+    """Return the relations that a model walks, walk by walk; None if it reads all nodes."""
+    return model.walks() if isinstance(model, ChannelModel | MeanModel) else None
+
+
+def _all_walks(
+    given: Iterable[list[tuple[EdgeType, ...]] | None],
+) -> list[tuple[EdgeType, ...]] | None:
+    found: list[tuple[EdgeType, ...]] = []
+    for walks in given:
+        if walks is None:
+            return None
+        found += walks
+    return found
+
 
 def asked(
     model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None = None
@@ -196,12 +214,13 @@ def asked(
         roots: Numbers of target nodes.
         labels: The labels that the model may see (default: those of training nodes).
     """
-    walks = model.walks() if isinstance(model, ChannelModel) else None
+    walks = walks_of(model)
     if roots is None or walks is None or not graph.stored:
         labels = graph.training_labels if labels is None else labels
-        return graph.x_dict, graph.edge_index_dict, roots, labels
+        ids = () if graph.taken is None else (graph.taken,)
+        return graph.x_dict, graph.edge_index_dict, roots, labels, *ids
     piece, place = graph.cut(roots, walks)
-    return piece.x_dict, piece.edge_index_dict, place, piece.training_labels, piece.taken
+    return asked(model, piece, place)
 
 
 def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -124,7 +124,7 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
     options = config.options
     backend = choose_backend(options.get("backend", "auto"), graph.y.device)
     heads, lines = options["heads"], []
-    for spec in options["metapaths"]:
+    for spec in options["metapaths"] if not graph.stored else ():
         chain = _chain(Metapath.of(spec, graph.metadata()), graph)
         needed = readable(memory(backend, chain, heads, options["hidden_channels"] // heads))
         instances = short(int(chain.count().sum()))
@@ -153,6 +153,8 @@ def _chain(metapath: Metapath, graph: Graph) -> Chain:
 
 
 def _refuse_empty(metapath: Metapath, graph: Graph) -> None:
+    if graph.stored and all(graph.num_links[step] for step in metapath.steps):
+        return  # counting would pass over all links
     if not _chain(metapath, graph).count().any():
         empty = [step for step in metapath.steps if not graph.links[step].numel()]
         why = f"; the relation {empty[0]} is empty" if empty else ""

@@ -138,7 +138,8 @@ def _table(
     chosen = torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
     logits = logits[chosen].float().cpu()
     labels = graph.label_matrix[chosen]
-    frame: dict[str, Any] = {"node": chosen.numpy().astype(np.int32)}
+    numbers = chosen if targets.numbers is None else targets.numbers[chosen]
+    frame: dict[str, Any] = {"node": numbers.numpy().astype(np.int32)}
     columns = ["node"]
     for column, texts in (("id", targets.ids), ("name", targets.names)):
         if texts is not None:

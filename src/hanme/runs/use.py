@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from hanme.common import device, ranks
-from hanme.datasets import FittedGraph, tables_name
+from hanme.datasets import FittedGraph, is_store, tables_name
 from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.piece import Walk
 from hanme.graph.texts import Texts
-from hanme.nn.model import MeanModel, Model
+from hanme.nn.model import MeanModel, Model, asked, walks_of
 from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
@@ -77,7 +78,10 @@ def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
     part = wide_part(model)
     for kind, ids in known.items():
         here = graph.nodes[kind].ids
-        if part is None or here is None or (len(here) == len(ids) and Texts.of(here) == ids):
+        if part is None or here is None:
+            continue
+        mine = here if isinstance(here, Texts) else Texts.of(here)
+        if len(here) == len(ids) and mine == ids:
             continue
         places = {text: i for i, text in enumerate(here)}
         numbers = torch.tensor([places.get(text, -1) for text in ids])
@@ -129,12 +133,29 @@ def predict(
     """
     run = Run.open(folder)
     loaded, model = open_run(run, source=source, graph=graph)
+    walks = walks_of(model) if loaded.stored and knows_means(model) else None
+    if nodes is not None and walks is not None:
+        return predict_some(run, model, loaded, [loaded.targets.find(n) for n in nodes], walks)
     return Prediction(
         loaded,
         all_logits(model, loaded, run.config.training.batch_size),
         None if nodes is None else [loaded.targets.find(node) for node in nodes],
         run.decision(),
         grown=changed(loaded, run.fitted()),
+    )
+
+
+@torch.no_grad()
+def predict_some(
+    run: Run, model: Model, graph: Graph, nodes: list[int], walks: Sequence[Walk]
+) -> Prediction:
+    """Predict labels of some nodes of a stored graph, of which only what they touch is read."""
+    piece, roots = graph.cut(torch.tensor(nodes), walks)
+    logits = torch.zeros(piece.targets.num_nodes, len(graph.labels))
+    given = model(*asked(model, piece, roots))
+    logits[roots] = given.cpu()
+    return Prediction(
+        piece, logits, roots.tolist(), run.decision(), grown=changed(graph, run.fitted())
     )
 
 
@@ -151,7 +172,7 @@ def load_fitting(
     if graph is not None and source is not None:
         raise HanmeError(f"--data {source}: --graph {graph} says already where the tables are")
     if graph is not None:
-        source = tables_name(graph)
+        source = graph if is_store(graph) else tables_name(graph)
     loaded = folded(load_graph(config, source=source, fitted=fitted), config)
     if fitted is not None:
         check_widths(loaded, fitted.widths)
