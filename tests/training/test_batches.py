@@ -1,18 +1,20 @@
 """Mini-batches of roots: the same numbers as the whole graph, in any parts."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
 
 from hanme.datasets import planted
+from hanme.datasets.store import open_store, write_store
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import MODELS
 from hanme.runs import RunConfig, build_model, with_metapaths
 from hanme.runs.train import prepare
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights
-from hanme.training.batches import follow_means, logits_of, prepared, shuffled
+from hanme.training.batches import calls, follow_means, logits_of, shuffled
 
 TINY = {"movies": 90, "genres": 3}
 BATCHED = ["hanme", "han", "magnn", "gat", "magna"]
@@ -83,14 +85,31 @@ def test_an_epoch_s_order_covers_the_training_nodes_and_is_drawn_by_seed_and_epo
 def test_a_model_without_anything_to_prepare_is_trained_in_batches() -> None:
     graph = planted(**TINY)
     batches = list(torch.arange(9).split(4))
-    assert list(prepared(torch.nn.Linear(1, 1), graph, batches)) == batches
+    made = calls(torch.nn.Linear(1, 1), graph, batches, None)
+    assert [call[2] for call in made] == batches
 
 
 def test_what_goes_wrong_ahead_of_a_step_is_said() -> None:
     graph = planted(**TINY)
     model = model_of("hanme", graph)
     with pytest.raises(HanmeError, match="from 0 to 89"):
-        list(prepared(model, graph, [torch.tensor([1]), torch.tensor([90])]))
+        list(calls(model, graph, [torch.tensor([1]), torch.tensor([90])], None))
+
+
+@pytest.mark.parametrize("name", ["hanme", "han", "gat"])
+def test_training_on_a_stored_graph_ends_with_the_weights_of_the_graph_in_memory(
+    name: str, tmp_path: Path
+) -> None:
+    """Dropout included: it is drawn by the numbers that nodes have in the whole graph."""
+    graph = planted(**TINY).with_features("given")
+    write_store(graph, tmp_path / "store", features="given")
+    stored = open_store(tmp_path / "store")
+    runs = [trainer(name, one, epochs=2) for one in (graph, stored)]
+    for run in runs:
+        run.run()
+    for key, value in weights(runs[0]).items():
+        torch.testing.assert_close(weights(runs[1])[key], value, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(runs[1].logits(), runs[0].logits(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("lts", [None, LTS(start=0.3, until=9)], ids=["all", "lts"])

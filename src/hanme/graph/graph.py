@@ -297,6 +297,7 @@ class Graph:
             split,
             metapaths=self.metapaths,
             fitted=self.fitted,
+            seen=None if self.seen is None else self.seen[numbers[self.target]],
         )
 
     def with_features(self, how: Features) -> Graph:

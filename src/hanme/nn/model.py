@@ -202,7 +202,7 @@ def _all_walks(
 
 
 def asked(
-    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None = None
+    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None
 ) -> tuple[Any, ...]:
     """Return what to call a model with for some target nodes of a graph (None: all of them).
 
@@ -212,15 +212,22 @@ def asked(
         model: The model.
         graph: The graph.
         roots: Numbers of target nodes.
-        labels: The labels that the model may see (default: those of training nodes).
+        labels: What :func:`labels_for` gives.
     """
     walks = walks_of(model)
-    if roots is None or walks is None or not graph.stored:
-        labels = graph.training_labels if labels is None else labels
-        ids = () if graph.taken is None else (graph.taken,)
-        return graph.x_dict, graph.edge_index_dict, roots, labels, *ids
-    piece, place = graph.cut(roots, walks)
-    return asked(model, piece, place)
+    if graph.stored and roots is not None and walks is not None:
+        piece, place = graph.cut(roots, walks)
+        return asked(model, piece, place, labels_for(model, piece))
+    ids = () if graph.taken is None else (graph.taken,)
+    return graph.x_dict, graph.edge_index_dict, roots, labels, *ids
+
+
+def labels_for(model: Model, graph: Graph) -> Tensor | None:
+    """Return the labels that a model may see; None where it would not look at them."""
+    if isinstance(model, ChannelModel) and not any(part.reads_labels for part in model.parts):
+        return None
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return graph.training_labels.to(device)
 
 
 def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -16,7 +16,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.piece import Walk
 from hanme.graph.texts import Texts
-from hanme.nn.model import MeanModel, Model, asked, walks_of
+from hanme.nn.model import MeanModel, Model, asked, labels_for, walks_of
 from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
@@ -133,7 +133,7 @@ def predict(
     """
     run = Run.open(folder)
     loaded, model = open_run(run, source=source, graph=graph)
-    walks = walks_of(model) if loaded.stored and knows_means(model) else None
+    walks = walks_of(model) if loaded.stored and stands_alone(model) else None
     if nodes is not None and walks is not None:
         return predict_some(run, model, loaded, [loaded.targets.find(n) for n in nodes], walks)
     return Prediction(
@@ -152,7 +152,7 @@ def predict_some(
     """Predict labels of some nodes of a stored graph, of which only what they touch is read."""
     piece, roots = graph.cut(torch.tensor(nodes), walks)
     logits = torch.zeros(piece.targets.num_nodes, len(graph.labels))
-    given = model(*asked(model, piece, roots))
+    given = model(*asked(model, piece, roots, labels_for(model, piece)))
     logits[roots] = given.cpu()
     return Prediction(
         piece, logits, roots.tolist(), run.decision(), grown=changed(graph, run.fitted())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from hanme.graph import Graph
 from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.fusions import SemanticAttention
-from hanme.nn.model import ChannelModel, Model
+from hanme.nn.model import Model, asked, labels_for, walks_of
 
 SHARE = 0.1
 """How far a step moves the running mean that predictions weigh channels with."""
@@ -33,39 +34,55 @@ def shuffled(nodes: Tensor, seed: int, epoch: int) -> Tensor:
     return nodes[order]
 
 
-def prepared(model: Model, graph: Graph, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield batches of roots; what the next one touches is read in another thread meanwhile."""
+def calls(
+    model: Model, graph: Graph, batches: Sequence[Tensor], labels: Tensor | None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield what to call a model with for each batch of roots, see :func:`asked`.
+
+    What the next batch touches is read in another thread meanwhile.
+    """
     prepare: Callable[..., None] | None = getattr(model, "prepare", None)
-    if prepare is None:
-        yield from batches
-        return
-    x_dict, links = graph.x_dict, graph.edge_index_dict  # a batch is moved to a device by itself
+
+    def make(roots: Tensor) -> tuple[Any, ...]:
+        call = call_for(model, graph, roots, labels, batched=True)
+        if prepare is not None:
+            prepare(*call)
+        return call
+
     with ThreadPoolExecutor(1) as pool:
-        running = [pool.submit(prepare, x_dict, links, roots) for roots in batches[:1]]
-        for i, roots in enumerate(batches):
-            running.pop().result()
-            running += [pool.submit(prepare, x_dict, links, r) for r in batches[i + 1 : i + 2]]
-            yield roots
+        running = [pool.submit(make, roots) for roots in batches[:1]]
+        for i in range(len(batches)):
+            call = running.pop().result()
+            running += [pool.submit(make, roots) for roots in batches[i + 1 : i + 2]]
+            yield call
 
 
-def labels_for(model: Model, graph: Graph) -> Tensor | None:
-    """Return the labels that a model may see; None where it would not look at them."""
-    if isinstance(model, ChannelModel) and not any(part.reads_labels for part in model.parts):
-        return None
-    return graph.training_labels.to(_device(model))
+def seen_labels(model: Model, graph: Graph) -> Tensor | None:
+    """Return the labels that a model may see; None where they are read with each batch."""
+    by_batch = graph.stored and walks_of(model) is not None
+    return None if by_batch else labels_for(model, graph)
+
+
+def call_for(
+    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None, *, batched: bool
+) -> tuple[Any, ...]:
+    """Return what to call a model with: of a stored graph, what some roots touch."""
+    if graph.stored and roots is not None and walks_of(model) is not None:
+        return asked(model, graph, roots, labels)
+    return *placed(model, graph, batched=batched), roots, labels
 
 
 _Inputs = tuple[Mapping[str, Tensor], Mapping[EdgeType, Tensor]]
 _placed: GraphCache[_Inputs] = GraphCache()
 
 
-def placed(model: Model, graph: Graph, batch_size: int | None) -> _Inputs:
+def placed(model: Model, graph: Graph, *, batched: bool) -> _Inputs:
     """Return the features and links that a model is called with, on its device.
 
     A graph stays in the computer's memory where batches are cut out of it.
     """
     x_dict, links, device = graph.x_dict, graph.edge_index_dict, _device(model)
-    if device.type == "cpu" or (batch_size is not None and hasattr(model, "prepare")):
+    if device.type == "cpu" or (batched and hasattr(model, "prepare")):
         return x_dict, links
     return _placed.get(
         [*x_dict.values(), *links.values()],
@@ -93,16 +110,15 @@ def logits_of(
         batch_size: Compute so many at a time, shared among all ranks (default: the whole graph).
     """
     model.train(False)
-    inputs, labels = placed(model, graph, batch_size), labels_for(model, graph)
     if batch_size is None:
-        whole = model(*inputs, labels=labels).to(graph.y.device)
+        labels = labels_for(model, graph)
+        call = call_for(model, graph, None, labels, batched=False)
+        whole = model(*call).to(graph.y.device)
         return whole if nodes is None else whole[nodes]
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     batches = torch.split(ranks.share(nodes), batch_size)
-    parts = [
-        model(*inputs, roots=roots, labels=labels).to(graph.y.device)
-        for roots in prepared(model, graph, batches)
-    ]
+    labels = seen_labels(model, graph)
+    parts = [model(*call).to(graph.y.device) for call in calls(model, graph, batches, labels)]
     return ranks.gathered(torch.cat(parts), len(nodes))
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,16 +20,16 @@ from hanme.common import ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.nn.model import Model
+from hanme.nn.model import Model, labels_for
 from hanme.training.batches import (
     alike_until_known,
+    call_for,
+    calls,
     follow_means,
     key,
-    labels_for,
     logits_of,
-    placed,
-    prepared,
     refuse_norms,
+    seen_labels,
     shuffled,
 )
 from hanme.training.config import TrainingConfig
@@ -102,7 +103,8 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         if config.batch_size is not None:
             refuse_norms(model)
-        self.labels = labels_for(model, graph)
+        whole = config.batch_size is None
+        self.labels = (labels_for if whole else seen_labels)(model, graph)
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         self._random = torch.Generator().manual_seed(config.seed).get_state()
@@ -204,8 +206,9 @@ class Trainer:
             return self._batches(epoch, self.config.batch_size)
         self.model.train(True)
         train = self.graph.split.train.nonzero().flatten()
-        whole = self.model.steps_on == "graph"
-        losses, share = self._losses(None if whole else train, train), 1.0
+        roots = None if self.model.steps_on == "graph" else train
+        call = call_for(self.model, self.graph, roots, self.labels, batched=False)
+        losses, share = self._losses(call, train), 1.0
         if self.config.lts is not None:
             share = self.config.lts.share(epoch)
             losses = losses[self.config.lts.easiest(losses, epoch)]
@@ -220,11 +223,12 @@ class Trainer:
         progress, seed = self.progress, self.config.seed
         nodes, share = self._chosen(epoch)
         left = torch.split(shuffled(nodes, seed, epoch), size)[progress.step :]
-        mine = prepared(self.model, self.graph, [ranks.share(roots) for roots in left])
+        mine = [ranks.share(roots) for roots in left]
+        made = calls(self.model, self.graph, mine, self.labels)
         self.model.train(True)
-        for every, roots in zip(left, mine, strict=True):
+        for every, roots, call in zip(left, mine, made, strict=True):
             torch.manual_seed(key(seed, epoch, progress.step))
-            loss = self._losses(roots, roots).sum() / len(every)
+            loss = self._losses(call, roots).sum() / len(every)
             progress.total += self._descend(loss, epoch) * len(every)
             progress.count += len(every)
             progress.step += 1
@@ -245,11 +249,11 @@ class Trainer:
             self._easiest = train[lts.easiest(losses, epoch)]
         return self._easiest, lts.share(epoch)
 
-    def _losses(self, roots: Tensor | None, nodes: Tensor) -> Tensor:
-        """Return the loss of each of some training nodes; `roots` None computes all nodes."""
-        inputs = placed(self.model, self.graph, self.config.batch_size)
-        out = self.model(*inputs, roots=roots, labels=self.labels)
-        return node_losses(out[nodes] if roots is None else out, self.graph.y[nodes].to(out.device))
+    def _losses(self, call: tuple[Any, ...], nodes: Tensor) -> Tensor:
+        """Return the loss of each of some training nodes, by what the model is called with."""
+        out = self.model(*call)
+        whole = call[2] is None  # all nodes were computed
+        return node_losses(out[nodes] if whole else out, self.graph.y[nodes].to(out.device))
 
     def _descend(self, loss: Tensor, epoch: int) -> float:
         """Take a step down the loss, the sum over all ranks, and return it."""
@@ -323,7 +327,11 @@ def start_at_odds(model: Model, graph: Graph) -> None:
     """Begin a linear head at the labels' log odds among training nodes, with small weights."""
     head = getattr(model, "head", None)
     if isinstance(head, torch.nn.Linear) and head.bias is not None:
-        share = graph.label_matrix[graph.split.train].double().mean(0).clamp(1e-4, 1 - 1e-4)
+        y = graph.y[graph.split.train]
+        count = (
+            (y > 0).sum(0) if graph.multilabel else torch.bincount(y, minlength=head.out_features)
+        )
+        share = (count.double() / len(y)).clamp(1e-4, 1 - 1e-4)
         head.bias.copy_(torch.logit(share) if graph.multilabel else share.log())
         head.weight.mul_(0.1)
 

@@ -109,7 +109,7 @@ class StoredGraph(Graph):
     @property
     def multilabel(self) -> bool:
         """Whether a node may have several labels."""
-        return len(self._files["y"].shape) == 2
+        return self.y.dim() == 2 if "y" in vars(self) else len(self._files["y"].shape) == 2
 
     def with_features(self, how: Features) -> Graph:
         """Refuse: features are filled in when a graph is stored."""
@@ -117,6 +117,8 @@ class StoredGraph(Graph):
 
     def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
         """Return the labels of some target nodes, and which parts of the split they are in."""
+        if "_files" not in vars(self):  # a copy with others
+            return super().labels_of(numbers)
         return _labels(self._files["y"].rows(numbers)), _split(self._files["part"].rows(numbers))
 
 
