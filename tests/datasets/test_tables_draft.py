@@ -203,3 +203,12 @@ def test_what_it_writes_can_be_read_whatever_is_in_the_table(
     if not {"id", "link_id", "label"} & set(headers):
         write_draft(tmp_path)
         load_tables(tmp_path)
+
+
+def test_a_list_of_ids_of_its_own_table_links_the_table_to_itself(tmp_path: Path) -> None:
+    lines = ["package,copy,section,depends"]
+    lines += [f"p{i},p{i},s{i % 3},p{(i + 1) % 40}|p{(i * 7) % 40}" for i in range(40)]
+    (tmp_path / "packages.csv").write_text("\n".join(lines) + "\n")
+    write_draft(tmp_path, label="section")
+    found = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"]
+    assert [(r["columns"], r.get("type")) for r in found.values()] == [(["depends"], "package")]

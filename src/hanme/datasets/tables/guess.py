@@ -234,14 +234,16 @@ def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
                 continue
             named = _alludes(column.plain, other)
             # Numbers may be among other numbers by accident, so their name must fit too.
-            if (column.digits or other is sheet) and not named:
+            if column.digits and not named:
                 continue
+            own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
             ((total, strays, matched),) = reader.rows(
                 f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
-                f"(SELECT unnest({cells(column)}) AS item FROM {sheet.table.sql}) LEFT JOIN "
+                f"(SELECT unnest({cells(column)}) AS item, {own} AS own FROM {sheet.table.sql}) "
+                "LEFT JOIN "
                 f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
                 "ON item = ids.id "
-                "WHERE item <> ''"
+                "WHERE item <> '' AND item IS DISTINCT FROM own"
             )
             share = 1 - strays / max(1, total)
             found = (share, named, -other.table.size)
