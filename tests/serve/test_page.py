@@ -5,7 +5,6 @@ With HANME_SCREENSHOTS=docs/images in the environment, the run makes the picture
 
 import csv
 import io
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hanme import Classifier, Graph
-from hanme.serve.report import bundle, write_report
+from hanme.serve.report import write_report
 from hanme.serve.served import Served, load_runs
 from hanme.serve.shapes import Changes
 from serving import HOSTILE
@@ -497,13 +496,3 @@ def test_the_report_needs_nothing_else(
     ]  # fmt: skip
     assert page.locator("svg.graph").count() == 4  # two metapaths for each
     visitor.accessible()
-
-
-def test_the_bundle_holds_every_module_once() -> None:
-    text = bundle("report.js")
-    names = re.findall(r'^modules\["([^"]+)"\] = ', text, re.MULTILINE)
-    assert len(names) == len(set(names))
-    assert names[-1] == "report.js"
-    assert not re.search(r"^(import|export) ", text, re.MULTILINE)
-    assert "</script" not in text
-    json.dumps(text)

@@ -32,7 +32,7 @@ export function metapathWords(metapath) {
 /** Say what a block of the linear part reads: "its own features", "which persons (played_by) it has". */
 export function blockWords(block) {
   const found = /^(?:(.*):)?(features|ids):(?:plain|unit)$/.exec(block);
-  if (!found) return block === "bias" ? "start value (bias)" : block;
+  if (!found) return block === "bias" ? START : block;
   const [, path, read] = found;
   if (!path) return read === "ids" ? "which one it is" : "its own features";
   if (read === "ids") return `which ${metapathWords(path)} it has`;
@@ -54,6 +54,7 @@ export function namesOf({ nodes: [root, ...others] }) {
   return others.map((node) => (node.type === root.type && node.number === root.number ? "itself" : node.name));
 }
 
+export const START = "start value, the same for all";
 export const SPLITS = {
   train: "used for training", val: "used for validation", test: "kept for testing", unused: "labelled, not used", unlabelled: "no label known",
 };

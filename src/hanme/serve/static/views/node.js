@@ -4,10 +4,11 @@ import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
 import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
-import { blockScale, blockWords, grouped, metapathWords, namesOf, SPLITS } from "../words.js";
+import { blockScale, blockWords, grouped, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
+import { effectOf, linksOf, tryEach } from "./changes.js";
 import { chips } from "./nodes.js";
 
-const TOP = 100;
+const TOP = 100, TRIED = 12;
 const BY = { part: "what they add", move: "what would change without them", attention: "attention" };
 
 export async function nodeView({ run, runs, rest, query, signal }) {
@@ -20,7 +21,8 @@ export async function nodeView({ run, runs, rest, query, signal }) {
   const first = await ask(path(["runs", run.name, "explanations", number], asked), { signal });
   const chosen = query.get("path") ?? first.instances[0]?.metapath ?? "";
   const found = chosen ? await ask(path(["runs", run.name, "explanations", number], { ...asked, metapath: chosen }), { signal }) : first;
-  return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen })) };
+  const links = await mattering({ run, node, number, label: first.label, signal });
+  return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen, links })) };
 }
 
 /** The name of a node, what it was used for, and the ways to look at it. */
@@ -39,12 +41,28 @@ export function about(run, prediction) {
 }
 
 /** Explain one node: its labels, the sum behind the chosen one, its paths and its features. */
-export function why(run, prediction, found, { chosen, report = null }) {
+export function why(run, prediction, found, { chosen, links = null, report = null }) {
   return h("div.grid.uneven", {},
-    says(run, prediction, found.label, report),
+    h("div.stack", {}, says(run, prediction, found.label, report), links),
     sum(run, prediction, found, report),
     paths(run, found, chosen, report),
     reasons(run, found, report));
+}
+
+/** Its links, each tried by itself: what the model would say without it. They come in one by one. */
+async function mattering(state) {
+  const links = linksOf(state.node).slice(0, TRIED);
+  if (!links.length) return null;
+  const graph = await ask(path(["runs", state.run.name, "graph"]), { signal: state.signal });
+  const cells = new Map(links.map(({ key }) => [key, h("span.effect.faint", {}, "…")]));
+  const rows = new Map(links.map(({ key, other, relation }) => [key, h("li", {}, h("span", {}, name(other.name), h("small", {}, relationWords(graph, relation))), cells.get(key))]));
+  const list = h("ul.ticks", {}, [...rows.values()]);
+  tryEach(state, links, (one) => cells.get(one.key).replaceChildren(...effectOf(one)))
+    .then((found) => list.append(...found.sort((a, b) => Math.abs(b.is - b.was) - Math.abs(a.is - a.was)).map((one) => rows.get(one.key))))
+    .catch((error) => error.name === "AbortError" || list.replaceChildren(h("li.bad", {}, error.message)));
+  const more = state.node.links.reduce((sum, group) => sum + group.count, 0) - links.length;
+  return section("Which links matter?", ["How likely ", name(state.label), " would be without each of its links."], list,
+    more > 0 && h("p.hint", {}, `The first ${TRIED}; ${some(more, "more link")} under “What if?”.`));
 }
 
 /** The labels with their probabilities; a click asks why. */
@@ -73,7 +91,9 @@ function verdict(prediction) {
 export function sum(run, prediction, found, report) {
   const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
   const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
-  const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].filter((row) => row.name !== START)
+    .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const start = parts.filter((row) => row.name === START);
   const shown = rows.slice(0, 9), rest = rows.slice(9).reduce((all, row) => all + row.value, 0);
   if (rows.length > 9) shown.push({ name: `${rows.length - 9} smaller parts`, value: rest });
   const total = { name: `score of ${found.label}`, value: found.logit, strong: true };
@@ -81,10 +101,18 @@ export function sum(run, prediction, found, report) {
   const [up, down] = [strongest(1), strongest(-1)];
   return h("section.card", {}, h("h2", {}, "Why ", name(found.label, "bdi"), "?"),
     h("p.about", {}, percent(found.probability), " likely. ", up && ["Most in favour: ", h("b", {}, up.name), ` (${signed(up.value)}). `], down && ["Most against: ", h("b", {}, down.name), ` (${signed(down.value)}).`]),
-    figure(`What adds up to the score of ${found.label}`, balance([...shown, total]),
-      table("Parts of the score", ["part", "adds"], [...rows, total].map((row) => [row.name, signed(row.value, 4)]), { numeric: [1] }),
-      `All parts add up to the score, exactly. The higher the score, the likelier the label${run.multilabel ? "" : ", compared with the scores of the others"}.`),
+    figure(`What adds up to the score of ${found.label}`, balance([...shown, ...start, total]),
+      table("Parts of the score", ["part", "adds"], [...rows, ...start, total].map((row) => [row.name, signed(row.value, 4)]), { numeric: [1] }),
+      ["All parts add up to the score, exactly. The higher the score, the likelier the label", run.multilabel ? "." : lead(run, prediction, found)]),
     !report && h("p", {}, h("a.button", { href: to(run.name, "what-if", [prediction.node], { label: found.label }) }, "What would change it?")));
+}
+
+/** Where a node has one label, scores count against each other: say how far the chosen one is ahead. */
+function lead(run, prediction, found) {
+  const [first, next] = run.labels.map((label, i) => ({ name: label.name, p: prediction.probabilities[i] })).filter((one) => one.name !== found.label).sort((a, b) => b.p - a.p);
+  if (!first) return ".";
+  const ahead = Math.log(found.probability / first.p);
+  return [": what counts is how it compares with the other labels. It is ", h("b", {}, `${Math.abs(ahead).toFixed(2)} ${ahead < 0 ? "behind" : "ahead of"}`), " ", name(first.name), next ? `, the ${ahead < 0 ? "first" : "next"}.` : "."];
 }
 
 /** The paths along one metapath that is chosen by buttons; in a report, along each. */
@@ -135,5 +163,5 @@ export function reasons(run, found, report) {
   const rows = found.reasons.slice(0, 15);
   return h("section.card.whole", {}, h("h2", {}, "Features and neighbours that mattered"),
     h("p.about", {}, `What the linear part adds to the score of ${found.label}, one by one, largest first.`),
-    table("Features and neighbours", ["what", "where", "weighed", "adds"], rows.map((one) => [what(one), blockWords(one.block), blockScale(one.block), h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [3], hidden: true }));
+    table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), [blockWords(one.block), h("small", {}, blockScale(one.block))], h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
 }

@@ -22,7 +22,7 @@ export function overview(run, found, metrics, list) {
   const nodes = plural(run.target), part = PARTS[found.part];
   return h("div.overview", {},
     h("h1", {}, h("bdi", {}, run.name)),
-    h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}.`),
+    h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name))] : "."),
     list({}) && h("p.actions", {}, h("a.button", { href: list({ show: "surprising" }) }, "What to check first"), h("a.button.quiet", { href: list({}) }, `All ${nodes}`)),
     found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
     h("div.columns", {},
@@ -49,6 +49,8 @@ function scores(found, part, nodes) {
       h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"))), numbers,
     found.scores.some((one) => one.micro_interval) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
 }
+
+const listed = (names) => names.flatMap((one, i) => [i ? (i === names.length - 1 ? " and " : ", ") : "", name(one)]);
 
 /** Say in a sentence whether the model beats its baselines. */
 function verdict(found) {

@@ -4,6 +4,7 @@ import { ask, path } from "../api.js";
 import { count, cut, h, name, percent, plain, section, signed, some } from "../dom.js";
 import { keyOf } from "../graph.js";
 import { metapathWords, namesOf, relationWords } from "../words.js";
+import { effectOf, linkOf, linksOf, tried, tryEach } from "./changes.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
@@ -32,28 +33,6 @@ export async function whatIfView({ run, runs, rest, query, signal, say }) {
 }
 
 const changed = (state) => state.cut.length + state.drop.length + state.add.length > 0;
-
-/** Ask what the model says with these changes. */
-function tried({ run, number, signal }, { cut: away = [], drop = [], add = [] }) {
-  const body = { remove: away.map(link), add: add.map(link), instances: drop.map(instance) };
-  return ask(path(["runs", run.name, "changes", String(number)]), { signal, body });
-}
-
-function link(text) {
-  const [relation, source, target] = split(text, 2);
-  return { relation, source: Number(source), target: Number(target) };
-}
-
-function instance(text) {
-  const [metapath, ...nodes] = text.split("|");
-  return { metapath, nodes: nodes.map(Number) };
-}
-
-/** Split off the last few numbers: a name may hold any character. */
-function split(text, numbers) {
-  const parts = text.split("|");
-  return [parts.slice(0, -numbers).join("|"), ...parts.slice(-numbers)];
-}
 
 function sentence({ run, label }, { before, after }) {
   const at = run.labels.findIndex((one) => one.name === label);
@@ -94,7 +73,7 @@ function links(state, cells) {
     h("ul.ticks", {}, group.nodes.map((other, i) => {
       const key = `${group.relation}|${number}|${other.number}`;
       const effect = h("span.effect", {}, "");
-      cells.set(key, { effect, other, relation: group.relation });
+      cells.set(key, effect);
       return h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `link-${g}-${i}`, checked: !state.cut.includes(key), onchange: (event) => tick("cut", key, !event.target.checked) }), name(other.name)), effect);
     }))));
 }
@@ -105,33 +84,23 @@ function tick(parameter, key, on) {
   change({ [parameter]: on ? [...now, key] : now });
 }
 
-/** Try each link by itself, one after the other, and say which one counts most. */
+/** Try each link by itself, and say which one counts most. */
 async function levers(state, cells, most) {
-  const { run, label } = state, at = run.labels.findIndex((one) => one.name === label);
-  const keys = [...cells.keys()].slice(0, TRIED), found = [];
   try {
-    for (const key of keys) {
-      const { before, after } = await tried(state, { cut: [key] });
-      const was = before.probabilities[at], is = after.probabilities[at], turned = before.predicted.join() !== after.predicted.join();
-      found.push({ key, was, is, turned, after });
-      cells.get(key).effect.replaceChildren(h(`span.${is < was - 0.005 ? "lower" : is > was + 0.005 ? "raise" : "faint"}`, {}, `without it ${percent(is)}`), turned ? h("b", {}, ` → ${after.predicted.map((one) => cut(plain(one), 24)).join(", ") || "no label"}`) : "");
-    }
+    const found = await tryEach(state, linksOf(state.node).slice(0, TRIED), (one) => cells.get(one.key).replaceChildren(...effectOf(one)));
+    if (found.length) most.replaceChildren(strongest(state, found));
   } catch (error) {
     if (error.name !== "AbortError") most.replaceChildren(h("p.bad", {}, error.message));
-    return;
   }
-  if (found.length) most.replaceChildren(strongest(state, cells, found));
 }
 
-function strongest(state, cells, found) {
-  const { run, label, node } = state;
+function strongest(state, found) {
+  const { label, node, graph } = state;
   const given = node.prediction.predicted.includes(label);
   const ordered = [...found].sort((a, b) => (given ? a.is - b.is : b.is - a.is));
   const [top] = ordered, turning = found.filter((one) => one.turned).length;
-  const { other, relation } = cells.get(top.key);
-  const unmoved = Math.abs(top.is - top.was) < 0.005;
-  const words = unmoved ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
-    : ["The strongest: without ", h("b", {}, name(other.name)), `, ${relationWords(state.graph, relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}. `];
+  const words = Math.abs(top.is - top.was) < 0.005 ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
+    : ["The strongest: without ", h("b", {}, name(top.other.name)), `, ${relationWords(graph, top.relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}.`];
   const answer = turning ? `${some(turning, "link")} by itself would change the answer.` : "No single link would change the answer.";
   return h("p.note", {}, words, " ", answer, " ", h("button", { type: "button", id: "fewest", onclick: (event) => fewest(state, ordered, event.target) }, given ? `Find links that make it lose ${cut(plain(label), 30)}` : `Find links that make it ${cut(plain(label), 30)}`));
 }
@@ -153,7 +122,7 @@ async function fewest(state, ordered, button) {
 /** The nodes at the other ends of links that are added, with their names. */
 function added({ run, add, graph, signal }) {
   return Promise.all(add.map(async (key) => {
-    const { relation, target } = link(key), type = graph.relations.find((one) => one.relation === relation)?.target ?? "";
+    const { relation, target } = linkOf(key), type = graph.relations.find((one) => one.relation === relation)?.target ?? "";
     return { key, relation, node: await ask(path(["runs", run.name, "nodes", type, String(target)], { limit: 1 }), { signal }) };
   }));
 }

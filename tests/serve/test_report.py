@@ -1,0 +1,68 @@
+"""A report is one file that needs nothing else, whatever names it holds."""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hanme.cli import main
+from hanme.serve.report import bundle
+from serving import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def page(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report on hostile names, by the command."""
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    command = ["hanme", "report", runs / "hostile", "--out", out, "--node", "f0", "-n", HOSTILE[4]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", list(map(str, command)))
+        with pytest.raises(SystemExit) as left:
+            main()
+    assert left.value.code == 0
+    return out.read_text(encoding="utf-8")
+
+
+def test_it_holds_the_data_and_no_name_is_markup(page: str) -> None:
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert len(found) == 1
+    assert "<" not in found[0]
+    data = json.loads(found[0])
+    assert [node["prediction"]["name"] for node in data["nodes"]] == [HOSTILE[0], HOSTILE[4]]
+    assert page.count("<script") == 2
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "").replace(found[0], "")
+
+
+def test_its_policy_allows_its_own_script_and_style_alone(page: str) -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    hashes = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (script, style)
+    ]
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'"
+    )
+
+
+def test_the_bundle_holds_every_module_once() -> None:
+    text = bundle("report.js")
+    names = re.findall(r'^modules\["([^"]+)"\] = ', text, re.MULTILINE)
+    assert len(names) == len(set(names)) > 5
+    assert names[-1] == "report.js"
+    assert not re.search(r"^(import|export) ", text, re.MULTILINE)
+    assert "</script" not in text
+
+
+def test_mistakes_are_one_line(runs: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    run = runs / "hostile"
+    assert "ends with .html" in refused("report", run, "--out", tmp_path / "report.txt")
+    assert "no run" in refused("report", tmp_path / "nothing")
+    assert "no node has" in refused("report", run, "--out", tmp_path / "r.html", "--node", "nobody")
+    assert not list(tmp_path.iterdir())
