@@ -143,7 +143,10 @@ const skeleton = () => h("div.waiting", { role: "status" }, h("p", {}, "Loading 
 const failure = (error) => h("div.card.failure", { role: "alert" }, h("h1", {}, "That did not work"), h("p", {}, error.message),
   h("p", {}, h("button", { type: "button", onclick: () => show() }, "Try again"), " ", h("a", { href: "#/" }, "Back to the start")));
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address holds the state, not a place on the page
+  main.focus();
+});
 addEventListener("hashchange", show);
-addEventListener("popstate", () => show());
 show();
 

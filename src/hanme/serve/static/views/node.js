@@ -8,7 +8,7 @@ import { blockScale, blockWords, grouped, metapathWords, namesOf, relationWords,
 import { effectOf, linksOf, tryEach } from "./changes.js";
 import { chips } from "./nodes.js";
 
-const TOP = 100, TRIED = 12;
+const TOP = 100, TRIED = 12, MANY = 12;
 const BY = { part: "what they add", move: "what would change without them", attention: "attention" };
 
 export async function nodeView({ run, runs, rest, query, signal }) {
@@ -68,7 +68,8 @@ async function mattering(state) {
 /** The labels with their probabilities; a click asks why. */
 export function says(run, prediction, asked, report) {
   const order = run.labels.map((label, i) => ({ ...label, p: prediction.probabilities[i] })).sort((a, b) => b.p - a.p);
-  const rows = order.map((label) => {
+  const shown = order.filter((label, i) => i < MANY || label.name === asked || prediction.predicted.includes(label.name) || prediction.labels.includes(label.name));
+  const rows = shown.map((label) => {
     const bar = h("span.meter", { "aria-hidden": "true" }, h("span.fill"), label.threshold !== null && h("span.threshold"));
     bar.firstChild.style.setProperty("--share", label.p);
     if (label.threshold !== null) bar.lastChild.style.setProperty("--share", label.threshold);
@@ -79,7 +80,7 @@ export function says(run, prediction, asked, report) {
       : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name }) }, h("span.unseen", {}, "Why "), inside));
   });
   const rule = run.multilabel ? "A label is given where its bar passes the mark." : "The likeliest label is given.";
-  return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), verdict(prediction));
+  return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), shown.length < order.length && h("p.hint", {}, `${some(order.length - shown.length, "less likely label")} not shown.`), verdict(prediction));
 }
 
 function verdict(prediction) {

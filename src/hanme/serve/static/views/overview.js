@@ -22,7 +22,7 @@ export function overview(run, found, metrics, list) {
   const nodes = plural(run.target), part = PARTS[found.part];
   return h("div.overview", {},
     h("h1", {}, h("bdi", {}, run.name)),
-    h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name))] : "."),
+    h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name)), "."] : "."),
     list({}) && h("p.actions", {}, h("a.button", { href: list({ show: "surprising" }) }, "What to check first"), h("a.button.quiet", { href: list({}) }, `All ${nodes}`)),
     found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
     h("div.columns", {},
@@ -78,7 +78,7 @@ function mistakes(run, found) {
   const worst = counts.flatMap((row, i) => row.map((n, j) => ({ n, i, j }))).filter(({ i, j }) => i !== j).sort((a, b) => b.n - a.n)[0];
   const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${worst.n === 1 ? "once" : `${count(worst.n)} times`}). `] : ["No mistakes. "];
   return section("What does it mistake for what?", words,
-    figure("Confusion matrix", matrix(labels, counts), numbers,
+    figure("Confusion matrix", labels.length > 12 ? h("div.scroll", { tabindex: 0 }, matrix(labels, counts)) : matrix(labels, counts), numbers,
       run.multilabel ? "Rows: a label that is true; columns: a label that was given. Blue: found. Orange: the true label was missed and the other one given wrongly."
         : "Rows: the true label; columns: the label that was given. Blue: right. Orange: wrong."));
 }

@@ -8,7 +8,7 @@ import { effectOf, linkOf, linksOf, tried, tryEach } from "./changes.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
-const TRIED = 30, FEWEST = 10, PATHS = 40;
+const TRIED = 30, FEWEST = 10, PATHS = 40, MANY = 12;
 
 export async function whatIfView({ run, runs, rest, query, signal, say }) {
   if (!run.explains) throw new Error(run.why_not);
@@ -44,7 +44,8 @@ function sentence({ run, label }, { before, after }) {
 function outcome(state, { before, after, instances }) {
   const { run, label } = state;
   const order = run.labels.map((one, i) => ({ ...one, was: before.probabilities[i], is: after.probabilities[i] })).sort((a, b) => b.was - a.was);
-  const rows = order.map((one) => {
+  const shown = order.filter((one, i) => i < MANY || one.name === label || before.predicted.includes(one.name) || after.predicted.includes(one.name));
+  const rows = shown.map((one) => {
     const meter = h("span.meter.two", { "aria-hidden": "true" }, h("span.was"), h("span.fill"), one.threshold !== null && h("span.threshold"));
     meter.children[0].style.setProperty("--share", one.was);
     meter.children[1].style.setProperty("--share", one.is);
