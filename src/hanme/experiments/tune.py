@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -102,7 +103,8 @@ def run_trials(
 
     for config in search.configs({}, source):  # report mistakes before anything is written
         build_model(config.model, load_graph(config))
-    with claiming(study.with_name(f".{study.name}.lock"), str(study)), warnings.catch_warnings():
+    locked = claiming(study.with_name(f".{study.name}.lock"), str(study))
+    with locked, _keeping(study), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         kept = _open(study, search)
@@ -118,6 +120,22 @@ def run_trials(
             kept.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
             errors = (HanmeError,) if done else ()
             kept.optimize(partial(_try, search, source, errors), 1, catch=errors)
+
+
+@contextmanager
+def _keeping(study: Path) -> Iterator[None]:
+    """Report in one line that a study can no longer be read or written, as on a full disk."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise HanmeError(
+            f"{study}: the study cannot be read or written ({reason}); make room or restore it, "
+            "then start the same command again"
+        ) from None
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
