@@ -102,7 +102,7 @@ function strongest(state, found) {
   const [top] = ordered, turning = found.filter((one) => one.turned).length;
   const words = Math.abs(top.is - top.was) < 0.005 ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
     : ["The strongest: without ", h("b", {}, name(top.other.name)), `, ${relationWords(graph, top.relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}.`];
-  const answer = turning ? `${some(turning, "link")} by itself would change the answer.` : "No single link would change the answer.";
+  const answer = turning ? `${turning === 1 ? "One link" : `Each of ${turning} links`} by itself would change the answer.` : "No single link would change the answer.";
   return h("p.note", {}, words, " ", answer, " ", h("button", { type: "button", id: "fewest", onclick: (event) => fewest(state, ordered, event.target) }, given ? `Find links that make it lose ${cut(plain(label), 30)}` : `Find links that make it ${cut(plain(label), 30)}`));
 }
 
