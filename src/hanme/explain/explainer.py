@@ -153,7 +153,7 @@ class Explainer:
             types,
             tuple(nodes.title(i) for nodes, i in pairs),
             tuple(nodes.identity(i) for nodes, i in pairs),
-            tuple(i for _, i in pairs),
+            tuple(nodes.original(i) for nodes, i in pairs),
             self.open.beta[path] * float(found.weight.mean()),
             tuple((share / share.sum().clamp(min=1e-12)).tolist()),
             self._by_label(root.parts(path, found)[0]),

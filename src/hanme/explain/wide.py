@@ -63,7 +63,8 @@ def _reason(
     end = block.path.node_types[-1] if block.path else graph.target
     what, met = f"feature {column}", None
     if block.read == "ids":
-        what, met = graph.nodes[end].title(column), (end, column)
+        nodes = graph.nodes[end]
+        what, met = nodes.title(column), (end, nodes.original(column))
     elif block.read == "labels":
         what = f"label {graph.labels[column]}"
     elif column < len(names[end]):
