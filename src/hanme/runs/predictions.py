@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,12 @@ def write_predictions(
                 connection.execute(f"COPY ({select}) TO '{file}' ({form})", labels)
             except duckdb.IOException as error:
                 raise HanmeError(f"{path}: it cannot be written ({error})") from None
+
+
+def harmless(text: str) -> str:
+    """Put ``'`` before a text that a spreadsheet would run as a formula."""
+    runs = re.match(FORMULA, text) and not re.match(NUMBER, text)
+    return f"'{text}" if runs else text
 
 
 def predictions(

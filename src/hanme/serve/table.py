@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hanme.decision import Decision
 from hanme.graph import Graph
-from hanme.runs.predictions import probability_columns, uses
+from hanme.runs.predictions import harmless, probability_columns, uses
 from hanme.serve import shapes
 
 Ints = NDArray[np.int64]
@@ -177,10 +177,10 @@ class Table:
             yield _written(
                 [
                     str(node),
-                    *(shapes.writable(str(text[node])) for _, text in texts),
+                    *(harmless(shapes.writable(str(text[node]))) for _, text in texts),
                     *([] if self.grown else [str(self.split_of(node))]),
-                    "|".join(map(shapes.writable, self.names(self.true[node]))),
-                    "|".join(map(shapes.writable, self.names(self.predicted[node]))),
+                    harmless("|".join(map(shapes.writable, self.names(self.true[node])))),
+                    harmless("|".join(map(shapes.writable, self.names(self.predicted[node])))),
                     f"{self.uncertainty[node]:.7g}",
                     f"{self.surprise[node]:.7g}" if self.labelled[node] else "",
                     *(f"{p:.7g}" for p in self.p[node].tolist()),
