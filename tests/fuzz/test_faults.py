@@ -1,0 +1,19 @@
+"""Some operations on the files of a run, failed by a real process; ``make faults`` fails all."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the shim")
+def test_a_run_survives_a_kill_and_a_full_disk_in_the_middle_of_its_files() -> None:
+    script = Path(__file__).with_name("faults.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "--most", "2", "run"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "killed: killed, then the same" in done.stdout
+    assert "disk full: refused, then the same" in done.stdout
