@@ -1,0 +1,37 @@
+"""Single nodes of a stored graph are predicted and explained as on the whole graph."""
+
+from pathlib import Path
+
+import pytest
+
+from hanme.datasets import planted
+from hanme.datasets.store import write_store
+from hanme.explain import Explainer
+from hanme.runs import Run, RunConfig, predict, train
+from hanme.runs.use import open_run
+
+PATHS = ["movie-actor-movie", "movie-director-movie"]
+
+
+def test_single_nodes_are_as_on_the_whole_graph(tmp_path: Path) -> None:
+    graph = planted(movies=60, seed=1).with_features("given")
+    write_store(graph, tmp_path / "store", features="given")
+    values = {
+        "data": {"name": str(tmp_path / "store")},
+        "model": {"options": {"metapaths": PATHS, "hidden_channels": 8, "heads": 2}},
+        "training": {"epochs": 2, "wide": True},
+    }
+    folder = tmp_path / "run"
+    train(RunConfig.make(values), folder)
+    whole = {row["node"]: row for row in predict(folder).rows()}
+    for row in predict(folder, nodes=[41, 3]).rows():
+        for key, value in whole[row["node"]].items():
+            assert row[key] == (pytest.approx(value, abs=1e-5) if key[:2] == "p_" else value)
+    run = Run.open(folder)
+    stored, model = open_run(run)
+    mine = Explainer(model, stored, run.decision()).explain(41)
+    assert stored.stored
+    theirs = Explainer(model, graph, run.decision()).explain(41)
+    assert (mine.number, mine.node, mine.predicted) == (41, theirs.node, theirs.predicted)
+    assert mine.logits == pytest.approx(theirs.logits, abs=1e-4)
+    assert [i.numbers for i in mine.instances] == [i.numbers for i in theirs.instances]
