@@ -30,6 +30,10 @@ REFUSED = {
     "a name with a zero byte": ["train", "--config", "a\0.toml", "--out", "OUT"],
     "a negative size": ["inspect", "planted", "--hidden", "-5"],
     "a long dotted key": ["train", "planted", "--out", "OUT", "--set", f"{'a.' * 100_000}b=1"],
+    "a study in braces": [
+        "tune", "han", "planted", "--trials", "1", "--set", "data.options.movies=60",
+        "--study", "OUT/{0}", "--out", "OUT/best.toml",
+    ],
     "a path that is not UTF-8": ["train", "planted", "--out", "OUT/\udcff"],
     "a file that is not UTF-8": ["inspect", "OUT/\udcff/graph.toml"],
 }  # fmt: skip

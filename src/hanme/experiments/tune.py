@@ -199,6 +199,8 @@ def _open(path: Path, search: Search) -> Any:
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
+    if set("{}") & set(str(path.resolve())):  # Optuna reads them as a template
+        raise HanmeError(f"{path}: the path of a study cannot have {{ or }}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         study = optuna.create_study(
