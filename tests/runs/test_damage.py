@@ -213,7 +213,7 @@ def small_disk() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.mark.parametrize(
-    ("size", "name"), [(100, "config.json"), (1000, "metrics.jsonl"), (3000, "checkpoint.saf")]
+    ("size", "name"), [(100, "config.json"), (1300, "metrics.jsonl"), (3000, "checkpoint.saf")]
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on(
     made: dict[str, Path],

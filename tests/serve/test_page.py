@@ -324,7 +324,7 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     assert wide.hash() == "#/films/overview"
     page.locator("#find").focus()
     page.keyboard.type("borowed leter")  # misspelt
-    page.locator("#found a").first.wait_for()
+    playwright.expect(page.locator("#found a").first).to_contain_text("The Borrowed Letter")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     playwright.expect(page.locator("h1")).to_have_text("The Borrowed Letter")

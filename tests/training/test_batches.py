@@ -140,7 +140,7 @@ def test_lts_takes_the_easiest_of_all_training_nodes() -> None:
     run = trainer(lts=LTS(start=0.3, until=9), epochs=1)
     seen: list[torch.Tensor] = []
     losses = run._losses
-    run._losses = lambda roots, nodes: seen.append(roots) or losses(roots, nodes)
+    run._losses = lambda call, nodes: seen.append(nodes) or losses(call, nodes)
     share = run.step().share
     train = int(run.graph.split.train.sum())
     assert 0.3 < share < 1
