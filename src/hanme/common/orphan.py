@@ -1,7 +1,7 @@
 """Make the fork server and the processes it forks end with the command that started them.
 
 Importing this module does it; only the fork server imports it, before anything that takes time
-(see :mod:`hanme.experiments.pool`). A process left behind would go on writing to a run folder while
+(see :mod:`hanme.runs.pool`). A process left behind would go on writing to a run folder while
 the command, started again, writes to it too.
 """
 
