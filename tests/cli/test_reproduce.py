@@ -9,8 +9,8 @@ HANME = str(Path(sys.executable).with_name("hanme"))
 
 
 def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path: Path) -> None:
-    command = [HANME, "reproduce", "--out", str(tmp_path), "--seed", "483", "--seed", "1"]
-    command += ["--epochs", "2", "--data", str(hgb_source)]
+    command = [HANME, "reproduce", "--out", str(tmp_path), "--seed", "483"]
+    command += ["--epochs", "1", "--data", str(hgb_source)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     table = json.loads((tmp_path / "paper.json").read_text())
     names = [row["name"] for row in table["rows"]]
@@ -21,8 +21,7 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     for row in table["rows"]:
         entry = row["with_fallback.test.micro"]
         runs = tmp_path / "runs"
-        assert len(entry["values"]) == 2
-        assert entry["mean"] == sum(entry["values"]) / 2
+        assert entry["values"] == [entry["mean"]]
     assert (tmp_path / "paper.svg").exists()
     split = {
         path.parent.parent.name: json.loads(path.read_text())["data"]["seed"]
@@ -32,7 +31,7 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     assert sorted(fixed) == sorted(name for name in split if name.endswith("paper-s-split"))
     assert {split[name] for name in fixed} == {42}
     results = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
-    assert len(results) == 28
+    assert len(results) == 14
     next(iter(results)).unlink()  # as if it had been stopped before this one was finished
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     again = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
