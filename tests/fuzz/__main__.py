@@ -52,6 +52,7 @@ def main() -> None:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # some cases name files of the folder they are run in
         os.environ |= {"HANME_CACHE": f"{folder}/cache", "HANME_HGB_URL": "https://127.0.0.1:9/"}
         os.environ.pop("HANME_DATA", None)
         tallies = fuzz(arguments.cases, [int(s) for s in arguments.seeds.split(",")], Path(folder))

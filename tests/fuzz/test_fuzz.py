@@ -12,8 +12,9 @@ from fuzz.inputs import Inputs
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_input_is_refused_in_one_line_or_does_what_it_says(
-    inputs: Inputs, tmp_path: Path, seed: int
+    inputs: Inputs, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # some cases name files of the folder they are run in
     tally = Tally()
     for number in range(50):
         case = draw_case(1000 * seed + number, inputs, tmp_path / "case")

@@ -259,5 +259,5 @@ def test_a_client_that_closes_its_connection_stops_its_explanation(server: Serve
 def test_the_command_says_what_is_missing(
     runs: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hanme.serve", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "hanme.serve.server", None)  # importing it fails
     assert "pip install 'hanme[serve]'" in refused("serve", runs / "paper")
