@@ -1,6 +1,8 @@
 """Graphs from tables in memory, of pandas, polars and Arrow."""
 
 import pandas as pd
+import polars
+import pyarrow
 import pytest
 
 from hanme import Classifier, Graph
@@ -43,8 +45,8 @@ def made(kind: str) -> object:
     if kind == "pandas":
         return films()
     if kind == "arrow":
-        return pytest.importorskip("pyarrow").table(columns())
-    return pytest.importorskip("polars").DataFrame(columns())
+        return pyarrow.table(columns())
+    return polars.DataFrame(columns())
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])

@@ -10,10 +10,13 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import uvicorn
 from PIL import Image
+from playwright import sync_api as playwright
 
 from hanme import Classifier, Graph
 from hanme.serve.report import write_report
@@ -21,11 +24,8 @@ from hanme.serve.served import Served, load_runs
 from hanme.serve.shapes import Changes
 from serving import HOSTILE
 
-playwright = pytest.importorskip("playwright.sync_api")
-uvicorn = pytest.importorskip("uvicorn")
-
 ROOT = Path(__file__).parents[2]
-AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 WIDE, PHONE = (1400, 1000), (390, 844)
 PICTURES = os.environ.get("HANME_SCREENSHOTS")
 PATIENCE = 90_000  # milliseconds, for machines that are busy with other tests
