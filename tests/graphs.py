@@ -64,3 +64,25 @@ def random_arguments(
         keys = tuple(leaf(size, heads, channels) for size in chain.sizes)
         coefficients = PairSigmoid(leaf(chain.sizes[0], heads, channels), keys)
     return values, coefficients, leaf(chain.sizes[0], heads), leaf(heads, channels), leaves
+
+
+FILMS_TOML = """target = "film"
+[nodes.film]
+table = "films.csv"
+id = "id"
+name = "title"
+label = "genre"
+[nodes.film.features]
+year = "number"
+country = "category"
+tags = {kind = "list", separator = "|"}
+plot = "text"
+[nodes.person]
+table = "people.csv"
+id = "id"
+[relations.played]
+table = "roles.csv"
+source = {type = "film", column = "film"}
+target = {type = "person", column = "person"}
+"""
+"""Films with features of every kind, people, and who played in what, as a graph.toml."""

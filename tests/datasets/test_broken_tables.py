@@ -9,31 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphs import FILMS_TOML as GRAPH
 from hanme.datasets import load_tables
 from hanme.datasets.tables.draft import write_draft, write_text
 from hanme.datasets.tables.guess import guess
 from hanme.errors import HanmeError
 
-GRAPH = """
-target = "film"
-[nodes.film]
-table = "films.csv"
-id = "id"
-name = "title"
-label = "genre"
-[nodes.film.features]
-year = "number"
-country = "category"
-tags = {kind = "list", separator = "|"}
-plot = "text"
-[nodes.person]
-table = "people.csv"
-id = "id"
-[relations.played]
-table = "roles.csv"
-source = {type = "film", column = "film"}
-target = {type = "person", column = "person"}
-"""
 FILMS = [
     "id,title,genre,year,country,tags,plot,part,weight",
     "1,One,Drama,1999,France,a|b,A quiet town,train,1",

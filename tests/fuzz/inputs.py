@@ -11,30 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz.harness import run
+from graphs import FILMS_TOML as GRAPH
 from hanme.datasets import planted
 from hanme.runs import Run, train
 from hanme.training import Epoch
 from hgb_layout import write_imdb
-
-GRAPH = """target = "film"
-[nodes.film]
-table = "films.csv"
-id = "id"
-name = "title"
-label = "genre"
-[nodes.film.features]
-year = "number"
-country = "category"
-tags = {kind = "list", separator = "|"}
-plot = "text"
-[nodes.person]
-table = "people.csv"
-id = "id"
-[relations.played]
-table = "roles.csv"
-source = {type = "film", column = "film"}
-target = {type = "person", column = "person"}
-"""
 
 RESUME = [
     "-m", "film-person-film", "--hidden", "8", "--heads", "1", "--epochs", "15", "--patience", "50",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.kills import members
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -17,19 +19,6 @@ from tests.runs.test_pool import config
 
 train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 """
-
-
-def members(group: int) -> list[int]:
-    """Return the processes of a group that are not dead yet."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(of) == group and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc lists processes")
