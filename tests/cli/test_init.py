@@ -88,7 +88,7 @@ def test_the_documented_graphs_are_what_they_say(tmp_path: Path) -> None:
 
 
 def test_a_star_of_five_tables(hanme: Command, tmp_path: Path) -> None:
-    (tmp_path / "airlines.csv").write_text("carrier,name\nAA,Aa Air\nBB,Bb Air\nCC,Cc Air\n")
+    (tmp_path / "airlines.csv").write_text("carrier,airline\nAA,Aa Air\nBB,Bb Air\nCC,Cc Air\n")
     (tmp_path / "planes.csv").write_text(
         rows("tailnum,year,seats,speed", 20, lambda i: f"N{i},{1990 + i},{i * 9},NA")
     )

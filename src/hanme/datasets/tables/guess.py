@@ -138,8 +138,7 @@ def _understand(
             sheet.kind = ending
         sheet.kind = untaken(sheet.kind, taken)
     for sheet in sheets:
-        others = {other.kind for other in sheets if other is not sheet}
-        sheet.id = _guess_id(sheet, others)
+        sheet.id = _guess_id(reader, sheet, [other for other in sheets if other is not sheet])
         sheet.triples = _triples(sheet)
     for sheet in sheets:
         _guess_links(reader, sheet, sheets)
@@ -181,22 +180,26 @@ def _asked_for(sheets: list[Sheet], target: str | None, label: str | None) -> Sh
     return chosen[0] if target is not None or label is not None else None
 
 
-def _guess_id(sheet: Sheet, others: set[str]) -> ColumnProfile | None:
+def _guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfile | None:
     """Find a column whose values are all different and whose name is not that of another table.
 
-    Rows that are there twice count once.
+    Rows that are there twice count once. A column that another table repeats goes before one that
+    has the table's own name: with flights by carrier, airlines are told apart by their carrier.
     """
+    kinds = {other.kind for other in others}
     different = sheet.table.size - sheet.repeated
     unique = [
         column
         for column in sheet.columns
         if column.filled >= column.distinct == different
         and column.filled == sheet.table.size
-        and not others & set(words_of(column.plain))
+        and not kinds & set(words_of(column.plain))
     ]
-    own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", sheet.kind, "key", "uuid"}
+    own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", "key", "uuid"}
     for fits in (
         lambda c: c.plain.lower() in own,
+        lambda c: any(_repeats(reader, other, sheet, c) for other in others),
+        lambda c: c.plain.lower() == sheet.kind,
         lambda c: c.plain.lower().endswith("id"),
         lambda c: c is sheet.columns[0] and c.words <= 2,
     ):
@@ -204,6 +207,18 @@ def _guess_id(sheet: Sheet, others: set[str]) -> ColumnProfile | None:
             if fits(column):
                 return column
     return None
+
+
+def _repeats(reader: Reader, other: Sheet, sheet: Sheet, column: ColumnProfile) -> bool:
+    """Return whether another table has a column of this name that repeats its values."""
+    same = next((c for c in other.columns if c.plain == column.plain), None)
+    if same is None or same.distinct == same.filled:
+        return False
+    ((strays,),) = reader.rows(
+        f"SELECT count(*) FROM (SELECT DISTINCT {same.alias} AS item FROM {other.table.sql}) WHERE "
+        f"item IS NOT NULL AND item NOT IN (SELECT {column.alias} FROM {sheet.table.sql})"
+    )
+    return bool(strays <= same.distinct * (1 - MATCHES))
 
 
 def _triples(
