@@ -26,9 +26,11 @@ def test_the_second_epoch_is_known_by_its_parts(
     trainer: Trainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(show, "EVERY", 0.01)
-    with show.show_epochs("planted", 4) as shown:
-        assert str(shown) == "0 s: preparing"
+    with show.show_epochs() as shown:
+        shown.plan("planted", 4)
+        assert str(shown) == "0 s: loading"
         shown.on_start(["What it costs"])
+        assert str(shown) == "0 s: preparing"
         shares = []
 
         def on_epoch(epoch) -> None:
@@ -39,7 +41,7 @@ def test_the_second_epoch_is_known_by_its_parts(
         time.sleep(0.1)
     assert shares == [0, 1, 1, 1]
     said = capsys.readouterr().err
-    assert said.startswith("What it costs\n")
+    assert "What it costs\n" in said
     assert "4 of 4 epochs  loss " in said
     assert "\x1b" not in said
 

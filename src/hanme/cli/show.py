@@ -31,23 +31,26 @@ class Training:
 
     Args:
         bar: The progress bar.
-        title: What is trained.
-        epochs: How many epochs there are at most.
     """
 
-    def __init__(self, bar: Progress, title: str, epochs: int) -> None:
-        self.bar, self.epochs = bar, epochs
-        self.task = bar.add_task(title, total=epochs, scores="")
+    def __init__(self, bar: Progress) -> None:
+        self.bar, self.epochs = bar, 0
+        self.task = bar.add_task("loading", total=None, scores="")
         self.epoch, self.scores = 0, ""
         self.parts, self.parts_before = 0, 0
         self.began = self.drawn = time.monotonic()
-        self.started = threading.Event()
+        self.started = False
+
+    def plan(self, title: str, epochs: int) -> None:
+        """Say what is trained, and for how many epochs at most."""
+        self.epochs = epochs
+        self.bar.update(self.task, description=title, total=epochs)
 
     def on_start(self, costs: list[str]) -> None:
         """Print what a run is about to cost, to stderr: it is not part of the output."""
         print_costs(costs)
         self.parts = 0
-        self.started.set()
+        self.started = True
 
     def on_part(self) -> None:
         """Note that a part of an epoch is done; draw the bar again if that is long ago."""
@@ -74,25 +77,25 @@ class Training:
     def __str__(self) -> str:
         passed = f"{time.monotonic() - self.began:.0f} s"
         if not self.epoch and not self.parts:
-            return f"{passed}: preparing"
-        within = f" and {self.share:.0%} of the next" if self.share else ""
+            return f"{passed}: {'preparing' if self.started else 'loading'}"
+        more = self.share and self.epoch < self.epochs
+        within = f" and {self.share:.0%} of the next" if more else ""
         return f"{passed}: {self.epoch} of {self.epochs} epochs{within}  {self.scores}".rstrip()
 
 
 @contextmanager
-def show_epochs(title: str, epochs: int) -> Iterator[Training]:
+def show_epochs() -> Iterator[Training]:
     """Show how training goes on: a bar on a terminal, a line every few seconds elsewhere."""
     from hanme.ops.streaming.blocks import watching
 
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[scores]}"))
     console, done = Console(stderr=True), threading.Event()
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        training = Training(bar, title, epochs)
+        training = Training(bar)
 
         def write() -> None:
             while not done.wait(EVERY):
-                if training.started.is_set():
-                    print(training, file=sys.stderr, flush=True)
+                print(training, file=sys.stderr, flush=True)
 
         writer = threading.Thread(target=write, daemon=True)
         if not console.is_terminal:

@@ -283,12 +283,13 @@ def train(
         chosen = files.override(chosen, {"training.lts": None})
     if ranks.under_torchrun() and out is None:
         raise HanmeError("torchrun starts a lost process again: name the run folder with --out")
-    completed, graph = ranks.first_before_others(lambda: files.completed(chosen))
-    run_config = runs.RunConfig.make(completed, config or "options")
-    name = files.graph_name(run_config.data.name)
-    if graph is not None and not graph.metapaths:
-        print_costs([f"{why_none(graph)}: {run_config.model.name} is trained"])
-    with show_epochs(f"{name} {run_config.model.name}", run_config.training.epochs) as shown:
+    with show_epochs() as shown:
+        completed, graph = ranks.first_before_others(lambda: files.completed(chosen))
+        run_config = runs.RunConfig.make(completed, config or "options")
+        name = files.graph_name(run_config.data.name)
+        if graph is not None and not graph.metapaths:
+            print_costs([f"{why_none(graph)}: {run_config.model.name} is trained"])
+        shown.plan(f"{name} {run_config.model.name}", run_config.training.epochs)
         run = runs.train(
             run_config,
             out or runs.new_folder(name, resume=resume),
