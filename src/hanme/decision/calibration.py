@@ -12,10 +12,15 @@ from torch import Tensor
 from hanme.decision.losses import node_losses
 
 PRIOR = 0.5
-"""How strongly slopes are held at 1 and biases at 0: as if by a Gaussian of this width."""
+"""How strongly slopes and biases are held where they are expected: by a Gaussian of this width."""
 
 
-def calibrate(parts: Sequence[Tensor], y: Tensor) -> tuple[list[float], Tensor]:
+def calibrate(
+    parts: Sequence[Tensor],
+    y: Tensor,
+    expected: Sequence[tuple[float, float]] | None = None,
+    bias_width: float = PRIOR,
+) -> tuple[list[float], Tensor]:
     r"""Find slopes s >= 0 and a bias b with the least loss of Σ s_i logits_i + b.
 
     With one part this is calibration. With several it also says how far to trust each: a part
@@ -24,13 +29,18 @@ def calibrate(parts: Sequence[Tensor], y: Tensor) -> tuple[list[float], Tensor]:
     Args:
         parts: Logits of nodes that the weights have not seen, each ``[n, C]``.
         y: Their labels, ``[n]`` or ``[n, C]``.
+        expected: Where the slope of each part is expected, as a Gaussian's mean and width (default:
+            all alike, with a sum of 1).
+        bias_width: How far from 0 biases are expected.
 
     Returns:
         The slope of each part, and the bias, ``[C]``.
     """
     stacked = torch.stack([part.detach().double().cpu() for part in parts])
     y = y.detach().cpu()
-    size, start = len(parts), 1 / len(parts)
+    size = len(parts)
+    expected = [(1 / size, PRIOR)] * size if expected is None else expected
+    start, width = torch.tensor(expected, dtype=torch.double).t()
 
     @torch.enable_grad()
     def objective(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, object]:
@@ -40,14 +50,14 @@ def calibrate(parts: Sequence[Tensor], y: Tensor) -> tuple[list[float], Tensor]:
         loss = node_losses(logits, y.double() if y.dim() == 2 else y).sum()
         if y.dim() == 2:
             loss = loss * y.size(1)
-        loss = loss + ((slopes - start) ** 2).sum() / (2 * PRIOR**2)
-        loss = loss + (bias**2).sum() / (2 * PRIOR**2)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = loss + (((slopes - start) / width) ** 2).sum() / 2
+        loss = loss + ((bias / bias_width) ** 2).sum() / 2
+        loss.backward()
         assert free.grad is not None
         return float(loss.detach()), free.grad.numpy()
 
     labels = stacked.size(2)
-    first = np.concatenate([np.full(size, start), np.zeros(labels)])
+    first = np.concatenate([start.numpy(), np.zeros(labels)])
     bounds = [(0.0, 10.0)] * size + [(-10.0, 10.0)] * labels
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found[:size].tolist(), torch.from_numpy(found[size:]).float()

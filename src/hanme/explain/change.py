@@ -245,9 +245,9 @@ def _walked(opened: OpenModel) -> list[Metapath]:
         if isinstance(part, MetapathChannels):
             paths += part.metapaths
         elif isinstance(part, WideChannels):
-            if any(block.read == "labels" for block in part.blocks):
+            if any(block.read == "labels" for block in part.active):
                 raise HanmeError("its wide part reads labels of other nodes: no links can change")
-            paths += [block.path for block in part.blocks if block.path is not None]
+            paths += [block.path for block in part.active if block.path is not None]
         else:
             raise HanmeError(f"channels {type(part).__name__}: their links cannot be changed")
     return list(dict.fromkeys(paths))

@@ -37,7 +37,7 @@ def wide_reasons(
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
     for part in filter(None, map(wide_part, models)):
         weights = part.weights(graph.taken)
-        for block, rows, weight in zip(part.blocks, part.rows(inputs), weights, strict=True):
+        for block, rows, weight in zip(part.active, part.rows(inputs), weights, strict=True):
             row = rows(np.array([node]))
             known = row.indices < len(weight)
             columns = torch.from_numpy(row.indices[known]).long()
@@ -65,7 +65,7 @@ def _reason(
     if block.read == "ids":
         nodes = graph.nodes[end]
         what, met = nodes.title(column), (end, nodes.original(column))
-    elif block.read == "labels":
+    elif block.read in ("labels", "beliefs"):
         what = f"label {graph.labels[column]}"
     elif column < len(names[end]):
         what = names[end][column]

@@ -36,7 +36,9 @@ from hanme.training import (
     Epoch,
     Settled,
     Trainer,
+    TrainingConfig,
     Wide,
+    belief_blocks,
     choose_wide,
     draw_weights,
     settle,
@@ -139,12 +141,19 @@ def prepare(
     training = config.training
     graph.check_trainable()
     if wide is None and (training.wide or config.model.name == "linear"):
-        wide = ranks.from_first(lambda: choose_wide(graph, training.seed, labels=training.labels))
+        wide = ranks.from_first(lambda: _chosen(graph, training))
     model = build_model(config.model, graph, wide)
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
         start_at_odds(model, graph)
     return Trainer(model.to(device.chosen()), graph, training, random=random), wide
+
+
+def _chosen(graph: Graph, training: TrainingConfig) -> Wide:
+    wide = choose_wide(graph, training.seed, labels=training.labels)
+    whole = training.batch_size is None and not graph.stored
+    beliefs = belief_blocks(graph) if training.beliefs and whole else []
+    return wide.model_copy(update={"beliefs": beliefs})
 
 
 def finish(run: Run, trainer: Trainer, settled: Settled) -> None:

@@ -1,5 +1,6 @@
 """Train a model on a graph: epochs, early stopping, the loss-aware schedule, scores."""
 
+from hanme.training.beliefs import belief_blocks
 from hanme.training.config import RECIPES, Recipe, TrainingConfig
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
@@ -32,6 +33,7 @@ __all__ = [
     "TrainingConfig",
     "Wide",
     "as_predicted",
+    "belief_blocks",
     "choose_wide",
     "cross_fitted",
     "draw_weights",

@@ -22,6 +22,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "select": "loss",
         "decide": "macro",
         "wide": True,
+        "beliefs": True,
         "refit": True,
     },
 }
@@ -54,6 +55,8 @@ class TrainingConfig(BaseModel):
             paper's.
         decide: The rule from logits to labels, see :class:`~hanme.decision.Decision`.
         wide: Give the model a wide part, if it takes one, see :func:`~hanme.training.choose_wide`.
+        beliefs: Let the wide part read what it believes of other nodes along metapaths, where that
+            helps on validation nodes; not in batches.
         refit: Fit the wide part to validation nodes too, once everything is chosen.
         folds: Cross-fitting: divide the labelled nodes outside the test part into so many folds,
             train a model without each and validate it there, and predict their mean; 0 for none.
@@ -79,6 +82,7 @@ class TrainingConfig(BaseModel):
     start: Literal["drawn", "odds"] = "drawn"
     decide: Rule = "fallback"
     wide: bool = False
+    beliefs: bool = False
     refit: bool = False
     folds: int = Field(default=0, ge=0, le=100)
     fold: int | None = Field(default=None, ge=1)

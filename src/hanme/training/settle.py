@@ -9,13 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from hanme.decision import Decision, calibrate
+from hanme.decision.calibration import PRIOR
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
-from hanme.nn.channels import Inputs, Task, WideChannels
+from hanme.nn.channels import Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
+from hanme.training.beliefs import (
+    believed,
+    cross_fit,
+    trusted,
+    weigh_beliefs,
+    wide_logits,
+)
 from hanme.training.config import TrainingConfig
 from hanme.training.wide import Wide, fit_wide
+
+KNOWN = 0.1
+"""How far from 0 biases are expected where folds have fitted those of the wide part."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +83,29 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     if wide is None:
         return Settled(_answer(deep, deep, graph, config))
     own = part or WideChannels(
-        Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks
+        Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks + wide.beliefs
     )
+    folds = cross_fit(own, graph, wide, config.seed)
     weights = fit_wide(own, graph, wide, graph.split.train)
-    last = seen = _total(own(_inputs(graph)))
+    last = seen = wide_logits(own, graph)
+    trust = weigh_beliefs(own, folds, graph, seen)
     if config.refit:
         fit_wide(own, after, wide, graph.split.labelled, weights)
-        last = _total(own(_inputs(after)))
-    alone = _answer(seen, last, graph, config)
+        last = wide_logits(own, after)
+    seen = trusted(own, graph, seen, trust)
+    own.scale(trust.slope, trust.bias)
+    if trust.slopes:
+        own.believe(believed(after, last), trust.slopes)
+    last = wide_logits(own, after)
+    alone = _answer(seen, last, graph, config, calibrated=len(folds) > 1)
     if part is None:
         final = logits_of(model, after, batch_size=config.batch_size) if config.refit else deep
         return Settled(_answer(deep, final, graph, config), alone)
     assert isinstance(model, ChannelModel)
     val, y = graph.split.val, graph.y[graph.split.val]
     parts = [seen] if model.head is None else [seen, deep]
-    slopes, bias = calibrate([logits[val] for logits in parts], y)
+    width = KNOWN if len(folds) > 1 else PRIOR
+    slopes, bias = calibrate([logits[val] for logits in parts], y, bias_width=width)
     part.scale(slopes[0], bias)
     if isinstance(model.head, nn.Linear):
         model.head.weight.mul_(slopes[1])
@@ -135,14 +154,6 @@ def wide_part(model: Model) -> WideChannels | None:
     """Return the wide channels of a model that are fitted by themselves, if it has some."""
     parts = model.parts if isinstance(model, ChannelModel) else []
     return next((part for part in parts if isinstance(part, WideChannels)), None)
-
-
-def _inputs(graph: Graph) -> Inputs:
-    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
-
-
-def _total(logits: list[Tensor]) -> Tensor:
-    return torch.stack(logits).sum(0)
 
 
 def _answer(

@@ -47,6 +47,7 @@ class Wide(BaseModel):
         strength: How strongly weights are held at 0.
         loss: The out-of-fold loss of a node when they were chosen.
         losses: That loss for each mixture of blocks that was tried.
+        beliefs: The blocks of beliefs to try, as texts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,6 +57,7 @@ class Wide(BaseModel):
     strength: float
     loss: float
     losses: dict[str, float]
+    beliefs: list[str] = []
 
     @classmethod
     def make(cls, values: Any, where: str) -> Wide:
@@ -138,7 +140,7 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     yield Block(None, "features", "plain")
     yield Block(None, "features", "unit")
     for length in range(1, LONGEST + 1):
-        for steps in _walks(graph, length):
+        for steps in walks(graph, length):
             path = Metapath.of(list(steps), graph.metadata())
             end = steps[-1][2]
             if end != graph.target and length <= 2:
@@ -154,21 +156,30 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
                 yield Block(path, "labels", "unit")
 
 
-def _walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
+def walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
     """Return the sequences of relations from the target, longer than two hops only back to it."""
-    walks: list[tuple[EdgeType, ...]] = [()]
+    found: list[tuple[EdgeType, ...]] = [()]
     for _ in range(length):
-        walks = [
+        found = [
             (*walk, step)
-            for walk in walks
+            for walk in found
             for step in graph.edge_types
             if step[0] == (walk[-1][2] if walk else graph.target)
         ]
-        if len(walks) > 1000:
+        if len(found) > 1000:
             return []
     if length == 3:
         return []
-    return [w for w in walks if length <= 2 or w[-1][2] == graph.target]
+    return [w for w in found if length <= 2 or w[-1][2] == graph.target]
+
+
+def can_be_made(block: Block, graph: Graph) -> bool:
+    """Return whether the rows of a block can be afforded."""
+    try:
+        _rows(block, graph)
+    except TooLarge:
+        return False
+    return True
 
 
 def fit_wide(
@@ -186,7 +197,8 @@ def fit_wide(
     Returns:
         The weights of the scaled rows of all blocks, and in the last row the bias.
     """
-    made = part.rows(Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels))
+    inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+    made = part.rows(inputs)
     chosen = nodes.nonzero().flatten()
     rows = [
         csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)

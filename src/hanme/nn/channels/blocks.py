@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, cast, get_args
@@ -16,7 +17,7 @@ from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy
 from hanme.metapath import EdgeType, Metadata, Metapath
 
-Read = Literal["features", "ids", "labels"]
+Read = Literal["features", "ids", "labels", "beliefs"]
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
 
@@ -42,6 +43,7 @@ class Block:
         read: ``"features"``: the mean features at the ends of its instances, without the root's
             own. ``"ids"``: how many instances lead to each node. ``"labels"``: the mean labels at
             the ends that may be seen, without those of the root and all others in its part.
+            ``"beliefs"``: the mean of what is believed of the ends, without the root.
         scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF),
             and rows have length 1.
     """
@@ -99,6 +101,7 @@ class Rows:
         self.x: csr_array | None = None
         self.back: Vector | None = None
         self.count: Vector | None = None
+        self.steps: list[csr_array] = []
         path = block.path
         end = path.node_types[-1] if path else target
         if block.read == "features":
@@ -115,14 +118,24 @@ class Rows:
             return
         steps = [_counts(links[step], sizes[step[0]], sizes[step[2]]) for step in path.steps]
         self.first = steps[0]
-        if block.read == "features":
+        if block.read in ("features", "beliefs"):
             self.x, self.count = self.ends, _ones(steps)
             if end == target:
                 self.back = _returns(steps, str(block))
                 self.count = self.count - self.back
+        if block.read == "beliefs":
+            self.steps = steps
+            return
         for step in reversed(steps[1:]):
             self.ends = step if self.ends is None else _product(step, self.ends, str(block))
         self.width = self.ends.shape[1] if self.ends is not None else self.first.shape[1]
+
+    def reading(self, beliefs: Tensor) -> Rows:
+        """Return the rows of a block of beliefs for what is believed of each node, ``[N, C]``."""
+        found = copy(self)
+        found.x = csr_array(beliefs.cpu().numpy())
+        found.ends = reduce(lambda z, step: csr_array(step @ z), self.steps[:0:-1], found.x)
+        return found
 
     def __call__(self, roots: NDArray[np.int64]) -> csr_array:
         """Return the rows of some roots."""

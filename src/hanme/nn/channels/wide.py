@@ -27,7 +27,8 @@ class WideChannels(Channels):
     Args:
         task: What they are made for.
         out_channels: Not used: wide channels give logits.
-        blocks: The blocks, such as ``["features:plain", "movie-actor:ids:unit"]``.
+        blocks: The blocks, such as ``["features:plain", "movie-actor:ids:unit"]``. Those that read
+            beliefs come last, and count once :meth:`believe` has given them weights.
     """
 
     wide = True
@@ -36,7 +37,6 @@ class WideChannels(Channels):
         super().__init__(task, out_channels)
         self.target, self.labels = task.target, task.labels
         self.blocks = [Block.parse(text, task.metadata) for text in blocks]
-        self.names = [str(block) for block in self.blocks]
         self.weight = nn.ParameterList(
             nn.Parameter(torch.zeros(0, task.labels), requires_grad=False) for _ in self.blocks
         )
@@ -44,25 +44,70 @@ class WideChannels(Channels):
             nn.Parameter(torch.zeros(0), requires_grad=False) for _ in self.blocks
         )
         self.bias = nn.Parameter(torch.zeros(task.labels), requires_grad=False)
+        self.beliefs = nn.Parameter(torch.zeros(0, task.labels), requires_grad=False)
         self._graph: GraphCache[list[Rows]] = GraphCache()
         self._labels: GraphCache[list[Rows]] = GraphCache()
+        self._paths: GraphCache[list[Rows]] = GraphCache()
+        self._beliefs: GraphCache[list[Rows]] = GraphCache()
+
+    @property
+    def active(self) -> list[Block]:
+        """The blocks that count: all but those of beliefs that are not trusted."""
+        pairs = zip(self.blocks, self.weight, strict=True)
+        return [block for block, weight in pairs if block.read != "beliefs" or len(weight)]
+
+    @property
+    def names(self) -> list[str]:  # type: ignore[override]
+        """What each channel is called."""
+        return [str(block) for block in self.active]
 
     def rows(self, inputs: Inputs) -> list[Rows]:
-        """Return the rows of each block on a graph, made when graph and labels are first seen."""
+        """Return the rows of active blocks on a graph, made when graph and labels are first seen.
+
+        Blocks of beliefs are walked when these are first asked for.
+        """
         used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
         labels = [] if inputs.labels is None else [inputs.labels]
-        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, labels=False)))
-        seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, labels=True)))
-        return [next(seen if block.read == "labels" else fixed) for block in self.blocks]
+        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, "features", "ids")))
+        seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, "labels")))
+        found = [
+            next(seen if block.read == "labels" else fixed)
+            for block in self.active
+            if block.read != "beliefs"
+        ]
+        if len(found) == len(self.active):
+            return found
+        return found + self._beliefs.get(
+            [*used, self.beliefs], lambda: self._reading(inputs, self.beliefs)
+        )
 
-    def _rows(self, inputs: Inputs, *, labels: bool) -> list[Rows]:
+    def means(self, inputs: Inputs, beliefs: Tensor, roots: Tensor) -> Tensor:
+        """Return what is believed of the others along each path, ``[paths, R, labels]``.
+
+        Args:
+            inputs: The graph.
+            beliefs: What is believed of each target node, ``[N, labels]``.
+            roots: The roots.
+        """
+        made = self._reading(inputs, beliefs)
+        return torch.stack([torch.from_numpy(rows(roots.numpy()).toarray()) for rows in made])
+
+    def _reading(self, inputs: Inputs, beliefs: Tensor) -> list[Rows]:
+        used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
+        walked = self._paths.get(used, lambda: self._rows(inputs, "beliefs"))
+        size = inputs.x_dict[self.target].size(0)
+        numbers = torch.arange(size) if inputs.ids is None else inputs.ids[self.target]
+        return [rows.reading(_rows_of(beliefs, numbers)) for rows in walked]
+
+    def _rows(self, inputs: Inputs, *reads: str) -> list[Rows]:
         sizes = {kind: x.size(0) for kind, x in inputs.x_dict.items()}
         given = (inputs.x_dict, inputs.edge_index_dict, sizes)
         numbers = None if inputs.ids is None else inputs.ids[self.target]
+        trusted = self.active if len(self.beliefs) else self.blocks
         return [
             Rows(block, self.target, *given, _known(rarity), inputs.labels, numbers)
             for block, rarity in zip(self.blocks, self.rarity, strict=True)
-            if (block.read == "labels") == labels
+            if block.read in reads and block in trusted
         ]
 
     @torch.no_grad()
@@ -74,10 +119,26 @@ class WideChannels(Channels):
                 self.rarity[i] = nn.Parameter(torch.from_numpy(made.rarity), requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
 
+    @torch.no_grad()
+    def believe(self, beliefs: Tensor, slopes: Sequence[float]) -> None:
+        """Add what is believed of others along paths to the same labels' logits.
+
+        Args:
+            beliefs: What is believed of each target node, ``[N, labels]``.
+            slopes: What the mean along the path of each block of beliefs is multiplied by.
+        """
+        self.beliefs = nn.Parameter(beliefs, requires_grad=False)
+        places = [i for i, block in enumerate(self.blocks) if block.read == "beliefs"]
+        for i, slope in zip(places, slopes, strict=True):
+            if slope > 0:
+                self.weight[i] = nn.Parameter(slope * torch.eye(self.labels), requires_grad=False)
+        self._paths = GraphCache()  # less is walked from now on
+
     @property
     def id_types(self) -> list[str]:
-        """The node types whose ids have weights."""
-        ends = [b.path.node_types[-1] for b in self.blocks if b.path and b.read == "ids"]
+        """The node types whose ids have weights, or that beliefs are of."""
+        read = ("ids", "beliefs")
+        ends = [b.path.node_types[-1] for b in self.active if b.path and b.read in read]
         return list(dict.fromkeys(ends))
 
     def weights(self, ids: Mapping[str, Tensor] | None = None) -> list[Tensor]:
@@ -87,15 +148,17 @@ class WideChannels(Channels):
             ids: By type, the numbers of a piece's nodes in the whole graph: the rows of ids are
                 then theirs.
         """
-        ends = [b.path.node_types[-1] if b.path and b.read == "ids" else None for b in self.blocks]
+        active = self.active
+        ends = [b.path.node_types[-1] if b.path and b.read == "ids" else None for b in active]
+        weights = [w for b, w in zip(self.blocks, self.weight, strict=True) if b in active]
         return [
             weight if ids is None or end is None else _rows_of(weight, ids[end])
-            for weight, end in zip(self.weight, ends, strict=True)
+            for weight, end in zip(weights, ends, strict=True)
         ]
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
         """Return the metapaths of the blocks."""
-        return [block.path.steps for block in self.blocks if block.path]
+        return [block.path.steps for block in self.active if block.path]
 
     @torch.no_grad()
     def renumber(self, node_type: str, numbers: Tensor, size: int) -> None:
@@ -107,6 +170,10 @@ class WideChannels(Channels):
             size: How many nodes of the type that graph has.
         """
         there = numbers >= 0
+        if node_type == self.target and len(self.beliefs):
+            beliefs = self.beliefs.new_zeros(size, self.labels)
+            beliefs[numbers[there]] = self.beliefs[there.nonzero().flatten()]
+            self.beliefs = nn.Parameter(beliefs, requires_grad=False)
         for i, block in enumerate(self.blocks):
             if block.path and block.read == "ids" and block.path.node_types[-1] == node_type:
                 before = self.weight[i]
@@ -137,6 +204,11 @@ class WideChannels(Channels):
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Take weights of any number of columns: what was fitted says how many there are."""
+        beliefs = state.get(f"{prefix}beliefs")
+        if beliefs is not None and beliefs.dim() == 2:
+            self.beliefs = nn.Parameter(torch.empty_like(beliefs), requires_grad=False)
+        else:  # a run of the version before
+            state[f"{prefix}beliefs"] = self.beliefs
         for i in range(len(self.blocks)):
             for part, shape in ((self.weight, (-1, self.labels)), (self.rarity, (-1,))):
                 name = "weight" if part is self.weight else "rarity"
