@@ -6,6 +6,7 @@ Commands import what they need when they run: torch takes seconds to import, and
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -86,6 +87,7 @@ def hanme(
 
 def main() -> None:
     """Run a command; report a user's mistake in one line, with exit status 2."""
+    gc.set_threshold(100_000)  # importing makes many objects, none of which can be collected
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show γ shows ?

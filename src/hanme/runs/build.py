@@ -12,7 +12,7 @@ from hanme.common.numbers import lasting, short
 from hanme.datasets import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.defaults import why_none
+from hanme.graph.defaults import instances, why_none
 from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn import MODELS
@@ -22,6 +22,9 @@ from hanme.ops.cost import memory, readable
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
 from hanme.runs.pace import seconds_per_epoch
 from hanme.training import Wide
+
+TRIED = 8
+"""About how many metapaths at most are tried to say how long an epoch takes."""
 
 
 def load_graph(
@@ -139,10 +142,18 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
 
 
 def pace(config: ModelConfig, graph: Graph) -> float:
-    """Estimate how many seconds an epoch of a model with metapaths takes on this machine."""
-    model = build_model(config, graph)
+    """Estimate how many seconds an epoch of a model with metapaths takes on this machine.
+
+    Of many metapaths some are tried, from the smallest to the largest.
+    """
+    every = [Metapath.of(spec, graph.metadata()) for spec in config.options["metapaths"]]
+    step = -(-len(every) // TRIED)
+    tried = every if step == 1 else sorted(every, key=lambda m: instances(m, graph))
+    tried = tried[(step - 1) // 2 :: step]
+    options = config.options | {"metapaths": [m.text for m in tried]}
+    model = build_model(config.model_copy(update={"options": options}), graph)
     assert isinstance(model, ChannelModel)
-    return seconds_per_epoch(model, graph)
+    return seconds_per_epoch(model, graph) * len(every) / len(tried)
 
 
 def _parameters(model: str) -> Any:

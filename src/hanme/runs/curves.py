@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from hanme.common.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, float]]
 
@@ -30,6 +30,8 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
         stem: Where to write: ``stem.svg`` and ``stem.png``.
         best: The epoch to mark.
     """
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 7.5), layout="constrained")
     panels = figure.subplots(len(PANELS), 2, sharex=True, sharey="row")
     for row, (title, columns) in zip(panels, PANELS.items(), strict=True):
@@ -63,6 +65,8 @@ def draw_reliability(probabilities: Mapping[str, Mapping[str, Any]], stem: Path)
             :func:`hanme.decision.quality`.
         stem: Where to write: ``stem.svg`` and ``stem.png``.
     """
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="0.6", lw=0.8, ls="--")
@@ -84,6 +88,8 @@ def draw_reliability(probabilities: Mapping[str, Mapping[str, Any]], stem: Path)
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as ``stem.svg`` and ``stem.png``; the same figure gives the same file."""
+    from matplotlib import rc_context
+
     paths = []
     with rc_context({"svg.hashsalt": "hanme", "svg.fonttype": "none"}):
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -113,7 +114,7 @@ class GraphConfig(Part):
             if isinstance(relation, ColumnLinks) and (relation.source or self.target) == kind:
                 yield name, relation
 
-    @property
+    @cached_property
     def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
         """The edge type of each relation, and of its reverse."""
         found = {}

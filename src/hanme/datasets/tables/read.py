@@ -195,9 +195,9 @@ class Reader(ExitStack):
                 selected.append(f"{expression} AS {alias}")
             verb = f"CREATE TEMP TABLE {sql} AS" if not parts else f"INSERT INTO {sql}"
             read = rows.sql(wanted.column for wanted in columns.values())
-            rows.execute(f"{verb} SELECT {', '.join(selected)} FROM {read}")
+            ((more,),) = rows.execute(f"{verb} SELECT {', '.join(selected)} FROM {read}")
             parts.append((rows.title, size))
-            ((size,),) = self.rows(f"SELECT count(*) FROM {sql}")
+            size += more
         if not size:
             raise HanmeError(f"{source.title}: the table is empty")
         names = {alias: wanted.column for alias, wanted in columns.items()}
