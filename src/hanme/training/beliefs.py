@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,22 +92,17 @@ def cross_fit(
 ) -> list[tuple[Graph, Tensor]]:
     """Fit the wide part without each fold of the labelled nodes in turn.
 
-    Where there are many labelled nodes, the training nodes are fitted to alone.
-
     Returns:
-        The graph with the fold to validate on, and the logits of all target nodes, fold by fold.
+        The graph with the fold to validate on, and the logits of all target nodes, fold by fold;
+        nothing where there are so many labelled nodes that validation nodes will do.
     """
-    if not wide.beliefs:
+    if not wide.beliefs or int(graph.split.labelled.sum()) > MOST_SPANNED:
         return []
-    folds = [graph]
-    if int(graph.split.labelled.sum()) <= MOST_SPANNED:
-        folds = [
-            replace(graph, split=without_fold(graph.split, graph.y, fold, FOLDS, seed=seed))
-            for fold in range(1, FOLDS + 1)
-        ]
     found = []
-    for fold in folds:
-        fit_wide(part, fold, wide, fold.split.train)
+    for number in range(1, FOLDS + 1):
+        split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
+        fold = replace(graph, split=split)
+        fit_wide(part, fold, wide, split.train)
         found.append((fold, wide_logits(part, fold)))
     return found
 
@@ -121,33 +117,38 @@ def weigh_beliefs(
 
     Args:
         part: The wide part.
-        held_out: What :func:`cross_fit` gives.
+        held_out: What :func:`cross_fit` gives; if nothing, validation nodes are weighed on alone.
         graph: The graph.
         seen: The logits of all target nodes, of weights fitted to the training nodes.
     """
-    if not held_out:
-        return Trust(1.0, [], torch.zeros(len(graph.labels)))
-    own, others, y = zip(*(_parts(part, *fold) for fold in held_out), strict=True)
+    none = Trust(1.0, [], torch.zeros(len(graph.labels)))
+    if all(block.read != "beliefs" for block in part.blocks):
+        return none
+    folds = held_out or [(graph, seen)]
+    own, others, y = zip(*(_parts(part, *fold) for fold in folds), strict=True)
     logits, means, true = torch.cat(own), torch.cat(others, 1), torch.cat(y)
     size = means.square().mean((1, 2)).sqrt()
     means = means / size.clamp(min=1e-9)[:, None, None]
     slopes, bias = calibrate([logits, *means], true, [(1.0, 0.5)] + [(0.0, WIDTH)] * len(means))
     trust = Trust(slopes[0], (torch.tensor(slopes[1:]) / size.clamp(min=1e-9)).tolist(), bias)
     (alone,), shift = calibrate([logits], true)
+    without = Trust(alone, [], shift)
     own_val, others_val, y_val = _parts(part, graph, seen)
-    losses = [
-        node_losses(each.of(own_val, others_val), y_val).mean()
-        for each in (trust, Trust(alone, [], shift))
-    ]
-    return trust if losses[0] < losses[1] else Trust(alone, [], shift)
+    losses = [node_losses(t.of(own_val, others_val), y_val).mean() for t in (trust, without)]
+    return trust if losses[0] < losses[1] else without if held_out else none
 
 
 def trusted(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust) -> Tensor:
     """Return the wide part's logits of all target nodes with what it believes of the others."""
     if not trust.slopes:
         return trust.of(logits)
-    nodes = torch.arange(graph.targets.num_nodes)
-    return trust.of(logits, part.means(_inputs(graph), believed(graph, logits), nodes))
+    found, nodes = trust.of(logits), np.arange(len(logits))
+    for rows, slope in zip(
+        part.reading(_inputs(graph), believed(graph, logits)), trust.slopes, strict=True
+    ):
+        means = [torch.from_numpy(rows(some).toarray()) for some in rows.chunks(nodes)]
+        found = found + slope * torch.cat(means)
+    return found
 
 
 def wide_logits(part: WideChannels, graph: Graph) -> Tensor:
@@ -158,8 +159,9 @@ def wide_logits(part: WideChannels, graph: Graph) -> Tensor:
 def _parts(part: WideChannels, graph: Graph, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return validation nodes' logits, beliefs of the others along each path, and labels."""
     val = graph.split.val.nonzero().flatten()
-    means = part.means(_inputs(graph), believed(graph, logits), val)
-    return logits[val], means, graph.y[val]
+    rows = part.reading(_inputs(graph), believed(graph, logits))
+    means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
+    return logits[val], torch.stack(means), graph.y[val]
 
 
 def _inputs(graph: Graph) -> Inputs:

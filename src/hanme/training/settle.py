@@ -97,14 +97,14 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     if trust.slopes:
         own.believe(believed(after, last), trust.slopes)
     last = wide_logits(own, after)
-    alone = _answer(seen, last, graph, config, calibrated=len(folds) > 1)
+    alone = _answer(seen, last, graph, config, calibrated=bool(folds))
     if part is None:
         final = logits_of(model, after, batch_size=config.batch_size) if config.refit else deep
         return Settled(_answer(deep, final, graph, config), alone)
     assert isinstance(model, ChannelModel)
     val, y = graph.split.val, graph.y[graph.split.val]
     parts = [seen] if model.head is None else [seen, deep]
-    width = KNOWN if len(folds) > 1 else PRIOR
+    width = KNOWN if folds else PRIOR
     slopes, bias = calibrate([logits[val] for logits in parts], y, bias_width=width)
     part.scale(slopes[0], bias)
     if isinstance(model.head, nn.Linear):

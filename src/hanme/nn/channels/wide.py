@@ -78,21 +78,16 @@ class WideChannels(Channels):
         if len(found) == len(self.active):
             return found
         return found + self._beliefs.get(
-            [*used, self.beliefs], lambda: self._reading(inputs, self.beliefs)
+            [*used, self.beliefs], lambda: self.reading(inputs, self.beliefs)
         )
 
-    def means(self, inputs: Inputs, beliefs: Tensor, roots: Tensor) -> Tensor:
-        """Return what is believed of the others along each path, ``[paths, R, labels]``.
+    def reading(self, inputs: Inputs, beliefs: Tensor) -> list[Rows]:
+        """Return the rows of the blocks of beliefs: what is believed of others along each path.
 
         Args:
             inputs: The graph.
             beliefs: What is believed of each target node, ``[N, labels]``.
-            roots: The roots.
         """
-        made = self._reading(inputs, beliefs)
-        return torch.stack([torch.from_numpy(rows(roots.numpy()).toarray()) for rows in made])
-
-    def _reading(self, inputs: Inputs, beliefs: Tensor) -> list[Rows]:
         used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
         walked = self._paths.get(used, lambda: self._rows(inputs, "beliefs"))
         size = inputs.x_dict[self.target].size(0)
