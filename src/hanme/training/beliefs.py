@@ -31,6 +31,20 @@ WIDTH = 0.2
 """How far slopes are expected from 0, for means along a path with a mean square of 1."""
 
 
+class Fold(NamedTuple):
+    """A fit of the wide part without a fold of the labelled nodes.
+
+    Args:
+        graph: The graph, with the fold to validate on.
+        weights: What was fitted, see :func:`~hanme.training.fit_wide`.
+        logits: The logits of all target nodes.
+    """
+
+    graph: Graph
+    weights: Tensor
+    logits: Tensor
+
+
 class Trust(NamedTuple):
     """How far to trust the wide part.
 
@@ -87,14 +101,10 @@ def believed(graph: Graph, logits: Tensor) -> Tensor:
     return torch.where(seen[:, None], given, likely) - given[graph.split.train].mean(0)
 
 
-def cross_fit(
-    part: WideChannels, graph: Graph, wide: Wide, seed: int
-) -> list[tuple[Graph, Tensor]]:
+def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[Fold]:
     """Fit the wide part without each fold of the labelled nodes in turn.
 
-    Returns:
-        The graph with the fold to validate on, and the logits of all target nodes, fold by fold;
-        nothing where there are so many labelled nodes that validation nodes will do.
+    Nothing is returned where there are so many labelled nodes that validation nodes will do.
     """
     if not wide.beliefs or int(graph.split.labelled.sum()) > MOST_SPANNED:
         return []
@@ -102,14 +112,12 @@ def cross_fit(
     for number in range(1, FOLDS + 1):
         split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
         fold = replace(graph, split=split)
-        fit_wide(part, fold, wide, split.train)
-        found.append((fold, wide_logits(part, fold)))
+        weights = fit_wide(part, fold, wide, split.train)
+        found.append(Fold(fold, weights, wide_logits(part, fold)))
     return found
 
 
-def weigh_beliefs(
-    part: WideChannels, held_out: Sequence[tuple[Graph, Tensor]], graph: Graph, seen: Tensor
-) -> Trust:
+def weigh_beliefs(part: WideChannels, folds: Sequence[Fold], graph: Graph, seen: Tensor) -> Trust:
     """Find how far to trust the wide part and its beliefs, on nodes that its weights have not seen.
 
     Beliefs are trusted if validation nodes have a smaller loss with them, judged by weights that
@@ -117,15 +125,15 @@ def weigh_beliefs(
 
     Args:
         part: The wide part.
-        held_out: What :func:`cross_fit` gives; if nothing, validation nodes are weighed on alone.
+        folds: What :func:`cross_fit` gives; if nothing, validation nodes are weighed on alone.
         graph: The graph.
         seen: The logits of all target nodes, of weights fitted to the training nodes.
     """
     none = Trust(1.0, [], torch.zeros(len(graph.labels)))
     if all(block.read != "beliefs" for block in part.blocks):
         return none
-    folds = held_out or [(graph, seen)]
-    own, others, y = zip(*(_parts(part, *fold) for fold in folds), strict=True)
+    held_out = [(fold.graph, fold.logits) for fold in folds] or [(graph, seen)]
+    own, others, y = zip(*(_parts(part, *each) for each in held_out), strict=True)
     logits, means, true = torch.cat(own), torch.cat(others, 1), torch.cat(y)
     size = means.square().mean((1, 2)).sqrt()
     means = means / size.clamp(min=1e-9)[:, None, None]
@@ -135,7 +143,7 @@ def weigh_beliefs(
     without = Trust(alone, [], shift)
     own_val, others_val, y_val = _parts(part, graph, seen)
     losses = [node_losses(t.of(own_val, others_val), y_val).mean() for t in (trust, without)]
-    return trust if losses[0] < losses[1] else without if held_out else none
+    return trust if losses[0] < losses[1] else without if folds else none
 
 
 def trusted(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust) -> Tensor:

@@ -23,7 +23,7 @@ from hanme.training.beliefs import (
     wide_logits,
 )
 from hanme.training.config import TrainingConfig
-from hanme.training.wide import Wide, fit_wide
+from hanme.training.wide import Wide, fill_wide, fit_wide
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
@@ -65,7 +65,8 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
 
     The wide part is fitted to the training nodes. Validation nodes, which no weight has seen, then
     say how much it and the rest count (:func:`~hanme.decision.calibrate`) and fix the decision.
-    With `config.refit` the wide part is fitted again, to all labelled nodes.
+    With `config.refit` the wide part is then fitted to all labelled nodes: it is the mean of the
+    folds that it was fitted without, or fitted again.
 
     Args:
         model: The model; if it has wide channels, they are of the blocks of ``wide``.
@@ -90,7 +91,10 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     last = seen = wide_logits(own, graph)
     trust = weigh_beliefs(own, folds, graph, seen)
     if config.refit:
-        fit_wide(own, after, wide, graph.split.labelled, weights)
+        if folds:  # all labelled nodes count, each in most of the fits
+            fill_wide(own, after, wide, torch.stack([fold.weights for fold in folds]).mean(0))
+        else:
+            fit_wide(own, after, wide, graph.split.labelled, weights)
         last = wide_logits(own, after)
     seen = trusted(own, graph, seen, trust)
     own.scale(trust.slope, trust.bias)

@@ -197,20 +197,29 @@ def fit_wide(
     Returns:
         The weights of the scaled rows of all blocks, and in the last row the bias.
     """
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
-    made = part.rows(inputs)
+    made = _made(part, graph)
     chosen = nodes.nonzero().flatten()
     rows = [
         csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
         for each, scale in zip(made, wide.scales, strict=True)
     ]
-    widths = [each.shape[1] for each in rows]
     joined = to_torch(csr_array(hstack(rows, format="csr")))
     weights = _fit(joined, graph.y[chosen], wide.strength, len(graph.labels), start)
-    *parts, bias = torch.split(weights, [*widths, 1])
+    fill_wide(part, graph, wide, weights)
+    return weights
+
+
+def fill_wide(part: WideChannels, graph: Graph, wide: Wide, weights: Tensor) -> None:
+    """Give wide channels weights that were fitted, see :func:`fit_wide`."""
+    made = _made(part, graph)
+    *parts, bias = torch.split(weights, [*(rows.width for rows in made), 1])
     scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
     part.fill(scaled, bias[0], made)
-    return weights
+
+
+def _made(part: WideChannels, graph: Graph) -> list[Rows]:
+    inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+    return part.rows(inputs)
 
 
 def _fit(

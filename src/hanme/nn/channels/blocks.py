@@ -128,7 +128,6 @@ class Rows:
             return
         for step in reversed(steps[1:]):
             self.ends = step if self.ends is None else _product(step, self.ends, str(block))
-        self.width = self.ends.shape[1] if self.ends is not None else self.first.shape[1]
 
     def reading(self, beliefs: Tensor) -> Rows:
         """Return the rows of a block of beliefs for what is believed of each node, ``[N, C]``."""
@@ -152,6 +151,13 @@ class Rows:
         if self.count is not None:
             rows = _scaled(rows, _inverse(np.maximum(self.count[roots], 1)))
         return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
+
+    @property
+    def width(self) -> int:
+        """The length of a row."""
+        matrix = self.first if self.ends is None else self.ends
+        assert matrix is not None
+        return int(matrix.shape[1]) if self.part is None else int(matrix.shape[1]) // PARTS - 1
 
     def numbers(self) -> int:
         """Return about how many numbers the rows of all roots hold, at the most."""
