@@ -1,12 +1,16 @@
 """A stored graph is the graph that was stored; a store that is not whole or damaged is refused."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,6 +182,85 @@ def test_only_what_is_read_is_checked(stored: Path) -> None:
     assert graph.nodes["movie"].rows(torch.tensor([0])) is not None
     with pytest.raises(HanmeError, match="damaged"):
         graph.nodes["actor"].rows(torch.tensor([0]))
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a manifest says, and give everything the checksums of what is there now."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for seal in ("sha256", "checksum"):
+        manifest.pop(seal, None)
+    change(manifest)
+    sums = b"".join(
+        zlib.crc32(content[at : at + (1 << 16)]).to_bytes(4, "little")
+        for entry in manifest["files"]
+        for content in [(folder / f"{entry['name']}.bin").read_bytes()]
+        for at in range(0, len(content), 1 << 16)
+    )
+    (folder / "checksums.bin").write_bytes(sums)
+    manifest["checksums"] = zlib.crc32(sums)
+    checksum = zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+    path.write_text(json.dumps(manifest | {"checksum": checksum}))
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no labels": lambda m: m.pop("labels"),
+    "another target": lambda m: m.update(target="nobody"),
+    "more nodes": lambda m: m["types"]["movie"].update(nodes=41),
+    "another width": lambda m: m["types"]["movie"].update(width=1),
+    "an unknown type": lambda m: m["relations"][0].__setitem__(0, "nobody"),
+    "another relation": lambda m: m["relations"].append(["movie", "x", "movie"]),
+    "a path": lambda m: m["files"].append({"name": "../x", "dtype": "uint8", "shape": [0]}),
+    "a giant": lambda m: m["files"][0].update(shape=[2**32, 2**32]),
+    "fewer labels": lambda m: m["labels"].pop(),
+    "odd features": lambda m: m.update(features="odd"),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_manifest_that_fits_its_checksums_but_not_the_files_is_refused(
+    stored: Path, how: str
+) -> None:
+    forge(stored, lambda manifest: None)
+    read_all(stored)
+    if how == "a path":
+        (stored.parent / "x.bin").touch()
+    if how == "a giant":
+        text = (stored / "manifest.json").read_text()
+        name = json.loads(text)["files"][0]["name"]
+        (stored / f"{name}.bin").write_bytes(b"")
+    forge(stored, FORGED[how])
+    with pytest.raises(HanmeError, match=r"manifest\.json|manifest asks for|store the graph again"):
+        read_all(stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("links.0.end", 40), ("links.0.end", -1), ("links.0.begin", 9**9), ("links.0.begin", -1),
+     ("nodes.0.ids.offsets", 9**9), ("nodes.0.ids.order", 40), ("y", 7)],
+)  # fmt: skip
+def test_numbers_that_lead_out_of_an_array_are_refused_whoever_wrote_them(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    size = 40
+    texts = Texts.of([f"m{i}" for i in range(size)])
+    links = torch.stack([torch.arange(size), torch.arange(size).flip(0)])
+    masks = Split(*(torch.arange(size) % 3 == i for i in range(3)))
+    graph = Graph(
+        {"movie": Nodes("movie", size, torch.ones(size, 2), texts, texts)},
+        {("movie", "to", "movie"): links}, "movie", torch.arange(size) % 2, ["a", "b"], masks,
+    )  # fmt: skip
+    write_store(graph, tmp_path / "s", features="given")
+    read_all(tmp_path / "s")
+    path = tmp_path / "s" / f"{name}.bin"
+    entries = json.loads((tmp_path / "s" / "manifest.json").read_text())["files"]
+    (dtype,) = (entry["dtype"] for entry in entries if entry["name"] == name)
+    values = np.fromfile(path, dtype)
+    values[3] = number
+    values.tofile(path)
+    forge(tmp_path / "s", lambda manifest: None)
+    with pytest.raises(HanmeError, match=path.name):
+        read_all(tmp_path / "s")
 
 
 def test_a_store_can_be_moved(stored: Path, tmp_path: Path) -> None:

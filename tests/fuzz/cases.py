@@ -12,6 +12,7 @@ from typing import Any
 
 import tomli_w
 
+from fuzz.api import api_request
 from fuzz.damage import (
     VALUES,
     WORDS,
@@ -19,10 +20,12 @@ from fuzz.damage import (
     damage_csv,
     damage_tensors,
     damage_tree,
+    to_json,
     without_none,
 )
 from fuzz.harness import Case
 from fuzz.inputs import RESUME, Inputs, without_seal
+from fuzz.stores import stored
 
 Maker = Callable[[random.Random, Inputs, Path], Case]
 
@@ -141,20 +144,13 @@ def _damage_run(draw: random.Random, run: Path) -> bool:
         if not sealed:
             without_seal(path)
         values = damage_tree(draw, json.loads(path.read_text()))
-        path.write_text(_json(values))
+        path.write_text(to_json(values))
         return sealed and "sha256" in values
     if draw.random() < 0.1:
         path.unlink()
         return False
     path.write_bytes(damage_bytes(draw, path.read_bytes()))
     return b'"sha256"' in path.read_bytes() and path.suffix != ".jsonl"
-
-
-def _json(values: Any) -> str:
-    try:
-        return json.dumps(values)
-    except RecursionError:
-        return "[" * 5000 + "]" * 5000
 
 
 def weights(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
@@ -269,4 +265,6 @@ KINDS: dict[str, Maker] = {
     "archive": archives,
     "configuration": configurations,
     "options": options,
+    "store": stored,
+    "API request": api_request,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,14 @@ def without_none(values: Any) -> Any:
     return (
         [without_none(v) for v in values if v is not None] if isinstance(values, list) else values
     )
+
+
+def to_json(values: Any) -> str:
+    """Return values as JSON; those nested deeper than a writer can go are brackets alone."""
+    try:
+        return json.dumps(values)
+    except RecursionError:
+        return "[" * 5000 + "]" * 5000
 
 
 def damage_tensors(draw: random.Random, path: Path) -> None:

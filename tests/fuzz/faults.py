@@ -1,4 +1,4 @@
-"""Fail every operation on the files of a run, a report and a study once.
+"""Fail every operation on the files of a run, a report, a study and a store once.
 
 ``python tests/fuzz/faults.py`` counts what a command opens, writes, syncs and renames, then repeats
 it: killed in the first operation, the second, and so on, and again with a disk that is full from
@@ -21,6 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.results import contents
+
 HERE = Path(__file__).parent
 FULL, KILL = 1, 2
 QUICK = [
@@ -37,7 +41,7 @@ class Work:
     Args:
         start: The command, given the folder.
         again: The command that continues it.
-        results: The files that must be the same in the end.
+        results: Patterns of the files that must be the same in the end.
         prepare: Makes what the command starts from.
     """
 
@@ -64,6 +68,18 @@ def tune(out: str) -> list[str]:
     return ["tune", "han", "planted", "--out", f"{out}/best.toml", *changes]
 
 
+def store(out: str) -> list[str]:
+    """Return the command that stores a graph of tables."""
+    return ["store", f"{out}/../tables", "--out", f"{out}/store"]
+
+
+def tables(folder: Path) -> None:
+    """Write tables beside a folder."""
+    from fuzz.inputs import write_tables
+
+    write_tables(folder.parent / "tables")
+
+
 WORKS = {
     "run": Work(train, lambda out: [*train(out), "--resume"], ("run/model.safetensors",)),
     "report": Work(
@@ -71,6 +87,7 @@ WORKS = {
         lambda folder: finish(report(str(folder))),
     ),
     "study": Work(tune, tune, ("best.toml",)),
+    "store": Work(store, store, ("store/*.bin", "store/manifest.json"), tables),
 }  # fmt: skip
 
 
@@ -116,7 +133,7 @@ def fail_each(name: str, folder: Path, most: int | None) -> tuple[Counter[str], 
     work.prepare(sound)
     kind, total = in_child(work.start(str(sound)), str(sound))
     assert kind == "accepted", kind
-    expected = [(sound / result).read_bytes() for result in work.results]
+    expected = contents(sound, work.results)
     counts, wrong = Counter[str](), list[str]()
     step = max(1, total // most) if most else 1
     for how, fault in ((KILL, "killed"), (FULL, "disk full")):
@@ -125,21 +142,13 @@ def fail_each(name: str, folder: Path, most: int | None) -> tuple[Counter[str], 
             place.mkdir()
             first, _ = in_child(work.start(str(place)), str(place), number, how)
             then, _ = in_child(work.again(str(place)))
-            same = then == "accepted" and all(
-                _made((place / result).read_bytes(), place) == _made(content, sound)
-                for result, content in zip(work.results, expected, strict=True)
-            )
+            same = then == "accepted" and contents(place, work.results) == expected
             end = "the same" if same else then if then == "refused" else "wrong"
             counts[f"{fault}: {first.split()[0]}, then {end}"] += 1
             if first.startswith("defect") or end == "wrong":
                 wrong.append(f"{name}, operation {number}, {fault}: {first}; then {then}")
     counts["operations"] = total
     return counts, wrong
-
-
-def _made(content: bytes, folder: Path) -> bytes:
-    """Return a file without the folder it was written to."""
-    return content.replace(str(folder).encode(), b"")
 
 
 def main() -> None:
@@ -155,7 +164,6 @@ def main() -> None:
             subprocess.run(build, check=True)
             environment = os.environ | {"LD_PRELOAD": library, "HANME_CACHE": f"{made}/cache"}
             sys.exit(subprocess.call([sys.executable, *sys.argv], env=environment))
-        sys.path.insert(0, str(HERE.parent))
         import torch
 
         import hanme.experiments.tune

@@ -49,17 +49,19 @@ class Case:
         name: What it is.
         commands: The commands to run one after the other; the first that is refused is the last.
         check: Says what is silently wrong with what accepted commands printed, or nothing.
+        by: Runs a command (default: the command line) and judges its end.
     """
 
     name: str
     commands: list[list[str]]
     check: Callable[[list[str]], str] = field(default=lambda outs: "")
+    by: Callable[[list[str]], Outcome] = field(default=lambda command: run(command))
 
     def run(self) -> Outcome:
         """Run the commands."""
         outs = []
         for command in self.commands:
-            found = run(command)
+            found = self.by(command)
             if found.kind != "accepted":
                 return found
             outs.append(found.out)
@@ -70,7 +72,14 @@ class Case:
 def run(command: list[str], **environment: str) -> Outcome:
     """Run a command and judge its end."""
     out, err = io.StringIO(), io.StringIO()
-    status: object = None
+
+    def call() -> Outcome:
+        try:
+            main()
+        except SystemExit as left:
+            return _ended(left.code, out.getvalue(), err.getvalue())
+        return Outcome("defect", "it did not exit")
+
     arguments, folder = ["hanme", *command], Path.cwd()
     with (
         patch.object(sys, "argv", arguments),
@@ -81,22 +90,29 @@ def run(command: list[str], **environment: str) -> Outcome:
     ):
         warnings.simplefilter("ignore")
         try:
-            with _limit(SECONDS):
-                main()
-        except SystemExit as left:
-            status = left.code
-        except Hang:
-            return Outcome("defect", f"no end after {SECONDS} s")
-        except BaseException:
-            return Outcome("defect", traceback.format_exc())
+            return judged(call)
         finally:
             os.chdir(folder)
-    lines = [line for line in err.getvalue().splitlines() if line.startswith("hanme: ")]
+
+
+def _ended(status: object, out: str, err: str) -> Outcome:
+    lines = [line for line in err.splitlines() if line.startswith("hanme: ")]
     if status == 0:
-        return Outcome("accepted", err.getvalue(), out.getvalue())
-    if status == 2 and len(lines) == 1 and err.getvalue().endswith(f"{lines[0]}\n"):
+        return Outcome("accepted", err, out)
+    if status == 2 and len(lines) == 1 and err.endswith(f"{lines[0]}\n"):
         return Outcome("refused", lines[0])
-    return Outcome("defect", f"status {status}: {err.getvalue()}")
+    return Outcome("defect", f"status {status}: {err}")
+
+
+def judged(call: Callable[[], Outcome]) -> Outcome:
+    """Call what gives an outcome; that it raises or takes too long is a defect."""
+    try:
+        with _limit(SECONDS):
+            return call()
+    except Hang:
+        return Outcome("defect", f"no end after {SECONDS} s")
+    except BaseException:
+        return Outcome("defect", traceback.format_exc())
 
 
 @contextlib.contextmanager

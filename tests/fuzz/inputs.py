@@ -1,4 +1,4 @@
-"""Small sound inputs that the fuzzer damages: tables, runs, an archive, a configuration."""
+"""Small sound inputs that the fuzzer damages: tables, a store, runs, an archive, and so on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import shutil
 import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from fuzz.api import Api
 from fuzz.harness import run
+from fuzz.stores import said, uses
 from graphs import FILMS_TOML as GRAPH
 from hanme.datasets import planted
 from hanme.runs import Run, train
@@ -32,6 +35,7 @@ class Inputs:
         tables: A ``graph.toml`` and its tables.
         finished: A finished run on them.
         begun: A run on them that was interrupted after 12 epochs.
+        store: The same graph, stored.
         archive: A benchmark graph.
         config: A configuration file.
     """
@@ -40,6 +44,7 @@ class Inputs:
     tables: Path
     finished: Path
     begun: Path
+    store: Path
     archive: Path
     config: Path
 
@@ -49,11 +54,18 @@ class Inputs:
         tables = write_tables(folder / "tables")
         for command in (
             ["train", str(tables), *RESUME, "--out", str(folder / "finished")],
+            ["store", str(tables), "--out", str(folder / "store")],
             ["predict", str(folder / "finished"), "--json"],
         ):
             found = run(command)
             assert found.kind == "accepted", found
         (folder / "expected.json").write_text(found.out)
+        store = folder / "store"
+        before = {
+            name: said(run(command).out, store)
+            for name, command in uses(store, folder / "finished").items()
+        }
+        (folder / "stored.json").write_text(json.dumps(before))
         with suppress(KeyboardInterrupt):
             train(Run.open(folder / "finished").config, folder / "begun", on_epoch=_interrupt)
         hgb = write_imdb(planted(movies=60, seed=1), folder / "IMDB")
@@ -67,7 +79,13 @@ class Inputs:
             '[model.options]\nmetapaths = ["movie-director-movie"]\nhidden_channels = 8\n'
             "heads = 2\n[training]\nepochs = 1\n"
         )
-        return cls(folder, tables, folder / "finished", folder / "begun", archive, settings)
+        runs = (folder / "finished", folder / "begun")
+        return cls(folder, tables, *runs, store, archive, settings)
+
+    @cached_property
+    def api(self) -> Api:
+        """The API of the finished run."""
+        return Api([self.finished])
 
     def copy(self, name: str, to: Path) -> Path:
         """Copy one of them, to be damaged."""

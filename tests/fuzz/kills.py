@@ -1,7 +1,8 @@
 """Kill commands at random moments and continue them: ``make kills N=20``.
 
-Each is run undisturbed once. Then it is started, killed with SIGKILL up to three times at random
-moments, and continued to the end. The result must be the same, and no process may be left.
+Each is run undisturbed once. Then it is started, killed with SIGKILL up to five times at random
+moments, and continued to the end. What is killed is the command, one of its processes or all of
+them. The result must be the same, and no process may be left.
 """
 
 from __future__ import annotations
@@ -10,74 +11,149 @@ import argparse
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
-HANME = [sys.executable, "-c", "from hanme.cli import main; main()"]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.inputs import write_tables
+from fuzz.processes import MARK, alive, end
+from fuzz.results import contents
+
+PATIENCE = 5
+"""How many seconds processes have to end after what they worked for was killed."""
+
+LIMIT = 300
+"""A command that takes more seconds hangs."""
+
+HANME = [sys.executable, "-m", "hanme"]
+TORCHRUN = [
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+    "--max-restarts", "1", "-m", "hanme",
+]  # fmt: skip
 SMALL = ["--set", "data.options.movies=120", "--set", "training.epochs=60"]
-PATHS = ["-m", "movie-director-movie", "-m", "movie-actor-movie"]
-COMMANDS = {
-    "train": (
-        ["train", "planted", "-o", "movies=120", *PATHS, "--epochs", "60", "--out",
-         "OUT/run", "--resume"],
+PLANTED = ["train", "planted", "-o", "movies=120", "-m", "movie-director-movie"]
+RUN = ["--out", "OUT/run", "--resume"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A command to disturb.
+
+    Args:
+        command: Its words; OUT is the folder, TABLES that of a ``graph.toml``.
+        results: Patterns of the files that must be the same in the end.
+        program: What runs it.
+        last: The file that is written last, where the command refuses to be done twice.
+    """
+
+    command: list[str]
+    results: list[str]
+    program: list[str]
+    last: str = ""
+
+
+WORKS = {
+    "train": Work(
+        [*PLANTED, "-m", "movie-actor-movie", "--epochs", "60", *RUN],
         ["run/model.safetensors", "run/decision.json"],
+        HANME,
     ),
-    "benchmark": (
+    "folds": Work(
+        [*PLANTED, "--folds", "3", "--epochs", "20", *RUN],
+        ["run/decision.json", "run/fold-*/model.safetensors", "run/fold-*/answers.safetensors"],
+        HANME,
+    ),
+    "benchmark": Work(
         ["benchmark", "--model", "han", "--graph", "planted", "--seeds", "2", "--processes",
          "2", *SMALL, "--out", "OUT"],
-        ["runs/planted-han/483/model.safetensors", "runs/planted-han/1/model.safetensors"],
+        ["runs/planted-han/*/model.safetensors"],
+        HANME,
     ),
-    "tune": (
+    "tune": Work(
         ["tune", "han", "planted", "--trials", "3", *SMALL, "--force", "--out", "OUT/best.toml"],
         ["best.toml"],
+        HANME,
+    ),
+    "store": Work(
+        ["store", "TABLES", "--out", "OUT/store"],
+        ["store/*.bin", "store/manifest.json"],
+        HANME,
+        last="store/manifest.json",
+    ),
+    "torchrun": Work(
+        [*PLANTED, "--batch-size", "16", "--epochs", "12", *RUN],
+        ["run/model.safetensors", "run/decision.json"],
+        TORCHRUN,
     ),
 }  # fmt: skip
 
 
-def start(name: str, out: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own."""
-    words = [word.replace("OUT", str(out)) for word in COMMANDS[name][0]]
-    log = (out.parent / "log.txt").open("ab")
-    return subprocess.Popen([*HANME, *words], stdout=log, stderr=log, start_new_session=True)
+class Started:
+    """A command that runs, and all processes that it has started.
+
+    Args:
+        work: The command.
+        out: The folder it writes to.
+    """
+
+    def __init__(self, work: Work, out: Path) -> None:
+        places = {"OUT": str(out), "TABLES": str(out.parent / "tables")}
+        words = [_placed(word, places) for word in work.command]
+        self.mark = uuid4().hex
+        with (out.parent / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*work.program, *words],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"},
+            )
+
+    def kill(self, draw: random.Random) -> bool:
+        """Kill the command, one of its processes or all; return whether there was any."""
+        there = alive(self.mark)
+        if self.process.poll() is not None or not there:
+            return False
+        end(draw.choice([[self.process.pid], [draw.choice(there)], there]))
+        return True
+
+    def left(self) -> int:
+        """Wait for its processes to end; kill those that do not, and return how many."""
+        until = time.monotonic() + PATIENCE
+        while (there := alive(self.mark)) and time.monotonic() < until:
+            time.sleep(0.05)
+        end(there)
+        return len(there)
 
 
-def members(group: int) -> list[int]:
-    """Return the processes of a group that are not dead yet."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(of) == group and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+def _placed(word: str, places: dict[str, str]) -> str:
+    for name, place in places.items():
+        word = word.replace(name, place)
+    return word
 
 
-def results(name: str, out: Path) -> list[bytes]:
-    """Return the files that must be the same."""
-    return [(out / file).read_bytes().replace(str(out).encode(), b"") for file in COMMANDS[name][1]]
-
-
-def disturb(name: str, out: Path, seconds: float, draw: random.Random) -> tuple[int, str]:
-    """Kill and continue one command; return the number of kills and what is wrong."""
+def disturb(work: Work, out: Path, seconds: float, draw: random.Random) -> tuple[int, str]:
+    """Kill and continue a command; return the number of kills and what is wrong."""
     kills = 0
-    for _ in range(draw.choice([1, 2, 3])):
-        process = start(name, out)
-        time.sleep(draw.uniform(0, seconds))
-        if process.poll() is None:
-            process.kill()
-            kills += 1
-        process.wait()
-        time.sleep(5)
-        if left := members(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
-            return kills, f"{len(left)} processes left"
-    status = start(name, out).wait()
+    for _ in range(draw.choice([1, 2, 3, 4, 5])):
+        started = Started(work, out)
+        time.sleep(draw.triangular(0, seconds, seconds))  # it begins with imports
+        kills += started.kill(draw)
+        try:
+            started.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            end(alive(started.mark))
+            return kills, f"no end after {LIMIT} s"
+        if left := started.left():
+            return kills, f"{left} processes left"
+        if work.last and (out / work.last).exists():
+            return kills, ""
+    status = Started(work, out).process.wait(LIMIT)
     return kills, "" if status == 0 else f"status {status} when continued"
 
 
@@ -86,24 +162,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=5, help="how often each command is disturbed")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("names", nargs="*", default=list(COMMANDS))
+    parser.add_argument("names", nargs="*", default=list(WORKS))
     arguments = parser.parse_args()
     draw, failures = random.Random(arguments.seed), 0
     for name in arguments.names:
+        work = WORKS[name]
         with tempfile.TemporaryDirectory() as made:
-            place, began = Path(made) / "same", time.monotonic()
-            assert start(name, place).wait() == 0, (Path(made) / "log.txt").read_text()
-            seconds, expected = time.monotonic() - began, results(name, place)
+            write_tables(Path(made) / "tables")
+            place, log = Path(made) / "same", Path(made) / "log.txt"
+            began = time.monotonic()
+            assert Started(work, place).process.wait(LIMIT) == 0, log.read_text()
+            seconds, expected = time.monotonic() - began, contents(place, work.results)
+            assert expected
             kills = 0
             for _ in range(arguments.times):
-                shutil.rmtree(place)
-                killed, wrong = disturb(name, place, seconds, draw)
+                shutil.rmtree(place, ignore_errors=True)
+                log.unlink()
+                killed, wrong = disturb(work, place, seconds, draw)
                 kills += killed
-                if not wrong and results(name, place) != expected:
+                if not wrong and contents(place, work.results) != expected:
                     wrong = "another result"
                 if wrong:
                     failures += 1
-                    print(f"{name}: {wrong}", flush=True)
+                    print(f"{name}: {wrong}\n{log.read_text()}", flush=True)
             print(f"{name}: {kills} kills in {arguments.times} attempts", flush=True)
     sys.exit(1 if failures else 0)
 

@@ -1,7 +1,6 @@
 """No process outlives the benchmark that started it."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.kills import members
+from fuzz.processes import MARK, alive, end
 
 SCRIPT = """
 import sys
@@ -27,17 +26,19 @@ def test_all_processes_end_with_their_parent_even_while_they_start(
     tmp_path: Path, count: int
 ) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "run")]
-    started = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    mark = str(tmp_path)
+    environment = os.environ | {MARK: mark}
+    started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while len(members(started.pid)) < count:
+    while len(alive(mark)) < count:
         assert started.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.001)
     started.kill()
     started.wait()
     deadline = time.monotonic() + 5
-    while left := members(started.pid):
+    while left := alive(mark):
         if time.monotonic() > deadline:
-            os.killpg(started.pid, signal.SIGKILL)
+            end(left)
             pytest.fail(f"{len(left)} processes left")
         time.sleep(0.01)

@@ -87,6 +87,13 @@ def whole(path: str | os.PathLike[str]) -> Path:
         raise HanmeError(f"{path}: not the path of a file ({error})") from None
 
 
+def regular(path: Path) -> Path:
+    """Return the path of a file to read; refuse a pipe or a device, which may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise HanmeError(f"{path}: it is a pipe or a device; name a file")
+    return path
+
+
 @contextmanager
 def claiming(path: Path, what: str) -> Iterator[None]:
     """Hold a lock while working; raise if another process holds it.
@@ -121,7 +128,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read what :func:`write_json` wrote; refuse what has changed since."""
     try:
-        values = parse_json(path.read_bytes())
+        values = parse_json(regular(path).read_bytes())
         if not isinstance(values, dict):
             raise ValueError(f"expected {{, but got {type(values).__name__}")
     except (OSError, ValueError) as error:
@@ -159,7 +166,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, floa
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Read what :func:`save_tensors` wrote; refuse what has changed since."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             numbers = parse_json(file.metadata()["numbers"])
         if not isinstance(numbers, dict):

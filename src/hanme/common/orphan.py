@@ -1,8 +1,8 @@
-"""Make the fork server and the processes it forks end with the command that started them.
+"""Make this process, and those that it forks, end with the one that started it.
 
-Importing this module does it; only the fork server imports it, before anything that takes time
-(see :mod:`hanme.runs.pool`). A process left behind would go on writing to a run folder while
-the command, started again, writes to it too.
+Importing this module does it. The fork server does (see :mod:`hanme.runs.pool`), and the processes
+of torchrun (see :mod:`hanme.__main__`), both before anything that takes time. A process left behind
+would go on writing to a run folder while the command, started again, writes to it too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _end_with(parent: int) -> None:
 
 
 def _be_killed_with(server: int) -> None:
-    """Ask Linux to kill this process, forked a moment ago, when the fork server ends."""
+    """Ask Linux to kill this process, forked a moment ago, when the one that forked it ends."""
     with suppress(AttributeError, OSError, TypeError):  # elsewhere `pool.work` watches its parent
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != server:

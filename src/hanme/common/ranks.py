@@ -26,6 +26,9 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=60)
 """How long a rank waits for another, e.g. for the first to fit the wide part."""
 
+MEETING = timedelta(minutes=1)
+"""How long a rank looks for torchrun, which was there when it started the rank."""
+
 
 class Lost(HanmeError):
     """Raised where another process of the run has ended or cannot be reached."""
@@ -67,7 +70,8 @@ def joined() -> Iterator[None]:
         yield
         return
     try:
-        store, number, size = next(rendezvous("env://"))
+        store, number, size = next(rendezvous("env://", timeout=MEETING))
+        store.set_timeout(PATIENCE)
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
         failures = PrefixStore("failures", store)
         dist.init_process_group(

@@ -9,6 +9,7 @@ from typing import Any
 
 import tomli_w
 
+from hanme.common.files import regular
 from hanme.common.options import refuse_deep
 from hanme.errors import HanmeError
 
@@ -16,7 +17,7 @@ from hanme.errors import HanmeError
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the values of a file; a mistake in it is reported with its line."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(regular(path).read_text(encoding="utf-8"))
         refuse_deep(values, str(path))
         return values
     except OSError as error:

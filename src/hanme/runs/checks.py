@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from hanme.common.files import parse_json
+from hanme.common.files import parse_json, regular
 from hanme.errors import HanmeError
 from hanme.training import Epoch, Trainer
 
@@ -63,7 +63,7 @@ def read_metrics(path: Path, every: int) -> list[dict[str, float]]:
         path: The file; it may be missing.
         every: A row is written after every so many epochs.
     """
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    lines = regular(path).read_bytes().splitlines(keepends=True) if path.exists() else []
     rows: list[dict[str, float]] = []
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
+from hanme.common.files import regular
 from hanme.errors import HanmeError
 from hanme.runs import Run
 from hanme.serve.app import make_app
@@ -91,7 +92,7 @@ def _token(host: str | None, file: Path | None) -> str | None:
     if file is None:
         return None if host is None or _is_loopback(host) else secrets.token_urlsafe(24)
     try:
-        token = file.read_text().strip()
+        token = regular(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise HanmeError(f"{file}: the token cannot be read ({error})") from None
     safe = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from hanme.common.files import replacing, whole
+from hanme.common.files import regular, replacing, whole
 from hanme.datasets.hgb.info import FILES
 from hanme.errors import HanmeError
 
@@ -106,7 +106,7 @@ class Files:
         return file in self._members
 
     def _list(self, name: str) -> dict[str, zipfile.ZipInfo]:
-        with self._reading(), zipfile.ZipFile(self.path) as archive:
+        with self._reading(), zipfile.ZipFile(regular(self.path)) as archive:
             paths = {PurePosixPath(info.filename): info for info in archive.infolist()}
         members: dict[str, zipfile.ZipInfo] = {}
         for file in (*FILES, TRAP):

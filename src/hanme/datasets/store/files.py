@@ -9,6 +9,7 @@ whole is checked as a whole.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.csr import stretches
-from hanme.common.files import read_json, write_json
+from hanme.common.files import write_json
 from hanme.errors import HanmeError
 
 MANIFEST, CHECKSUMS = "manifest.json", "checksums.bin"
@@ -97,7 +98,7 @@ class Writer:
             os.fsync(file.fileno())
         manifest = {"hanme store": VERSION, **header, "files": entries}
         manifest["checksums"] = zlib.crc32(sums.tobytes())
-        write_json(self.folder / MANIFEST, manifest | {"checksum": _checksum(manifest)})
+        write_json(self.folder / MANIFEST, manifest | {"checksum": checksum_of(manifest)})
 
 
 class Mapped:
@@ -115,14 +116,15 @@ class Mapped:
     ) -> None:
         self.path, self.dtype, self.checksums = path, dtype, checksums
         kind = getattr(torch, dtype)
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         flat = torch.empty(0, dtype=kind)
         if size:  # MAP_PRIVATE: processes share the pages, and none can change the file
             flat = torch.from_file(str(path), shared=False, size=size, dtype=kind)
         self._tensor = flat.view(shape)
         self._bytes = flat.view(torch.uint8).numpy().data
         self._checked = np.zeros(len(checksums), np.bool_)
-        self._width = flat.element_size() * int(np.prod(shape[1:]))
+        self._bounds: tuple[int, int, bool] | None = None
+        self._width = flat.element_size() * math.prod(shape[1:])
 
     def __len__(self) -> int:
         return self._tensor.size(0)
@@ -131,6 +133,10 @@ class Mapped:
     def shape(self) -> tuple[int, ...]:
         """Its shape."""
         return tuple(self._tensor.shape)
+
+    def bound(self, least: int, below: int, *, rising: bool) -> None:
+        """Say which numbers may be in it, and whether they rise from the least to the largest."""
+        self._bounds = least, below, rising
 
     def whole(self) -> Tensor:
         """Return the array; the first time, all of it is checked."""
@@ -148,7 +154,8 @@ class Mapped:
     def _check(self, blocks: NDArray[np.int64]) -> None:
         for block in np.unique(blocks[~self._checked[blocks]]).tolist():
             begin = block * BLOCK
-            if zlib.crc32(self._bytes[begin : begin + BLOCK]) != self.checksums[block]:
+            same = zlib.crc32(self._bytes[begin : begin + BLOCK]) == self.checksums[block]
+            if not same or not self._bounded(block):
                 raise HanmeError(
                     f"{self.path}: it is damaged: bytes {begin:,} to "
                     f"{min(begin + BLOCK, len(self._bytes)) - 1:,} are not what hanme store wrote; "
@@ -156,17 +163,19 @@ class Mapped:
                 )
             self._checked[block] = True
 
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a store."""
-    path = folder / MANIFEST
-    manifest = read_json(path)
-    checksum, version = manifest.pop("checksum", None), manifest.get("hanme store")
-    if version not in (None, VERSION):
-        raise HanmeError(f"{path}: version {version}, but this hanme reads {VERSION}")
-    if checksum != _checksum(manifest):
-        raise HanmeError(f"{path}: not the whole manifest of a stored graph; store it again")
-    return manifest
+    def _bounded(self, block: int) -> bool:
+        """Return whether the numbers of a block are within bounds, whoever wrote them."""
+        if self._bounds is None:
+            return True
+        least, below, rising = self._bounds
+        size = BLOCK // self._tensor.element_size()
+        numbers = self._tensor.view(-1)[block * size : (block + 1) * size + int(rising)].numpy()
+        within = least <= int(numbers.min()) and int(numbers.max()) < below
+        if within and rising:
+            begins = block > 0 or numbers[0] == least
+            ends = block < len(self.checksums) - 1 or numbers[-1] == below - 1
+            return bool(begins and ends and (np.diff(numbers) >= 0).all())
+        return within
 
 
 def map_files(folder: Path, manifest: dict[str, Any]) -> dict[str, Mapped]:
@@ -178,7 +187,7 @@ def map_files(folder: Path, manifest: dict[str, Any]) -> dict[str, Mapped]:
     found, used = {}, 0
     for entry in manifest["files"]:
         path = folder / f"{entry['name']}.bin"
-        size = int(np.prod(entry["shape"])) * np.dtype(entry["dtype"]).itemsize
+        size = math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
         there = path.stat().st_size if path.exists() else None
         if there != size:
             what = "it is missing" if there is None else f"{there:,} bytes, but it had {size:,}"
@@ -188,8 +197,11 @@ def map_files(folder: Path, manifest: dict[str, Any]) -> dict[str, Mapped]:
             path, entry["dtype"], entry["shape"], sums[used : used + blocks]
         )
         used += blocks
+    if used != len(sums):
+        raise HanmeError(f"{folder / CHECKSUMS}: not one of each block; store the graph again")
     return found
 
 
-def _checksum(manifest: dict[str, Any]) -> int:
+def checksum_of(manifest: dict[str, Any]) -> int:
+    """Return the checksum that a manifest carries of all that is in it."""
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())

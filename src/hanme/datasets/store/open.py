@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.csr import stretches
-from hanme.datasets.store.files import MANIFEST, Mapped, map_files, read_manifest
+from hanme.datasets.store.files import MANIFEST, Mapped
 from hanme.datasets.store.index import hashes
+from hanme.datasets.store.manifest import open_files, read_manifest
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations, indptr_of
@@ -36,9 +37,7 @@ def stored_features(path: str | Path) -> Any:
 
 def open_store(path: str | Path) -> Graph:
     """Open a store as a graph whose arrays are mapped from its files."""
-    folder = Path(path)
-    manifest = read_manifest(folder)
-    files = map_files(folder, manifest)
+    manifest, files = open_files(Path(path))
     relations: list[EdgeType] = [tuple(e) for e in manifest["relations"]]
     links = Relations()
     links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}

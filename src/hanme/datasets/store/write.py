@@ -17,8 +17,9 @@ from torch import Tensor
 
 from hanme.common.csr import take_rows
 from hanme.common.files import claiming
-from hanme.datasets.store.files import MANIFEST, Writer, map_files, read_manifest
+from hanme.datasets.store.files import MANIFEST, Writer
 from hanme.datasets.store.index import hashes
+from hanme.datasets.store.manifest import open_files
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Texts
 from hanme.graph.features import to_scipy
@@ -182,7 +183,7 @@ def finish(writer: Writer, graph: Graph, features: str) -> None:
 
 def check_store(folder: Path) -> int:
     """Check all files of a store against their checksums; return how many bytes there are."""
-    files = map_files(folder, read_manifest(folder))
+    _, files = open_files(folder)
     for file in files.values():
         file.whole()
     return sum(file.path.stat().st_size for file in files.values())
