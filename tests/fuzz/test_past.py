@@ -4,17 +4,19 @@ Damaged run folders are in tests/runs/test_damage.py, full disks and kills in te
 """
 
 import csv
+import json
 import os
 import pty
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fuzz.harness import run
-from fuzz.inputs import Inputs
+from fuzz.inputs import Inputs, without_seal
 
 DEEP = "[" * 100_000
 
@@ -36,12 +38,19 @@ REFUSED = {
     ],
     "a path that is not UTF-8": ["train", "planted", "--out", "OUT/\udcff"],
     "a file that is not UTF-8": ["inspect", "OUT/\udcff/graph.toml"],
+    "a store's negative seed": ["store", "planted", "--out", "OUT/s", "--seed", "-1"],
+    "another kind of device": [*NEW, "--device", "meta"],
+    "a giant batch": [*NEW, "--batch-size", "99999999999999999999"],
+    "options that are no table": [*NEW, "--set", "model.options=5"],
+    "a folder for a file": ["tune", "han", "planted", "--force", "--out", "OUT/x.toml"],
+    "a name of no host": ["serve", "OUT", "--host", ""],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_options(tmp_path: Path, name: str) -> None:
     command = [text.replace("OUT", str(tmp_path)) for text in REFUSED[name]]
+    (tmp_path / "x.toml").mkdir()
     found = run(command)
     assert found.kind == "refused", found
     assert not (tmp_path / "config.json").exists()
@@ -53,6 +62,98 @@ def test_a_nested_configuration(inputs: Inputs, tmp_path: Path, depth: int) -> N
     path.write_text(inputs.config.read_text() + f"[x]\ny = {'[' * depth}{']' * depth}\n")
     found = run(["train", "--config", str(path), "--out", str(tmp_path / "run")])
     assert found.kind == "refused", found
+
+
+def test_a_configuration_with_the_mark_that_windows_writes(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    path = folder / "graph.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert run(["inspect", str(folder)]).kind == "accepted"
+
+
+def test_pipes_and_devices_are_not_waited_for(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    (folder / "graph.toml").unlink()
+    (folder / "graph.toml").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "config.toml")
+    run_folder = inputs.copy("finished", tmp_path / "run")
+    commands = [
+        ["inspect", str(folder)],
+        ["inspect", str(folder / "graph.toml")],
+        ["inspect", str(tmp_path / "config.toml")],
+        ["train", "--config", str(tmp_path / "config.toml"), "--out", str(tmp_path / "new")],
+        ["serve", str(run_folder), "--token-file", str(tmp_path / "config.toml")],
+    ]
+    for command in commands:
+        assert run(command).kind == "refused"
+    for name in ("decision.json", "model.safetensors", "config.json"):
+        (run_folder / name).unlink()
+        os.mkfifo(run_folder / name)
+        assert f"{name}: it is a pipe" in run(["predict", str(run_folder)]).said
+
+
+def test_a_metapath_of_thousands_of_hops(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    path = folder / "graph.toml"
+    path.write_text(f"metapaths = ['film{'-person-film' * 900}']\n{path.read_text()}")
+    assert run(["inspect", str(folder), "--hops", "2"]).kind == "refused"
+
+
+def test_a_last_line_that_duckdb_would_leave_out(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    with (folder / "people.csv").open("a") as file:
+        file.write(f"p99,{'x' * 33_000_000}")
+    assert "its last line is longer" in run(["inspect", str(folder)]).said
+
+
+def test_line_ends_of_two_kinds(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    lines = (folder / "films.csv").read_bytes().splitlines()
+    ends = [b"\n", b"\r\n"] * len(lines)
+    (folder / "films.csv").write_bytes(b"".join(a + b for a, b in zip(lines, ends, strict=False)))
+    assert "in two ways" in run(["inspect", str(folder)]).said
+
+
+def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    without_seal(folder / "features.json")
+    values = json.loads((folder / "features.json").read_text())
+    values["widths"]["*"] = 3
+    (folder / "features.json").write_text(json.dumps(values))
+    assert "node type *: 0 features" in run(["predict", str(folder)]).said
+
+
+def test_a_line_that_would_fill_the_memory(inputs: Inputs, tmp_path: Path) -> None:
+    path = tmp_path / "IMDB.zip"
+    with zipfile.ZipFile(inputs.archive) as old, zipfile.ZipFile(path, "w", 8) as new:
+        for name in old.namelist():
+            giant = name.endswith("node.dat")
+            new.writestr(name, b"0" * (1 << 25) if giant else old.read(name))
+    assert "longer than 16,777,216 bytes" in run(["inspect", "IMDB", "--data", str(path)]).said
+
+
+def test_a_store_removes_no_file_of_anybody_else(inputs: Inputs, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "mine.bin").write_text("mine")
+    store = ["store", str(inputs.tables), "--out", str(tmp_path / "s")]
+    assert run(store).kind == "refused"
+    (tmp_path / "s" / "mine.bin").unlink()
+    (tmp_path / "s" / f".manifest.{'0' * 32}.json").touch()  # killed in its last write
+    assert run(store).kind == "accepted"
+
+
+ASKED = {
+    "a length in other digits": "content-length: ²",
+    "a length of 5,000 digits": f"content-length: {'9' * 5000}",
+    "an origin that is none": "origin: http://[",
+    "a range that is none": "range: bytes=-",
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_requests(inputs: Inputs, name: str) -> None:
+    found = inputs.api.ask(["GET", "/style.css", "", "host: 127.0.0.1", ASKED[name]])
+    assert found.kind == ("accepted" if "range" in name else "refused"), found
 
 
 def test_completion_for_no_shell_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

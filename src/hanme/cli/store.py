@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hanme.cli.options import DataSet, FeaturesOption, Options, Source, pairs
+from hanme.cli.options import Allow, DataSet, FeaturesOption, Options, Source, pairs
 from hanme.cli.show import printable
 from hanme.errors import HanmeError
 
@@ -23,8 +23,9 @@ def store(
         bool, typer.Option("--check", help="Check the files of a stored graph instead.")
     ] = False,
     data: Source = None,
+    allow: Allow = None,
     features: FeaturesOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the split.")] = 483,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 483,
     option: Options = None,
 ) -> None:
     """Store a graph on disk, to be mapped instead of loaded: for graphs larger than memory.

@@ -74,6 +74,8 @@ def tune(
 
     if out.suffix != ".toml":
         raise HanmeError(f"{out}: a configuration's name ends with .toml")
+    if out.is_dir():
+        raise HanmeError(f"{out}: it is a folder; name a file")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     values = changed_config(model, graph, config_folder, fields(changes))

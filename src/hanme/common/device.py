@@ -20,7 +20,9 @@ def chosen() -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise HanmeError(f"device {name!r}: name one such as cpu, cuda or cuda:1") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise HanmeError(f"device {name!r}: name one such as cpu, cuda or cuda:1")
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise HanmeError(f"device {name}: PyTorch finds no GPU here")

@@ -48,8 +48,13 @@ def replacing(path: Path) -> Iterator[Path]:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a kill in the middle of :func:`replacing` has left in a folder of ours."""
     for left in folder.glob(".*"):
-        if re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", left.name):
+        if is_leftover(left):
             left.unlink(missing_ok=True)
+
+
+def is_leftover(path: Path) -> bool:
+    """Return whether a file is one that :func:`replacing` writes to, by its name."""
+    return bool(re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", path.name))
 
 
 @contextmanager
@@ -127,8 +132,9 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read what :func:`write_json` wrote; refuse what has changed since."""
+    regular(path)
     try:
-        values = parse_json(regular(path).read_bytes())
+        values = parse_json(path.read_bytes())
         if not isinstance(values, dict):
             raise ValueError(f"expected {{, but got {type(values).__name__}")
     except (OSError, ValueError) as error:
@@ -165,8 +171,9 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, floa
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Read what :func:`save_tensors` wrote; refuse what has changed since."""
+    regular(path)
     try:
-        with safe_open(regular(path), framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             numbers = parse_json(file.metadata()["numbers"])
         if not isinstance(numbers, dict):

@@ -16,8 +16,9 @@ from hanme.errors import HanmeError
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the values of a file; a mistake in it is reported with its line."""
+    regular(path)
     try:
-        values = tomllib.loads(regular(path).read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         refuse_deep(values, str(path))
         return values
     except OSError as error:

@@ -189,7 +189,10 @@ def tables_name(path: str | Path) -> str:
     """Return the whole path of a ``graph.toml``, or of the one in a folder."""
     if not is_tables(path):
         raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
-    return str(config_path(path))
+    found = config_path(path)
+    if not is_tables(found):
+        raise HanmeError(f"{path}: a link to {found}, whose name does not end with .toml")
+    return str(found)
 
 
 def default_features(name: str) -> Features:

@@ -118,6 +118,8 @@ def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
     values = override(values, {"data.name": name})
     model = str(look_up(values, "model.name") or "hanme")
     options = look_up(values, "model.options") or {}
+    if not isinstance(options, dict):
+        raise HanmeError(f"model.options: expected a table of options, but got {options!r}")
     if not takes_metapaths(model) or "metapaths" in options:
         return values, None
     if name in METAPATHS:

@@ -74,14 +74,14 @@ def why_none(graph: Graph) -> str:
 
 
 def instances(metapath: Metapath, graph: Graph) -> int:
-    """Count the instances of a metapath; from 2^53 on, about."""
+    """Count the instances of a metapath; from 2^53 on, about, and never more than 10^300."""
     ways = torch.ones(graph.sizes[metapath.node_types[-1]], dtype=torch.double)
     for step in reversed(metapath.steps):
         found = torch.zeros(graph.sizes[step[0]], dtype=torch.double)
         for source, target in graph.link_chunks(step):
             found.index_add_(0, source, ways[target])
         ways = found
-    return int(ways.sum())
+    return int(ways.sum().clamp(max=1e300))
 
 
 def leads_back(metapath: Metapath, graph: Graph) -> bool:

@@ -65,7 +65,7 @@ class Texts(Sequence[str]):
         """Return the places of a text, without decoding the others."""
         sought = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
         places = np.flatnonzero(np.diff(self.offsets) == len(sought))
-        for i, byte in enumerate(sought):
+        for i, byte in enumerate(sought if len(places) else ()):
             places = places[self.text[self.offsets[places] + i] == byte]
         return places.tolist()
 

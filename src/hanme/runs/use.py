@@ -196,10 +196,10 @@ def refuse_changed(graph: Graph, fitted: FittedGraph | None, folder: Path) -> No
 def check_widths(graph: Graph, widths: dict[str, int]) -> None:
     """Refuse a graph whose nodes have another number of features than those trained on."""
     for kind, width in widths.items():
-        if graph.widths[kind] != width:
+        if (here := graph.widths.get(kind, 0)) != width:
             raise HanmeError(
-                f"node type {kind}: {graph.widths[kind]} features, but the run was trained with "
-                f"{width}; features that are one for each node cannot grow without training again"
+                f"node type {kind}: {here} features, but the run was trained with {width}; "
+                "features that are one for each node cannot grow without training again"
             )
 
 

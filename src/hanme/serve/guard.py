@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -126,7 +127,7 @@ class Guard:
                 {"WWW-Authenticate": "Bearer"},
             )
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
+        if not re.fullmatch("[0-9]{1,9}", length) or int(length) > MOST_BYTES:
             raise Refusal(413, f"a request may hold {MOST_BYTES:,} bytes")
         # Files are given whole: what a Range asks for is not looked at.
         rest = [pair for pair in scope["headers"] if pair[0] != b"range"]
@@ -167,11 +168,18 @@ def _cookie(scope: Scope) -> str:
 
 def _check_origin(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _netloc(origin) != host.lower():
         raise Refusal(403, "a page of another site may not ask this server (Origin)")
     site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
     if site in ("cross-site", "same-site") and mode != "navigate":
         raise Refusal(403, "a page of another site may not ask this server (Sec-Fetch-Site)")
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name(host: str) -> str:

@@ -49,6 +49,8 @@ def serve(
         on_load: Called when the port is bound, before the runs are loaded.
         on_start: Called with the address to open once requests are answered.
     """
+    if host == "":
+        raise HanmeError("--host: name an address of this machine, or 0.0.0.0 for all")
     token = _token(host, token_file)
     for folder in folders:
         Run.open(folder).result()  # a run that is not finished is refused before any is loaded

@@ -72,7 +72,7 @@ class TrainingConfig(BaseModel):
     seed: int = Field(default=483, ge=0, lt=2**63)
     epochs: int = Field(default=200, ge=1, le=10**9)
     patience: int = Field(default=100, ge=1, le=10**9)
-    batch_size: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1, lt=2**31)
     every: int = Field(default=1, ge=1, le=10**9)
     lr: float = Field(default=0.005, gt=0, le=1e30)
     optimizer: Literal["adam", "adamw"] = "adam"

@@ -16,9 +16,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import IO, Any, cast
 
-from hanme.common.files import regular, replacing, whole
+from hanme.common.files import replacing, whole
 from hanme.datasets.hgb.info import FILES
 from hanme.errors import HanmeError
 
@@ -50,6 +50,9 @@ SHA256 = {
     },
 }
 """The hash of every file's content, to check a download."""
+
+LONGEST = 1 << 24
+"""No line of the benchmark has so many bytes; one that has would fill the memory."""
 
 TRAP = "label.dat.test_full"
 SCRAMBLED = (
@@ -84,11 +87,15 @@ class Files:
         """Yield the lines of one file with their line ends, without extracting it."""
         with self._reading(file), ExitStack() as stack:
             if self._members is None:
-                yield from stack.enter_context((self.path / file).open("rb"))
+                opened: IO[bytes] = stack.enter_context((self.path / file).open("rb"))
             else:
                 archive = stack.enter_context(zipfile.ZipFile(self.path))
                 member = stack.enter_context(archive.open(self._members[file]))
-                yield from io.BufferedReader(cast(io.RawIOBase, member), 1 << 20)
+                opened = io.BufferedReader(cast(io.RawIOBase, member), 1 << 20)
+            while line := opened.readline(LONGEST):
+                if len(line) == LONGEST:
+                    raise ValueError(f"a line is longer than {LONGEST:,} bytes")
+                yield line
 
     def fingerprint(self) -> str:
         """Return a text that changes when a file does."""
@@ -106,7 +113,7 @@ class Files:
         return file in self._members
 
     def _list(self, name: str) -> dict[str, zipfile.ZipInfo]:
-        with self._reading(), zipfile.ZipFile(regular(self.path)) as archive:
+        with self._reading(), zipfile.ZipFile(self.path) as archive:
             paths = {PurePosixPath(info.filename): info for info in archive.infolist()}
         members: dict[str, zipfile.ZipInfo] = {}
         for file in (*FILES, TRAP):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.common.csr import take_rows
-from hanme.common.files import claiming
+from hanme.common.files import claiming, is_leftover
 from hanme.datasets.store.files import MANIFEST, Writer
 from hanme.datasets.store.index import hashes
 from hanme.datasets.store.manifest import open_files
@@ -25,6 +26,9 @@ from hanme.graph import EdgeType, Graph, Texts
 from hanme.graph.features import to_scipy
 
 LOCK, WORK = ".lock", ".work"
+OURS = re.compile(r"((nodes|links)\.[0-9]+\.[a-z.]+|y|part|checksums)\.bin")
+"""The files that a store has, and that one which was killed has left; nobody else's."""
+
 DENSE = 1 / 3
 """The share of numbers other than 0 from which on features are stored as a dense matrix."""
 
@@ -60,12 +64,13 @@ def storing(folder: Path) -> Iterator[Writer]:
 
 
 def _ours(path: Path) -> bool:
-    return path.suffix == ".bin" or path.name in (LOCK, WORK)
+    return bool(OURS.fullmatch(path.name)) or is_leftover(path) or path.name in (LOCK, WORK)
 
 
 def _clear(folder: Path) -> None:
-    for path in folder.glob("*.bin"):
-        path.unlink()
+    for path in folder.iterdir():
+        if OURS.fullmatch(path.name) or is_leftover(path):
+            path.unlink()
     shutil.rmtree(folder / WORK, ignore_errors=True)
 
 

@@ -36,6 +36,7 @@ class GraphConfig(Part):
     metapaths: list[Filled] | None = Field(
         default=None,
         min_length=1,
+        max_length=1000,
         description="The metapaths that models are given (default: each relation of the target, "
         "there and back).",
     )

@@ -26,6 +26,9 @@ FORMATS = {
     ".json": "json", ".jsonl": "json", ".ndjson": "json",
 }  # fmt: skip
 
+LONGEST = 2_000_000
+"""How many bytes a line of CSV may have, DuckDB's limit."""
+
 Database = Literal["duckdb", "sqlite"]
 
 # A quoted text where a file may stand: after FROM or JOIN, or among a function's arguments.
@@ -150,14 +153,20 @@ def _check_file(path: Path, folder: Path, spec: Source) -> None:
         raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
     if not path.is_file():
         raise HanmeError(f"{title}: it is not a file")
-    table_format(path, spec, title)
+    form = table_format(path, spec, title)
     try:
         with path.open("rb") as file:
             empty = not file.read(1)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LONGEST))
+            plain = form == "csv" and path.suffix.lower() != ".gz"
+            end = file.read() if plain and size > LONGEST else b"\n"
     except OSError as error:
         raise HanmeError(f"{title}: it cannot be read ({error.strerror})") from None
     if empty:
         raise HanmeError(f"{title}: the file is empty")
+    if b"\n" not in end and b"\r" not in end:  # DuckDB would leave it out
+        raise HanmeError(f"{title}: its last line is longer than {LONGEST:,} bytes")
 
 
 def suffix(name: str) -> str:
@@ -264,6 +273,10 @@ def translate(message: str, title: str, form: str) -> str:
         )
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", flat):
         return f"{place}: {counts[2]} cells, but the header has {counts[1]}"
+    if "does not support a full read" in flat:
+        return f"{place}: a line is longer than {LONGEST:,} bytes"
+    if "state machine" in flat:
+        return f"{place}: not CSV: are lines ended in two ways, by CR LF and by LF? Choose one"
     if "unterminated quote" in flat:
         return f"{place}: a quote is opened and never closed"
     if "Cannot access file" in flat or "external access" in flat:
