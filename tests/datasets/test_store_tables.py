@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from hanme.datasets import load, store_graph
+from hanme.datasets.tables import load as tables_load
 from hanme.datasets.tables import ondisk
 from hanme.errors import HanmeError
+from hanme.experiments.configuration import completed
 from hanme.graph import Graph
+from hanme.runs import RunConfig, predict, train
 
 FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
 {rows}
@@ -121,3 +124,32 @@ def test_what_loading_refuses_is_refused_in_the_same_words(tmp_path: Path) -> No
             store_graph(str(folder), tmp_path / "s")
         assert str(storing.value) == str(loading.value)
         assert not (tmp_path / "s").exists()
+
+
+def test_large_tables_are_stored_by_themselves_until_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
+    want = load(str(folder))
+    assert not want.stored
+    monkeypatch.setattr(tables_load, "LARGE", 1000)
+    values, graph = completed({"data": {"name": str(folder)}, "model": {"name": "hanme"}})
+    assert graph is not None
+    assert graph.stored
+    assert values["training"] == {"batch_size": 1024, "wide": False}
+    same(graph, want)
+    said = capsys.readouterr().err
+    assert "MB of tables; the graph is stored in" in said
+    values["training"] |= {"epochs": 1, "batch_size": 16}
+    values["model"]["options"] |= {"hidden_channels": 8, "heads": 2}
+    train(RunConfig.make(values), tmp_path / "run")
+    found = predict(tmp_path / "run", nodes=["f3", "f7"]).rows()
+    assert [row["id"] for row in found] == ["f3", "f7"]
+    assert capsys.readouterr().err == ""
+    with (folder / "films.csv").open("a") as file:
+        file.write("f99,New,1993,2001-03-01,a,x,a word1 of the sea,1 2 1,,q3,2015\n")
+    grown = predict(tmp_path / "run", nodes=["f99"])
+    assert grown.grown
+    assert "the graph is stored in" in capsys.readouterr().err
+    assert len(list((tmp_path / "cache" / "stores").glob("*/*"))) == 1

@@ -22,6 +22,7 @@ from hanme.datasets.tables import (
     FILE,
     FittedGraph,
     config_path,
+    is_large,
     is_tables,
     load_frames,
     load_tables,
@@ -37,6 +38,7 @@ __all__ = [
     "cache_folder",
     "check_store",
     "default_features",
+    "is_large",
     "is_store",
     "is_tables",
     "known_name",
@@ -101,7 +103,8 @@ def load(
         graph = load_hgb(name, cache_folder(), source=source, seed=seed)
         graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
     origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
-    return replace(graph, origin=origin | {"features": features, "options": options})
+    graph.origin = origin | {"features": features, "options": options}
+    return graph
 
 
 def store_graph(

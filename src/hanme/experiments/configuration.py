@@ -13,11 +13,12 @@ from typing import Any
 
 from hanme.common.options import DEEPEST
 from hanme.common.toml import read_toml
-from hanme.datasets import METAPATHS, is_tables, known_name
+from hanme.datasets import METAPATHS, is_large, is_tables, known_name
 from hanme.datasets.tables.config import FILE
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs import RunConfig, load_graph, takes_metapaths, with_metapaths
+from hanme.training.batches import SHARED
 
 CONFIGS = Path(__file__).parent / "configs"
 FIXED = ("data.name", "data.seed", "model.name", "training.seed")
@@ -120,14 +121,27 @@ def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
     options = look_up(values, "model.options") or {}
     if not isinstance(options, dict):
         raise HanmeError(f"model.options: expected a table of options, but got {options!r}")
-    if not takes_metapaths(model) or "metapaths" in options:
+    if not takes_metapaths(model):
         return values, None
+    if "metapaths" in options:
+        large = is_tables(name) and is_large(str(look_up(values, "data.source") or name))
+        return (_in_batches(values) if large else values), None
     if name in METAPATHS:
         return override(values, {"model.options.metapaths": METAPATHS[name]}), None
     graph = load_graph(RunConfig.make(override(values, {"model": {"name": "linear"}})))
     recipe = str(look_up(values, "training.recipe") or "paper")
     model, options = with_metapaths(model, options, graph, recipe=recipe)
-    return override(values, {"model.name": model, "model.options": options}), graph
+    values = override(values, {"model.name": model, "model.options": options})
+    return (_in_batches(values) if graph.stored and is_tables(name) else values), graph
+
+
+def _in_batches(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Train on a graph that was stored for its size in batches, without the wide part.
+
+    What is set already stays as it is.
+    """
+    large = {"training.batch_size": SHARED, "training.wide": False}
+    return override(values, {k: v for k, v in large.items() if look_up(values, k) is None})
 
 
 def _defaults(model: str, graph: str) -> dict[str, Any]:

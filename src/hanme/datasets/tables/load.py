@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hanme.datasets.cache import DamagedCache, read_cache, write_cache
+from hanme.datasets.store.open import is_store, open_store
 from hanme.datasets.store.write import WORK, add_labels, finish, storing
 from hanme.datasets.tables.config import GraphConfig, config_path, read_config
 from hanme.datasets.tables.expand import expand
@@ -36,6 +39,26 @@ from hanme.graph import Graph, Nodes, Texts
 from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features, fill_features
 
+LARGE = 1 << 28
+"""Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
+
+Say = Callable[[str], None]
+
+
+def tell(text: str) -> None:
+    """Tell the user what takes long."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def is_large(name: str | Path) -> bool:
+    """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
+    path = config_path(name)
+    return _size(_sources(path, expand(read_config(path), path), None)) > LARGE
+
+
+def _size(sources: Mapping[str, ResolvedSource]) -> int:
+    return sum(file.stat().st_size for file in {f for s in sources.values() for f in s.files})
+
 
 def load_tables(
     name: str | Path,
@@ -55,6 +78,7 @@ def load_tables(
         fitted: What a run has learnt from its tables. Features are then made in its way, and labels
             that it does not know count as none.
         cache: A folder to keep the graph in; it is read from there while the tables stay the same.
+            If the tables are large, it is a store, see :data:`LARGE`.
     """
     path = config_path(name)
     return load_config(
@@ -74,9 +98,11 @@ def load_config(
 ) -> Graph:
     """Load the graph of a configuration; `path` is its file, beside which its tables are."""
     check_features(features)
-    known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
-    config = expand(config, path, known, frames)
-    graph = _open(path, config, features, fitted, cache, frames)
+    config = expand(config, path, _known(fitted), frames)
+    sources = _sources(path, config, frames)
+    if cache is not None and _size(sources) > LARGE:
+        return open_store(_kept(path, sources, features, seed, fitted, cache))
+    graph = _open(path, config, sources, features, fitted, cache)
     graph = graph.with_reverse(dict(config.edge_types.values()))
     graph = draw(graph, config, seed)
     if fitted is None:
@@ -86,6 +112,39 @@ def load_config(
     return with_defaults(graph, config.default_metapaths())
 
 
+def _kept(
+    path: Path,
+    sources: Mapping[str, ResolvedSource],
+    features: Features,
+    seed: int,
+    fitted: FittedGraph | None,
+    cache: Path,
+) -> Path:
+    """Return the store of large tables in the cache, made if the tables have changed."""
+    mark = fingerprint(sources.values(), path.read_text())[:24]
+    own = cache / "stores" / _short(str(path).encode(errors="surrogateescape"))
+    folder = own / f"{mark}-{features}-{seed}"
+    if fitted is not None and not (
+        is_store(folder) and open_store(folder).fitted == fitted.learnt()
+    ):
+        folder = folder.with_name(f"{folder.name}-{_short(repr(fitted.learnt()).encode())}")
+    if not is_store(folder):
+        for before in own.glob("*"):
+            if not before.name.startswith(mark):  # of tables that were others
+                shutil.rmtree(before)
+        tell(f"{path}: {_size(sources) / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
+        store_tables(path, folder, features=features, seed=seed, fitted=fitted, say=tell)
+    return folder
+
+
+def _short(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:24]
+
+
+def _known(fitted: FittedGraph | None) -> set[str] | None:
+    return None if fitted is None else {relation for _, relation, _ in fitted.relations}
+
+
 def store_tables(
     name: str | Path,
     folder: Path,
@@ -93,7 +152,8 @@ def store_tables(
     features: Features = "given",
     seed: int = 483,
     half: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    fitted: FittedGraph | None = None,
+    say: Say = lambda text: None,
 ) -> None:
     """Store the graph of a ``graph.toml`` without holding it in memory.
 
@@ -103,18 +163,22 @@ def store_tables(
         features: See :func:`load_tables`.
         seed: Draws the split where the tables have none.
         half: Whether to store features in half precision.
+        fitted: See :func:`load_tables`.
         say: Called with what is being written.
     """
     check_features(features)
     path = config_path(name)
-    config = expand(read_config(path), path)
+    config = expand(read_config(path), path, _known(fitted))
     sources = _sources(path, config, None)
+    if fitted is not None:
+        config = fitted.fit_to(config, path)
     with storing(folder) as writer:
         made = OnDisk(writer, config.node_types, dict(config.edge_types.values()), half, say)
         with Reader(sources.values(), path.parent, folder / WORK) as reader:
-            graph = _build(reader, config, sources, None, made)
+            graph = _build(reader, config, sources, fitted, made)
         graph = draw(made.fill(graph, features), config, seed)
-        check_parts(graph, config, str(path))
+        if fitted is None:
+            check_parts(graph, config, str(path))
         say("metapaths")
         if config.metapaths is not None:
             graph = replace(graph, metapaths=config.metapaths)
@@ -138,13 +202,12 @@ def _sources(
 def _open(
     path: Path,
     config: GraphConfig,
+    sources: Mapping[str, ResolvedSource],
     features: Features,
     fitted: FittedGraph | None,
     cache: Path | None,
-    frames: Mapping[str, Any] | None,
 ) -> Graph:
     """Take the graph from the cache, or read the tables and fill in features."""
-    sources = _sources(path, config, frames)
     if fitted is not None:
         config = fitted.fit_to(config, path)
     mark = fingerprint(sources.values(), config.model_dump_json())
