@@ -1,10 +1,46 @@
-"""Measure how much memory this process has taken."""
+"""Measure how much memory this process has taken, and keep large matrices out of it."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 24
+"""How many numbers of a matrix with a row per node are in the works at a time."""
+
+LARGE = 1 << 28
+"""A matrix of more numbers is kept in a temporary file: 1 GB."""
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Divide the rows of a matrix so that each part has at most about ``BLOCK`` numbers."""
+    size = max(1, BLOCK // max(1, columns))
+    for begin in range(0, rows, size):
+        yield slice(begin, min(begin + size, rows))
+
+
+def matrix(rows: int, columns: int) -> Tensor:
+    """Make a matrix of float32 to fill: in memory, or mapped from a temporary file if it is large.
+
+    The system writes the pages of a file to the disk where it needs their memory. The file has no
+    name, and is gone with the tensor.
+    """
+    size = rows * columns
+    if size <= LARGE:
+        return torch.empty(rows, columns)
+    handle, path = tempfile.mkstemp(prefix="hanme-")
+    try:
+        os.posix_fallocate(handle, 0, 4 * size)
+        return torch.from_file(path, shared=True, size=size).view(rows, columns)
+    finally:
+        os.close(handle)
+        os.unlink(path)
 
 
 def peak_mb() -> float:

@@ -14,6 +14,9 @@ from hanme.decision.losses import node_losses
 PRIOR = 0.5
 """How strongly slopes and biases are held where they are expected: by a Gaussian of this width."""
 
+MOST = 1 << 24
+"""With more logits than this, every second or third node says enough."""
+
 
 def calibrate(
     parts: Sequence[Tensor],
@@ -36,8 +39,9 @@ def calibrate(
     Returns:
         The slope of each part, and the bias, ``[C]``.
     """
-    stacked = torch.stack([part.detach().double().cpu() for part in parts])
-    y = y.detach().cpu()
+    step = -(-parts[0].numel() // MOST) or 1
+    stacked = torch.stack([part[::step].detach().double().cpu() for part in parts])
+    y = y[::step].detach().cpu()
     size = len(parts)
     expected = [(1 / size, PRIOR)] * size if expected is None else expected
     start, width = torch.tensor(expected, dtype=torch.double).t()

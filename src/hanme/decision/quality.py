@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hanme.common.memory import blocks
+
 BINS = 10
 
 
@@ -32,19 +34,22 @@ class Quality(NamedTuple):
 
 def quality(p: Tensor, true: Tensor) -> Quality:
     """Score probabilities ``[N, C]`` of labels against those that are there, bool ``[N, C]``."""
-    p, there = p.detach().double().flatten().cpu(), true.double().flatten().cpu()
-    bins = (p * BINS).long().clamp(max=BINS - 1)
-    count = torch.bincount(bins, minlength=BINS)
-    said = torch.bincount(bins, p, BINS)
-    seen = torch.bincount(bins, there, BINS)
-    total = max(1, len(p))
+    count, said, seen = torch.zeros(3, BINS, dtype=torch.float64)
+    squares, total = 0.0, max(1, p.numel())
+    for part in blocks(*p.shape):
+        some, there = (x[part].detach().double().flatten().cpu() for x in (p, true))
+        bins = (some * BINS).long().clamp(max=BINS - 1)
+        count += torch.bincount(bins, minlength=BINS)
+        said += torch.bincount(bins, some, BINS)
+        seen += torch.bincount(bins, there, BINS)
+        squares += float(((some - there) ** 2).sum())
     rows = [
         (int(n), float(a / n), float(b / n))
         for n, a, b in zip(count, said, seen, strict=True)
         if n > 0
     ]
     return Quality(
-        brier=float(((p - there) ** 2).sum() / total),
+        brier=squares / total,
         error=float((said - seen).abs().sum() / total),
         reliability=rows,
     )

@@ -48,6 +48,10 @@ class Texts(Sequence[str]):
         text = self.text[self.offsets[index] : self.offsets[index + 1]]
         return text.tobytes().decode("utf-8", "surrogatepass")
 
+    def some(self, numbers: Tensor) -> list[str]:
+        """Return the texts with these numbers."""
+        return [self._decode(number) for number in numbers.tolist()]
+
     def __iter__(self) -> Iterator[str]:
         text, offsets = self.text.tobytes(), self.offsets.tolist()
         for start, end in pairwise(offsets):

@@ -87,7 +87,7 @@ class Prediction:
             if order == "uncertain":
                 by = self.decision.uncertainty(logits, multilabel=several)
             elif order == "surprising":
-                given = self.graph.label_matrix[nodes]
+                given = self.graph.labels_given(torch.tensor(nodes, dtype=torch.long))
                 by = self.decision.surprise(logits, given, multilabel=several)
             else:
                 raise HanmeError(f"order {order!r}: there are {' and '.join(get_args(Order))}")

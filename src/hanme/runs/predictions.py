@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.files import replacing
+from hanme.common.memory import blocks
 from hanme.decision import Decision
 from hanme.errors import HanmeError
-from hanme.graph import Graph
+from hanme.graph import Graph, Texts
 
 FORMATS = {
     ".parquet": "FORMAT parquet",
@@ -61,15 +63,15 @@ def write_predictions(
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
-    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
-        if path.suffix.lower() == ".csv":
-            select = _for_spreadsheets(graph, select)
-        with replacing(path) as temporary:
-            file = str(temporary).replace("'", "''")
-            try:
-                connection.execute(f"COPY ({select}) TO '{file}' ({form})", labels)
-            except duckdb.IOException as error:
-                raise HanmeError(f"{path}: it cannot be written ({error})") from None
+    given = graph, logits, decision, _chosen(logits, nodes), split
+    with replacing(path) as temporary:
+        try:
+            with _in_parts(*given, path.parent) as (connection, select, labels):
+                if path.suffix.lower() == ".csv":
+                    select = _for_spreadsheets(graph, select)
+                connection.execute(f"COPY ({select}) TO {_text(temporary)} ({form})", labels)
+        except duckdb.IOException as error:
+            raise HanmeError(f"{path}: it cannot be written ({error})") from None
 
 
 def harmless(text: str) -> str:
@@ -87,7 +89,8 @@ def predictions(
     split: bool = True,
 ) -> list[dict[str, Any]]:
     """Return the same as dictionaries."""
-    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
+    chosen = _chosen(logits, nodes)
+    with _table(graph, logits, decision, chosen, split) as (connection, select, labels):
         found = connection.execute(select, labels)
         columns = [column[0] for column in found.description]
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
@@ -106,7 +109,8 @@ def frame(
         import pandas  # noqa: F401
     except ImportError:
         raise HanmeError("a data frame needs pandas: pip install pandas") from None
-    with _table(graph, logits, decision, nodes, split) as (connection, select, labels):
+    chosen = _chosen(logits, nodes)
+    with _table(graph, logits, decision, chosen, split) as (connection, select, labels):
         return connection.execute(select, labels).df()
 
 
@@ -128,32 +132,65 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
     return columns
 
 
-def uses(graph: Graph) -> NDArray[Any]:
-    """Return what each target node was used for: train, val, test, unused or unlabelled."""
-    used = np.where(graph.label_matrix.any(1).numpy(), "unused", UNLABELLED).astype(object)
+def uses(graph: Graph, nodes: Tensor | slice = slice(None)) -> NDArray[Any]:
+    """Return what target nodes were used for: train, val, test, unused or unlabelled."""
+    y = graph.y[nodes]
+    labelled = (y > 0).any(1) if graph.multilabel else y >= 0
+    used = np.where(labelled.numpy(), "unused", UNLABELLED).astype(object)
     for part, mask in graph.split.parts().items():
-        used[mask.numpy()] = part
+        used[mask[nodes].numpy()] = part
     return used
+
+
+_Select = tuple[Any, str, list[list[str]]]
+"""A connection that knows the columns, a SELECT of them, and its parameters."""
+
+
+@contextmanager
+def _in_parts(
+    graph: Graph, logits: Tensor, decision: Decision, chosen: Tensor, split: bool, folder: Path
+) -> Iterator[_Select]:
+    """Give the table of many nodes from Parquet files of some of them, made in a folder."""
+    parts = [chosen[rows] for rows in blocks(len(chosen), len(graph.labels))]
+    if len(parts) < 2:
+        with _table(graph, logits, decision, chosen, split) as table:
+            yield table
+        return
+    with TemporaryDirectory(prefix=".predictions-", dir=folder) as work:
+        files = [_text(Path(work) / f"{i}.parquet") for i in range(len(parts))]
+        for part, file in zip(parts, files, strict=True):
+            with _table(graph, logits, decision, part, split) as (connection, select, labels):
+                connection.execute(f"COPY ({select}) TO {file} (FORMAT parquet)", labels)
+        with duckdb.connect() as connection:
+            yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
+
+
+def _text(path: Path) -> str:
+    """Return a path as a text of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _chosen(logits: Tensor, nodes: Sequence[int] | None) -> Tensor:
+    return torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
 
 
 @contextmanager
 def _table(
-    graph: Graph, logits: Tensor, decision: Decision, nodes: Sequence[int] | None, split: bool
-) -> Iterator[tuple[Any, str, list[list[str]]]]:
-    """Return a connection that knows the columns, a SELECT of them, and its parameters."""
+    graph: Graph, logits: Tensor, decision: Decision, chosen: Tensor, split: bool
+) -> Iterator[_Select]:
+    """Give the table of some nodes."""
     names, targets = graph.labels, graph.targets
-    chosen = torch.arange(logits.size(0)) if nodes is None else torch.tensor(nodes).long()
     logits = logits[chosen].float().cpu()
-    labels = graph.label_matrix[chosen]
+    labels = graph.labels_given(chosen)
     numbers = chosen if targets.numbers is None else targets.numbers[chosen]
     frame: dict[str, Any] = {"node": numbers.numpy().astype(np.int32)}
     columns = ["node"]
     for column, texts in (("id", targets.ids), ("name", targets.names)):
         if texts is not None:
-            frame[column] = _texts(texts, chosen, whole=nodes is None)
+            frame[column] = _texts(texts, chosen)
             columns.append(column)
     if split:
-        frame["split"] = uses(graph)[chosen.numpy()]
+        frame["split"] = uses(graph, chosen)
         columns.append("split")
     matrices = {
         "labels": labels,
@@ -192,8 +229,8 @@ def _for_spreadsheets(graph: Graph, select: str) -> str:
     return f"SELECT * REPLACE ({replaced}) FROM ({select})"
 
 
-def _texts(texts: Sequence[str], chosen: Tensor, *, whole: bool) -> Any:
-    found = list(texts) if whole else [texts[i] for i in chosen.tolist()]
+def _texts(texts: Sequence[str], chosen: Tensor) -> Any:
+    found = texts.some(chosen) if isinstance(texts, Texts) else [texts[i] for i in chosen.tolist()]
     return np.array([*found, None], dtype=object)[:-1]  # None: never an array of characters
 
 

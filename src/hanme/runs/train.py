@@ -14,7 +14,6 @@ from torch import Tensor
 from hanme.common import device, ranks
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
-from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import build_model, costs, folded, load_graph, notes
@@ -45,6 +44,7 @@ from hanme.training import (
     start_at_odds,
 )
 from hanme.training.metrics import f1_interval, scores
+from hanme.training.settle import fit_decision
 
 
 def train_one(
@@ -219,15 +219,12 @@ def _expected_f1(graph: Graph, answer: Answer) -> dict[str, Any]:
 
     So models that decide otherwise can be compared with those that decide so.
     """
-    unseen, val = _unseen(graph, answer), graph.split.val
     decision = answer.decision
     if decision.rule not in ("micro", "macro"):
-        held_out = answer.held_out
-        everyone = held_out[~graph.split.train]
-        decision = Decision.fit("macro", held_out[val], graph.y[val], everyone)
+        decision = fit_decision("macro", answer.held_out, graph)
     return {
         part: percent(scores(logits, graph.y, {part: mask}, decision)[part])
-        for part, mask, logits in unseen
+        for part, mask, logits in _unseen(graph, answer)
     }
 
 
@@ -253,9 +250,10 @@ def _intervals(graph: Graph, settled: Settled) -> dict[str, Any]:
             continue
         for part, mask, logits in _unseen(graph, answer):
             said = answer.decision.labels(logits[mask], multilabel=graph.multilabel)
-            found[name][part] = _interval(said, graph.label_matrix[mask])
+            found[name][part] = _interval(said, graph.labels_given(mask))
     for part, mask, _ in _unseen(graph, settled.model):
-        found["majority"][part] = _interval(commonest(graph)[mask], graph.label_matrix[mask])
+        true = graph.labels_given(mask)
+        found["majority"][part] = _interval(commonest(graph).expand_as(true), true)
     return found
 
 

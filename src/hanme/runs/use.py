@@ -14,19 +14,15 @@ from hanme.datasets import FittedGraph, is_store, tables_name
 from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.piece import Walk
 from hanme.graph.texts import Texts
-from hanme.nn.model import MeanModel, Model, asked, labels_for, walks_of
+from hanme.nn.model import MeanModel, Model, asked, is_cut, piece_of
 from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
 from hanme.training import as_predicted, size_weights, wide_part
-from hanme.training.batches import logits_of, stands_alone
+from hanme.training.batches import SHARED, logits_of, stands_alone
 from hanme.training.metrics import F1, f1, scores
-
-SHARED = 1024
-"""So many nodes are computed at a time where processes share them and no batch size is set."""
 
 
 def open_run(
@@ -133,9 +129,8 @@ def predict(
     """
     run = Run.open(folder)
     loaded, model = open_run(run, source=source, graph=graph)
-    walks = walks_of(model) if loaded.stored and stands_alone(model) else None
-    if nodes is not None and walks is not None:
-        return predict_some(run, model, loaded, [loaded.targets.find(n) for n in nodes], walks)
+    if nodes is not None and is_cut(model, loaded) and stands_alone(model):
+        return predict_some(run, model, loaded, [loaded.targets.find(n) for n in nodes])
     return Prediction(
         loaded,
         all_logits(model, loaded, run.config.training.batch_size),
@@ -146,14 +141,11 @@ def predict(
 
 
 @torch.no_grad()
-def predict_some(
-    run: Run, model: Model, graph: Graph, nodes: list[int], walks: Sequence[Walk]
-) -> Prediction:
-    """Predict labels of some nodes of a stored graph, of which only what they touch is read."""
-    piece, roots = graph.cut(torch.tensor(nodes), walks)
+def predict_some(run: Run, model: Model, graph: Graph, nodes: list[int]) -> Prediction:
+    """Predict labels of some nodes of a graph, of which only what they touch is read."""
+    piece, roots = piece_of(model, graph, torch.tensor(nodes))
     logits = torch.zeros(piece.targets.num_nodes, len(graph.labels))
-    given = model(*asked(model, piece, roots, labels_for(model, piece)))
-    logits[roots] = given.cpu()
+    logits[roots] = model(*asked(model, piece, roots)).cpu()
     return Prediction(
         piece, logits, roots.tolist(), run.decision(), grown=changed(graph, run.fitted())
     )
@@ -227,28 +219,30 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision | None = None) 
 def worth(graph: Graph, logits: Tensor, decision: Decision, part: Tensor) -> dict[str, Any]:
     """Return what probabilities of some nodes are worth: Brier score, calibration error, bins."""
     p = decision.probabilities(logits[part], multilabel=graph.multilabel)
-    return quality(p, graph.label_matrix[part])._asdict()
+    return quality(p, graph.labels_given(part))._asdict()
 
 
 def majority(graph: Graph, part: Tensor) -> dict[str, float]:
     """Return the scores of the commonest labels of training nodes, the same for every node."""
-    return percent(f1(commonest(graph)[part], graph.label_matrix[part]))
+    true = graph.labels_given(part)
+    return percent(f1(commonest(graph).expand_as(true), true))
 
 
 def commonest(graph: Graph) -> Tensor:
-    """Give every node the commonest labels of training nodes, bool, ``[N, C]``.
+    """Return the commonest labels of training nodes, bool, ``[C]``.
 
     Where nodes have several labels, that is those with the best micro F1 on training nodes.
     """
-    true, train = graph.label_matrix, graph.split.train
+    train, labels = graph.split.train, len(graph.labels)
     train = train if train.any() else graph.split.labelled  # all are validated on, with folds
-    order = true[train].sum(0).argsort(descending=True)
-    found = []
-    for k in range(1, len(order) + 1 if graph.multilabel else 2):
-        chosen = torch.zeros(true.size(1), dtype=torch.bool)
-        chosen[order[:k]] = True
-        found.append((f1(chosen.expand_as(true)[train], true[train]).micro, chosen))
-    return max(found, key=lambda pair: pair[0])[1].expand_as(true)
+    y = graph.y[train]
+    given = (y > 0).sum(0) if graph.multilabel else torch.bincount(y[y >= 0], minlength=labels)
+    order = given.argsort(descending=True)
+    k = torch.arange(1, labels + 1 if graph.multilabel else 2)
+    micro = 2 * given[order].cumsum(0)[: len(k)] / (k * len(y) + given.sum())
+    chosen = torch.zeros(labels, dtype=torch.bool)
+    chosen[order[: int(micro.argmax()) + 1]] = True
+    return chosen
 
 
 def percent(found: F1) -> dict[str, float]:

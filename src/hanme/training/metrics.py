@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hanme.common.memory import blocks
 from hanme.decision import Decision
 from hanme.graph.graph import label_matrix
 
@@ -19,22 +20,55 @@ class F1(NamedTuple):
     macro: float
 
 
+class Tally:
+    """What F1 is made of, counted over some nodes after others.
+
+    Args:
+        labels: The number of labels.
+    """
+
+    def __init__(self, labels: int) -> None:
+        self.counts = torch.zeros(2, labels, dtype=torch.float64)  # hits; given and predicted
+
+    def add(self, predicted: Tensor, true: Tensor) -> None:
+        """Count some nodes, by bool matrices ``[n, C]``."""
+        counts = [(predicted & true).sum(0), predicted.sum(0) + true.sum(0)]
+        self.counts += torch.stack(counts).cpu()
+
+    def f1(self) -> F1:
+        """Return the scores; a label neither given nor predicted counts 0."""
+        hits, total = self.counts
+        micro = 2 * hits.sum() / total.sum().clamp(min=1)
+        macro = (2 * hits / total.clamp(min=1)).mean()
+        return F1(float(micro), float(macro))
+
+
 def f1(predicted: Tensor, true: Tensor) -> F1:
-    """Score a bool matrix of predicted labels; a label neither given nor predicted counts 0."""
-    hits = (predicted & true).sum(0).double()
-    total = (predicted.sum(0) + true.sum(0)).double()
-    micro = 2 * hits.sum() / total.sum().clamp(min=1)
-    macro = (2 * hits / total.clamp(min=1)).mean()
-    return F1(float(micro), float(macro))
+    """Score a bool matrix of predicted labels, see :class:`Tally`."""
+    tally = Tally(true.size(1))
+    tally.add(predicted, true)
+    return tally.f1()
 
 
 def scores(
     logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
 ) -> dict[str, F1]:
     """Return the F1 of each masked set of nodes."""
+    found = {name: Tally(logits.size(1)) for name in masks}
+    for rows in blocks(*logits.shape):
+        part = {name: mask[rows] for name, mask in masks.items()}
+        tally_parts(found, logits[rows], y[rows], part, decision)
+    return {name: tally.f1() for name, tally in found.items()}
+
+
+def tally_parts(
+    found: dict[str, Tally], logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
+) -> None:
+    """Count some nodes for each part that they are in."""
     predicted = decision.labels(logits, multilabel=y.dim() == 2)
     true = label_matrix(y, logits.size(1))
-    return {name: f1(predicted[mask], true[mask]) for name, mask in masks.items()}
+    for name, mask in masks.items():
+        found[name].add(predicted[mask], true[mask])
 
 
 def f1_interval(

@@ -263,6 +263,13 @@ class StoredTexts(Texts):
         found = self._text.rows(torch.arange(begin, end)).numpy()
         return found.tobytes().decode("utf-8", "surrogatepass")
 
+    def some(self, numbers: Tensor) -> list[str]:
+        """Return the texts with these numbers; only these are read."""
+        begin = self._offsets.rows(numbers)
+        size = self._offsets.rows(numbers + 1) - begin
+        read = self._text.rows(stretches(begin, size)[0]).numpy()
+        return list(Texts(read, indptr_of(size).numpy()))
+
     def find(self, text: str) -> list[int]:
         """Return the places of a text, by bisection."""
         one = Texts.of([text])

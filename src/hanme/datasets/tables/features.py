@@ -285,23 +285,27 @@ def encode_vectors(reader: Reader, table: Table, alias: str, fitted: FittedVecto
 
 def _vectors(reader: Reader, table: Table, alias: str, size: int) -> NDArray[np.float64]:
     """Return a column of vectors, ``[rows, size]``; a row of NaN for an empty cell."""
-    wrong = reader.rows(
+    given = np.full((table.size, size), np.nan)
+    rows = reader.arrays(
+        f"SELECT rowid AS row, len({alias}) AS size FROM {table.sql} WHERE {alias} IS NOT NULL"
+    )
+    values = reader.arrays(f"SELECT unnest({alias}) AS value FROM {table.sql}")["value"]
+    known = np.isfinite(np.ma.getdata(values)) & ~np.ma.getmaskarray(values)
+    if (column(rows, "size", 0) != size).any() or not known.all():
+        _refuse_vector(reader, table, alias, size)
+    given[column(rows, "row", 0)] = np.ma.getdata(values).reshape(-1, size)
+    return given
+
+
+def _refuse_vector(reader: Reader, table: Table, alias: str, size: int) -> None:
+    ((row, length),) = reader.rows(
         f"SELECT rowid, len({alias}) FROM {table.sql} WHERE {alias} IS NOT NULL AND "
         f"(len({alias}) <> ? OR len(list_filter({alias}, lambda x: coalesce(isfinite(x), false))) "
         f"<> len({alias})) ORDER BY rowid LIMIT 1",
         size,
     )
-    for row, length in wrong:
-        what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
-        raise HanmeError(f"{table.place(row, alias)}: {what}")
-    given = np.full((table.size, size), np.nan)
-    found = reader.arrays(
-        f"SELECT row, value FROM (SELECT rowid AS row, unnest({alias}) AS value, "
-        f"generate_subscripts({alias}, 1) AS place FROM {table.sql}) ORDER BY row, place"
-    )
-    rows = column(found, "row", 0).reshape(-1, max(1, size))[:, 0]
-    given[rows] = column(found, "value", 0).reshape(-1, size)
-    return given
+    what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
+    raise HanmeError(f"{table.place(row, alias)}: {what}")
 
 
 def _counts(reader: Reader, table: Table, items: str, values: list[str]) -> csr_array:

@@ -17,7 +17,6 @@ from hanme.datasets.tables.nodes import NodeRows
 from hanme.datasets.tables.read import Reader, Table, column
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
-from hanme.graph.graph import label_matrix
 from hanme.graph.splits import PARTS, grouped, stratified
 
 GROUP = "group"
@@ -38,7 +37,7 @@ def read_split(
     reader: Reader, config: GraphConfig, rows: NodeRows, labels: Labels, part: NDArray[np.int64]
 ) -> Split:
     """Return the split of the column or of conditions; other labelled nodes are for training."""
-    labelled = label_matrix(labels.y, len(labels.names)).any(1).numpy()
+    labelled = _labelled(labels)
     if config.nodes[config.target].split is not None:
         given = np.full(len(labelled), -1)
         given[: rows.table.size] = _column(reader, rows.table)
@@ -68,9 +67,8 @@ def _column(reader: Reader, table: Table) -> NDArray[np.integer]:
 
 def check_split(labels: Labels, split: Split, table: Table) -> None:
     """Refuse parts of unlabelled rows, and a split column that leaves nothing to learn."""
-    given = label_matrix(labels.y, len(labels.names)).numpy()
     part = np.select([mask.numpy() for mask in split], range(len(PARTS)), -1)
-    bare = np.flatnonzero((part >= 0) & ~given.any(axis=1))
+    bare = np.flatnonzero((part >= 0) & ~_labelled(labels))
     if bare.size:
         row = int(bare[0])
         raise HanmeError(
@@ -79,10 +77,26 @@ def check_split(labels: Labels, split: Split, table: Table) -> None:
     for i, name in enumerate(PARTS[:2]):
         if not (part == i).any():
             raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
-    for row, label in np.argwhere(given & ~given[part == 0].any(axis=0))[:1].tolist():
+    for row, label in _unknown(labels, part == 0):
         raise HanmeError(
             f"{table.place(row, 'label')}: no row in train has the label {labels.names[label]!r}"
         )
+
+
+def _labelled(labels: Labels) -> NDArray[np.bool_]:
+    y = labels.y.numpy()
+    return np.asarray((y > 0).any(axis=1) if labels.multilabel else y >= 0)
+
+
+def _unknown(labels: Labels, train: NDArray[np.bool_]) -> list[list[int]]:
+    """Return the first row with a label that no training row has, and the label."""
+    y = labels.y.numpy()
+    if labels.multilabel:
+        found = np.argwhere((y > 0) & ~(y[train] > 0).any(axis=0))[:1]
+    else:
+        rows = np.flatnonzero((y >= 0) & ~np.isin(y, np.unique(y[train])))[:1]
+        found = np.stack([rows, y[rows]], 1)
+    return [[int(row), int(label)] for row, label in found]
 
 
 def groups(reader: Reader, config: GraphConfig, rows: NodeRows, graph: Graph) -> Tensor | None:
