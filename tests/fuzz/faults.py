@@ -56,6 +56,18 @@ def train(out: str) -> list[str]:
     return ["train", "planted", *QUICK, "--out", f"{out}/run"]
 
 
+def batches(out: str) -> list[str]:
+    """Return the command that trains a run in batches."""
+    return [*train(out), "--batch-size", "16", "--epochs", "2"]
+
+
+def checkpoint_every_step() -> None:
+    """Let a run in batches write a checkpoint after every step instead of every two minutes."""
+    from hanme.runs import folder
+
+    folder.SECONDS = 0.0
+
+
 def report(out: str) -> list[str]:
     """Return the command that reports finished runs."""
     small = [*TINY, "--model", "han", "--graph", "planted", "--seed", "1", "--processes", "1"]
@@ -82,6 +94,10 @@ def tables(folder: Path) -> None:
 
 WORKS = {
     "run": Work(train, lambda out: [*train(out), "--resume"], ("run/model.safetensors",)),
+    "batches": Work(
+        batches, lambda out: [*batches(out), "--resume"], ("run/model.safetensors",),
+        lambda folder: checkpoint_every_step(),
+    ),
     "report": Work(
         lambda out: [*report(out), "--no-train"], report, ("report/benchmark.json",),
         lambda folder: finish(report(str(folder))),
