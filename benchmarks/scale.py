@@ -1,13 +1,18 @@
-"""Graphs larger than memory: from tables to a store, opening it, single nodes, and training.
+"""Graphs larger than memory: from tables to a store, opening it, training, and single nodes.
 
     python benchmarks/scale.py make FOLDER [--times N] [--features F]
     python benchmarks/scale.py store FOLDER
     python benchmarks/scale.py open FOLDER
+    python benchmarks/scale.py train FOLDER [--per-root N] [--batch-size B] [--steps S] [-m PATH]
+    python benchmarks/scale.py whole FOLDER [-m PATH]
     python benchmarks/scale.py single FOLDER RUN
+    python benchmarks/scale.py plot FILE
 
 ``make`` writes Parquet tables of ogbn-mag's shape, or N times that, and a ``graph.toml``; ``store``
-writes FOLDER/store; ``single`` predicts and explains single nodes of it with a trained run. Each
-measures its own process and prints a line of JSON.
+writes FOLDER/store; ``train`` takes some steps in batches, under torchrun in several processes;
+``whole`` takes one on the whole graph; ``single`` predicts and explains single nodes with a trained
+run. Each measures its own process and prints a line of JSON; ``plot`` draws the lines of ``train``
+that are in a file.
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ import argparse
 import json
 import os
 import statistics
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +45,10 @@ ENDS = {
     "member": ("author", "institution", 1.5),
 }
 LABELS = 349
+METAPATHS = ["paper-author-paper", "paper-cites:paper-cites:paper", "paper-field-paper"]
+HIDDEN, HEADS = 64, 8
+WARM = 3
+"""Steps that are not counted: compiled code is loaded and memory is taken."""
 
 
 def make(folder: Path, times: int, features: int) -> dict[str, Any]:
@@ -67,7 +79,13 @@ def make(folder: Path, times: int, features: int) -> dict[str, Any]:
             )
             links = f"SELECT {ends} FROM range({LINKS[name] * times})"
             write(db, folder / f"{name}.parquet", links)
-    lines = ['target = "paper"', "[nodes.paper]", 'table = "papers.parquet"', 'id = "id"']
+    lines = [
+        'target = "paper"',
+        f"metapaths = {json.dumps(METAPATHS)}",
+        "[nodes.paper]",
+        'table = "papers.parquet"',
+        'id = "id"',
+    ]
     lines += ['label = "venue"', 'split = "split"', 'features = {words = "vector"}']
     lines += ["[nodes.author]", "[nodes.field]", "[nodes.institution]"]
     for name, (source, target, _) in ENDS.items():
@@ -111,6 +129,121 @@ def open_(folder: Path) -> dict[str, Any]:
     }
 
 
+class Enough(Exception):
+    """Raised after the steps that are measured."""
+
+
+@contextmanager
+def watched(found: dict[str, Any]) -> Iterator[None]:
+    """Note the most memory of the process that is not pages of files, which the system can drop."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            text = Path("/proc/self/status").read_text()
+            anonymous = int(text.split("RssAnon:")[1].split()[0]) / 1024
+            found["anonymous_mb"] = max(found.get("anonymous_mb", 0.0), anonymous)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        found["peak_mb"] = peak_mb()
+
+
+def trainer(
+    folder: Path, metapaths: list[str], batch_size: int | None, per_root: int | None
+) -> Any:
+    from hanme.datasets import load
+    from hanme.nn import HANME
+    from hanme.training import Trainer, TrainingConfig, draw_weights
+
+    graph = load(str(folder / "store"))
+    model = HANME(
+        graph.metadata(),
+        graph.target,
+        metapaths,
+        len(graph.labels),
+        in_channels=graph.widths,
+        hidden_channels=HIDDEN,
+        heads=HEADS,
+        per_root=per_root,
+    )
+    config = TrainingConfig(epochs=10**6, batch_size=batch_size)
+    return Trainer(model, graph, config, random=draw_weights(model, graph, 483))
+
+
+def train(given: argparse.Namespace) -> dict[str, Any]:
+    """Take some steps in batches; under torchrun each process has a core of its own."""
+    from hanme.common import ranks
+
+    if ranks.under_torchrun() or given.core is not None:
+        cores = sorted(os.sched_getaffinity(0))
+        local = int(os.environ.get("LOCAL_RANK", given.core or 0))
+        os.sched_setaffinity(0, {cores[local % len(cores)]})
+    found: dict[str, Any] = {}
+    ends: list[float] = []
+
+    def on_step() -> None:
+        ends.append(time.perf_counter())
+        if len(ends) == WARM + given.steps:
+            raise Enough
+
+    with ranks.joined(), watched(found):
+        run = trainer(given.folder, given.metapaths, given.batch_size, given.per_root)
+        run.on_step = on_step
+        with suppress(Enough):
+            run._epoch(1)
+        count = ranks.count()
+    each = [after - before for before, after in zip(ends[WARM - 1 :], ends[WARM:], strict=False)]
+    return {
+        "nodes": sum(run.graph.sizes.values()),
+        "links": sum(run.graph.num_links.values()) // 2,
+        "metapaths": given.metapaths,
+        "per_root": given.per_root,
+        "batch_size": given.batch_size,
+        "processes": count,
+        "roots_per_second": given.batch_size * len(each) / (ends[-1] - ends[WARM - 1]),
+        "batch_seconds": statistics.median(each),
+        **found,
+    }
+
+
+def whole(given: argparse.Namespace) -> dict[str, Any]:
+    """Take a step on the whole graph, over all instances."""
+    found: dict[str, Any] = {}
+    with watched(found):
+        run = trainer(given.folder, given.metapaths, None, None)
+        run._epoch(1)
+        began = time.perf_counter()
+        run._epoch(2)
+        seconds = time.perf_counter() - began
+    rate = int(run.graph.split.train.sum()) / seconds
+    return {"metapaths": given.metapaths, "seconds": seconds, "roots_per_second": rate, **found}
+
+
+def plot(file: Path) -> dict[str, Any]:
+    """Draw memory and time per batch over the number of links, beside the file."""
+    from matplotlib import pyplot as plt
+
+    rows = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+    rows = [row for row in rows if row["what"] == "train" and row["processes"] == 1]
+    figure, panels = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained")
+    for panel, key, title in (
+        (panels[0], "anonymous_mb", "memory of the process, MB"),
+        (panels[1], "batch_seconds", "seconds per batch"),
+    ):
+        panel.plot(
+            [row["links"] for row in rows], [row[key] for row in rows], "o-", color="#1f77b4"
+        )
+        panel.set(xscale="log", xlabel="links", title=title, ylim=(0, None))
+    figure.savefig(file.with_suffix(".svg"))
+    return {"rows": len(rows)}
+
+
 def single(folder: Path, run: Path) -> dict[str, Any]:
     """Predict and explain single nodes, each in a time of its own, after the model is loaded."""
     from hanme.explain import Explainer
@@ -143,21 +276,33 @@ def single(folder: Path, run: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["make", "store", "open", "single"])
+    parser.add_argument(
+        "what", choices=["make", "store", "open", "train", "whole", "single", "plot"]
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--features", type=int, default=128)
-    arguments = parser.parse_args()
+    parser.add_argument("--per-root", type=int)
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--core", type=int, help="run on this core alone")
+    parser.add_argument("-m", dest="metapaths", action="append")
+    given = parser.parse_args()
+    given.metapaths = given.metapaths or METAPATHS
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    folder = arguments.folder
     measure = {
-        "make": lambda: make(folder, arguments.times, arguments.features),
-        "store": lambda: store(folder),
-        "open": lambda: open_(folder),
-        "single": lambda: single(folder, arguments.run),
-    }[arguments.what]
-    print(json.dumps({"what": arguments.what, **measure()}))
+        "make": lambda: make(given.folder, given.times, given.features),
+        "store": lambda: store(given.folder),
+        "open": lambda: open_(given.folder),
+        "train": lambda: train(given),
+        "whole": lambda: whole(given),
+        "single": lambda: single(given.folder, given.run),
+        "plot": lambda: plot(given.folder),
+    }[given.what]
+    found = {"what": given.what, **measure()}
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """What tests/runs/test_torchrun.py lets torchrun start: train twice, killed once.
 
-    torchrun ... torchrun_worker.py CONFIG FOLDER
+    torchrun ... torchrun_worker.py CONFIGS FOLDER
 
-Trains into FOLDER/calm, then into FOLDER/killed; there, before torchrun has started it again, the
-last rank kills itself in the middle of the second epoch. Then predicts and scores.
+Trains the first configuration into FOLDER/calm, then into FOLDER/killed; there, before torchrun has
+started it again, the last rank kills itself in the middle of the second epoch. Then predicts and
+scores, and trains the other configurations into folders of their names.
 """
 
 import json
@@ -17,7 +18,9 @@ from hanme.runs import RunConfig, evaluate, folder, predict, train
 from hanme.training import Trainer
 
 folder.SECONDS = 0.0  # a checkpoint after every step
-config = RunConfig.make(json.loads(Path(sys.argv[1]).read_text()))
+given = json.loads(Path(sys.argv[1]).read_text())
+configs = {name: RunConfig.make(values) for name, values in given.items()}
+config = next(iter(configs.values()))
 out = Path(sys.argv[2])
 descend = Trainer._descend
 
@@ -35,5 +38,7 @@ with ranks.joined():
     train(config, out / "killed")
     predict(out / "calm").write(out / "predictions.parquet")
     scores = evaluate(out / "calm")
+    for name, other in list(configs.items())[1:]:
+        train(other, out / name)
     if ranks.is_first():
         (out / "scores.json").write_text(json.dumps(scores))

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.common.csr import repeat, stretches
+from hanme.common.draws import distinct, keyed, within
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
 
@@ -50,6 +51,8 @@ class Chain:
         indices: For each hop l, the node at position l that each link leads to.
         root_ids: The ids that the nodes at position 0 have in the whole graph, where the chain is
             a restricted one: dropout is drawn by these.
+        branches: The node ids that each branch of an unfolded chain walks, ``[P, L + 1]``, see
+            :meth:`unfold`.
     """
 
     metapath: Metapath
@@ -57,6 +60,7 @@ class Chain:
     indptr: tuple[Tensor, ...]
     indices: tuple[Tensor, ...]
     root_ids: Tensor | None = None
+    branches: Tensor | None = None
 
     @classmethod
     def build(
@@ -83,6 +87,31 @@ class Chain:
             alive = degree > 0
         return cls(metapath, sizes, tuple(indptr), tuple(indices))
 
+    @classmethod
+    def along(
+        cls, metapath: Metapath, nodes: Tensor, num_nodes: Mapping[str, int], root_ids: Tensor
+    ) -> tuple[Chain, Instances]:
+        """Return a chain of the links that some instances walk, and the instances on it.
+
+        Args:
+            metapath: The metapath.
+            nodes: The instances' nodes, ``[P, L + 1]``, grouped by root, ascending.
+            num_nodes: The number of nodes by type.
+            root_ids: See :class:`Chain`.
+        """
+        sizes = tuple(num_nodes[t] for t in metapath.node_types)
+        indptr, indices, links = [], [], []
+        for hop, size in enumerate(sizes[1:]):
+            walked, link = torch.unique(
+                nodes[:, hop] * size + nodes[:, hop + 1], return_inverse=True
+            )
+            degree = torch.bincount(walked // max(size, 1), minlength=sizes[hop])
+            indptr.append(torch.cat([degree.new_zeros(1), degree.cumsum(0)]))
+            indices.append(walked % max(size, 1))
+            links.append(link)
+        chain = cls(metapath, sizes, tuple(indptr), tuple(indices), root_ids)
+        return chain, Instances(nodes, torch.stack(links, 1), within(nodes[:, 0]))
+
     def __len__(self) -> int:
         """Return the number of hops, L."""
         return len(self.indices)
@@ -97,8 +126,9 @@ class Chain:
         if self.device == device:
             return self
         ids = None if self.root_ids is None else self.root_ids.to(device)
+        branches = None if self.branches is None else self.branches.to(device)
         indptr, indices = ([x.to(device) for x in given] for given in (self.indptr, self.indices))
-        return Chain(self.metapath, self.sizes, tuple(indptr), tuple(indices), ids)
+        return Chain(self.metapath, self.sizes, tuple(indptr), tuple(indices), ids, branches)
 
     @cached_property
     def completions(self) -> tuple[Tensor, ...]:
@@ -123,7 +153,7 @@ class Chain:
         roots = self._roots(roots)
         row = repeat(self.count()[roots])
         _, links = self._walk_on(roots, (), len(self))
-        return self._listed(roots[row], links, _number_within(row))
+        return self._listed(roots[row], links, within(row))
 
     def blocks(self, root: int, size: int) -> Iterator[Instances]:
         """List one root's instances in the order of their numbers, fewer than 2 ``size`` at a time.
@@ -158,7 +188,8 @@ class Chain:
         if n < 1:
             raise HanmeError(f"Expected `n` to be at least 1 instance per root, but got {n}")
         roots = self._roots(roots)
-        row, number = _draw(self.count()[roots].cpu(), n, torch.Generator().manual_seed(seed))
+        keys = keyed(seed, self.original(roots).cpu())
+        row, number = distinct(keys, self.count()[roots].cpu(), n)
         return self.walk(roots[row.to(self.device)], number.to(self.device))
 
     def walk(self, roots: Tensor, number: Tensor) -> Instances:
@@ -186,10 +217,35 @@ class Chain:
         product.sort_indices()
         indptr = torch.from_numpy(product.indptr.astype("int64")).to(self.device)
         indices = torch.from_numpy(product.indices.astype("int64")).to(self.device)
-        types, text = self.metapath.node_types, self.metapath.text
-        metapath = Metapath(((types[0], text, types[-1]),), text)
         sizes = self.sizes[0], self.sizes[-1]
-        return Chain(metapath, sizes, (indptr,), (indices,), self.root_ids)
+        return Chain(self.metapath.in_one_step(), sizes, (indptr,), (indices,), self.root_ids)
+
+    def unfold(self, instances: Instances, roots: Tensor) -> Chain:
+        """Return a chain of some roots whose instances are those given, each a branch of its own.
+
+        Args:
+            instances: Instances of the roots, grouped by root, ascending.
+            roots: The roots, distinct and ascending; they are numbered in this order.
+        """
+        each = torch.arange(len(instances) + 1, device=self.device)
+        row = torch.searchsorted(roots, instances.nodes[:, 0].contiguous())
+        counts = torch.bincount(row, minlength=roots.numel())
+        begin = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        hops = len(self)
+        return Chain(
+            self.metapath,
+            (roots.numel(), *[len(instances)] * hops),
+            (begin, *[each] * (hops - 1)),
+            tuple([each[:-1]] * hops),
+            self.original(roots),
+            instances.nodes,
+        )
+
+    def nodes_of(self, instances: Instances) -> Tensor:
+        """Return the node ids of some instances by position, ``[P, L + 1]``."""
+        if self.branches is None:
+            return instances.nodes
+        return self.branches[instances.nodes[:, -1]]
 
     def restrict(self, roots: Tensor) -> Piece:
         """Cut out what some roots touch, see :func:`restrict`."""
@@ -341,37 +397,3 @@ def _checked(
                 f"{node_type}, which has {size:,} nodes"
             )
     return edge_index[0], edge_index[1]
-
-
-def _number_within(row: Tensor) -> Tensor:
-    """Return 0, 1, 2, ... within each run of equal rows."""
-    counts = torch.bincount(row)
-    return torch.arange(row.numel(), device=row.device) - (counts.cumsum(0) - counts)[row]
-
-
-def _draw(counts: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw at most ``n`` distinct numbers below each count: their rows, and the numbers."""
-    # Few to choose from: shuffle all numbers of the row and keep the first n.
-    few = (counts <= 2 * n).nonzero().flatten()
-    row = repeat(counts[few])
-    shuffle = torch.randperm(row.numel(), generator=generator)
-    shuffle = shuffle[torch.argsort(row[shuffle], stable=True)]  # rows together, shuffled within
-    number = _number_within(row)
-    kept = number < n
-    rows, numbers = [few[row[kept]]], [number[shuffle][kept]]
-
-    # Many: draw with replacement until n distinct numbers are there; each n-set is as likely.
-    many = (counts > 2 * n).nonzero().flatten()
-    drawn = torch.empty(0, 2, dtype=torch.long)
-    missing = torch.full((many.numel(),), n)
-    while missing.any():
-        row = repeat(missing)
-        limit = counts[many[row]]
-        number = (torch.rand(row.numel(), generator=generator, dtype=torch.float64) * limit).long()
-        fresh = torch.stack([row, torch.minimum(number, limit - 1)], 1)
-        drawn = torch.unique(torch.cat([drawn, fresh]), dim=0)
-        missing = n - torch.bincount(drawn[:, 0], minlength=many.numel())
-    row, number = torch.cat([*rows, many[drawn[:, 0]]]), torch.cat([*numbers, drawn[:, 1]])
-    order = torch.argsort(number, stable=True)
-    order = order[torch.argsort(row[order], stable=True)]
-    return row[order], number[order]

@@ -48,6 +48,11 @@ class Metapath:
     def __hash__(self) -> int:
         return hash(self.steps)
 
+    def in_one_step(self) -> Metapath:
+        """Return the relation from its root to its end as a metapath of one hop."""
+        types = self.node_types
+        return Metapath(((types[0], self.text, types[-1]),), self.text)
+
     @classmethod
     def parse(cls, text: str, metadata: Metadata) -> Metapath:
         """Read ``movie-actor-movie``, with ``relation:`` before a type where two would fit.

@@ -10,7 +10,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import MODELS
 from hanme.nn.channels import Inputs
-from hanme.nn.model import Model, asked
+from hanme.nn.model import Model, asked, piece_of
 
 PATHS = ["movie-actor-movie", "movie-director-movie"]
 BLOCKS = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:features:unit"]
@@ -58,7 +58,7 @@ def test_a_model_says_the_same_of_roots_on_what_they_touch(name: str) -> None:
     roots = torch.tensor([7, 3, 50, 3])
     with torch.no_grad():
         want = model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
-        got = model(*asked(model, graph, roots, graph.training_labels))
+        got = model(*asked(model, *piece_of(model, graph, roots)))
     assert torch.allclose(got, want, atol=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_dropout_is_drawn_by_the_numbers_of_the_whole_graph() -> None:
     model(graph.x_dict, graph.edge_index_dict)
     found = []
     whole = (graph.x_dict, graph.edge_index_dict, roots)
-    for call in (whole, asked(model, graph, roots, None)):
+    for call in (whole, asked(model, *piece_of(model, graph, roots))):
         torch.manual_seed(3)
         found.append(model(*call))
     assert torch.allclose(*found, atol=1e-6)

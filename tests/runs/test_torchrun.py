@@ -30,6 +30,20 @@ CONFIG = {
     },
     "training": {"epochs": 3, "batch_size": 7, "lr": 0.01, "select": "last"},
 }
+OTHERS = {
+    name: {
+        "data": {"name": "planted", "options": {"movies": 60, "genres": 3}},
+        "model": {"name": model, "options": {"hidden_channels": 8, "heads": 2, **options}},
+        "training": {"epochs": 1, "batch_size": 9, "lr": 0.01, "select": "last"},
+    }
+    for name, model, options in (
+        ("gat", "gat", {}),
+        ("magnn", "magnn", {"metapaths": ["movie-actor-movie"]}),
+        ("drawn", "hanme", {"metapaths": ["movie-actor-movie"], "per_root": 2}),
+    )
+}
+"""Other models, and instances drawn per root."""
+
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes in /proc")
 WORKER = Path(__file__).parents[1] / "torchrun_worker.py"
 LIMIT = 600
@@ -47,7 +61,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_two_processes_are_one_and_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     alone = train(RunConfig.make(CONFIG), tmp_path / "alone")
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.json").write_text(json.dumps({"hanme": CONFIG, **OTHERS}))
     options = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
     job = torchrun(*options, str(WORKER), str(tmp_path / "config.json"), str(tmp_path))
     _, said = job.communicate(timeout=LIMIT)
@@ -65,6 +79,11 @@ def test_two_processes_are_one_and_a_killed_worker_changes_nothing(tmp_path: Pat
     assert [row[:5] for row in parts] == [row[:5] for row in whole]
     for mine, theirs in zip(parts, whole, strict=True):
         assert mine[-3:] == pytest.approx(theirs[-3:], abs=1e-5)
+    for name, values in OTHERS.items():
+        train(RunConfig.make(values), tmp_path / f"{name}-alone")
+        shared = weights(tmp_path / name)
+        for key, value in weights(tmp_path / f"{name}-alone").items():
+            torch.testing.assert_close(shared[key], value, atol=1e-5, rtol=1e-4)
     rows = [json.loads(line) for line in (tmp_path / "killed/metrics.jsonl").open()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
 

@@ -70,6 +70,13 @@ def train(
             "whole graph). With torchrun, all processes share a batch."
         ),
     ] = None,
+    per_root: Annotated[
+        int | None,
+        typer.Option(
+            help="With --batch-size: attend to at most so many instances of each metapath and "
+            "node, drawn anew each epoch, for hubs (default: all instances)."
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Draws the split, the weights and the dropout (default: 483)."),
@@ -259,6 +266,7 @@ def train(
         "model.options.gamma": gamma,
         "model.options.values": values,
         "model.options.backend": backend,
+        "model.options.per_root": per_root,
         "training.seed": seed,
         "training.epochs": epochs,
         "training.patience": patience,

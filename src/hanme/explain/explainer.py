@@ -16,7 +16,7 @@ from hanme.explain.removal import Encoded, Root
 from hanme.explain.wide import wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
-from hanme.nn.model import walks_of
+from hanme.nn.model import is_cut, piece_of
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -62,8 +62,8 @@ class Explainer:
     def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
         self.model, self.graph = model, graph
         self.decision = decision or Decision()
-        self._walks = walks_of(model) if graph.stored else None
-        if self._walks is not None:  # a node is explained on what it touches
+        self._cut = graph.drawn is None and is_cut(model, graph)
+        if self._cut:  # a node is explained on what it touches
             return
         self.open = open_model(model, graph)
         self._predicted = self.decision.labels(self.open.logits, multilabel=graph.multilabel)
@@ -92,8 +92,8 @@ class Explainer:
         if top < 1:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
-        if self._walks is not None:
-            piece, place = self.graph.cut(torch.tensor([number]), self._walks)
+        if self._cut:
+            piece, place = piece_of(self.model, self.graph, torch.tensor([number]))
             explainer = Explainer(self.model, piece, self.decision)
             return explainer.explain(
                 int(place), top=top, label=label, by=by, metapath=metapath, pause=pause
@@ -143,10 +143,8 @@ class Explainer:
         problem = root.paths[path].problem
         found = root.paths[path].at(torch.tensor([number], device=problem.attention.device))
         types = problem.chain.metapath.node_types
-        pairs = [
-            (self.graph.nodes[t], i)
-            for t, i in zip(types, found.instances.nodes[0].tolist(), strict=True)
-        ]
+        nodes = problem.chain.nodes_of(found.instances)
+        pairs = [(self.graph.nodes[t], i) for t, i in zip(types, nodes[0].tolist(), strict=True)]
         share = root.paths[path].shares(found)
         return Instance(
             list(self.open.paths)[path],

@@ -62,7 +62,12 @@ class OpenModel:
         self.model, self.models = model, [model]
         roots = None if weights is None else torch.tensor([0])
         inputs = Inputs(
-            graph.x_dict, graph.edge_index_dict, roots, graph.training_labels, graph.taken
+            graph.x_dict,
+            graph.edge_index_dict,
+            roots,
+            graph.training_labels,
+            graph.taken,
+            graph.drawn,
         )
         training = model.training
         try:
@@ -128,7 +133,12 @@ def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channe
     ]
     try:
         logits: Tensor = model(
-            inputs.x_dict, inputs.edge_index_dict, inputs.roots, inputs.labels, inputs.ids
+            inputs.x_dict,
+            inputs.edge_index_dict,
+            inputs.roots,
+            inputs.labels,
+            inputs.ids,
+            inputs.drawn,
         )
     finally:
         for watch in watches:

@@ -16,9 +16,10 @@ from hanme.common.html import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
 from hanme.graph.adjacency import Adjacency, Relations
+from hanme.graph.draw import Walk
 from hanme.graph.features import Features, fill_features
 from hanme.graph.nodes import Nodes
-from hanme.graph.piece import Walk, cut
+from hanme.graph.piece import cut
 from hanme.graph.splits import Split, stratified
 from hanme.metapath import EdgeType
 
@@ -51,6 +52,8 @@ class Graph:
         notes: What else a user should know of how the tables were read, a sentence each.
         digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
         seen: The target nodes whose labels a model may see (default: the training nodes).
+        drawn: Of a piece cut out of a graph, the instances that were drawn, by walk: node numbers
+            ``[P, L + 1]``, by root.
     """
 
     nodes: dict[str, Nodes]
@@ -68,10 +71,13 @@ class Graph:
     notes: list[str] = field(default_factory=list)
     digest: str | None = None
     seen: Tensor | None = None
+    drawn: dict[Walk, Tensor] | None = None
 
     _adjacency: dict[EdgeType, Adjacency] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
+    ways: dict[Walk, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """How many ways there are to go on from each node along a walk, where that was counted."""
 
     stored: ClassVar[bool] = False
     """Whether it is mapped from a folder: what is whole of it is then read from the disk."""
@@ -235,6 +241,10 @@ class Graph:
         """The labels of all target nodes, bool, ``[N, C]``; all False for an unlabelled node."""
         return label_matrix(self.y, len(self.labels))
 
+    def labels_given(self, nodes: Tensor | slice) -> Tensor:
+        """Return the labels of some target nodes as :attr:`label_matrix` does, at their cost."""
+        return label_matrix(self.y[nodes], len(self.labels))
+
     @cached_property
     def training_labels(self) -> Tensor:
         """The labels that a model may see as 0 and 1, ``[N, C]``; zeros for all other nodes."""
@@ -276,9 +286,15 @@ class Graph:
         """Return the labels of some target nodes, and which parts of the split they are in."""
         return self.y[numbers], Split(*(mask[numbers] for mask in self.split))
 
-    def cut(self, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tensor]:
+    def cut(
+        self,
+        roots: Tensor,
+        walks: Sequence[Walk],
+        draws: Mapping[Walk, int] | None = None,
+        seed: int = 0,
+    ) -> tuple[Graph, Tensor]:
         """Cut out what walks from some target nodes touch, see :func:`~hanme.graph.piece.cut`."""
-        return cut(self, roots, walks)
+        return cut(self, roots, walks, draws, seed)
 
     def of(
         self,

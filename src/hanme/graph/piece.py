@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
+from hanme.graph.draw import Walk, draw
 from hanme.graph.nodes import Nodes
 from hanme.graph.texts import Picked
 from hanme.metapath import EdgeType
@@ -16,11 +17,14 @@ from hanme.metapath import EdgeType
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph
 
-Walk = Sequence[EdgeType]
-"""The relations that are walked from a root, one after another."""
 
-
-def cut(graph: Graph, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tensor]:
+def cut(
+    graph: Graph,
+    roots: Tensor,
+    walks: Sequence[Walk],
+    draws: Mapping[Walk, int] | None = None,
+    seed: int = 0,
+) -> tuple[Graph, Tensor]:
     """Return what walks from some roots touch, as a graph in memory, and where the roots are in it.
 
     Every node keeps all links that a walk can take from it, so whatever is computed along the walks
@@ -30,6 +34,8 @@ def cut(graph: Graph, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tens
         graph: The graph.
         roots: Numbers of target nodes, in any order; one may be asked for more than once.
         walks: The walks, each from the target on; none for the roots alone.
+        draws: Walks of whose instances only so many are drawn per root: ``drawn`` of the piece.
+        seed: Fixes these draws.
     """
     size = graph.targets.num_nodes
     if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < size:
@@ -40,7 +46,7 @@ def cut(graph: Graph, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tens
     left: dict[EdgeType, list[Tensor]] = {}
     touched: dict[str, list[Tensor]] = {kind: [] for kind in graph.nodes}
     touched[graph.target].append(reached[()])
-    for walk in map(tuple, walks):
+    for walk in walks:
         for hop, step in enumerate(walk):
             if walk[: hop + 1] not in reached:
                 begin = reached[walk[:hop]]
@@ -48,10 +54,24 @@ def cut(graph: Graph, roots: Tensor, walks: Sequence[Walk]) -> tuple[Graph, Tens
                 ends = torch.unique(graph.adjacency(step).links(begin)[1])
                 reached[walk[: hop + 1]] = ends
                 touched[step[2]].append(ends)
+    drawn = {walk: draw(graph, walk, reached[()], n, seed) for walk, n in (draws or {}).items()}
+    for walk, found in drawn.items():
+        for step, ends in zip(walk, found.t()[1:], strict=True):
+            touched[step[2]].append(torch.unique(ends))
     numbers = {kind: _union(found) for kind, found in touched.items()}
     links = {e: _links(graph, e, _union(left.get(e, [])), numbers) for e in graph.edge_types}
     nodes = {kind: _nodes(graph.nodes[kind], some) for kind, some in numbers.items()}
-    return graph.of(nodes, links, numbers), torch.searchsorted(numbers[graph.target], roots)
+    piece = graph.of(nodes, links, numbers)
+    if draws is not None:
+        piece.drawn = {walk: _renumbered(found, walk, numbers) for walk, found in drawn.items()}
+    return piece, torch.searchsorted(numbers[graph.target], roots)
+
+
+def _renumbered(nodes: Tensor, walk: Walk, numbers: Mapping[str, Tensor]) -> Tensor:
+    """Return the nodes of instances, ``[P, L + 1]``, in the numbers of the piece."""
+    types = (walk[0][0], *(step[2] for step in walk))
+    columns = zip(types, nodes.t().contiguous(), strict=True)
+    return torch.stack([torch.searchsorted(numbers[kind], some) for kind, some in columns], 1)
 
 
 def _links(graph: Graph, e: EdgeType, nodes: Tensor, numbers: dict[str, Tensor]) -> Tensor:

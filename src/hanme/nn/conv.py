@@ -59,6 +59,7 @@ class HANMEConv(nn.Module):
             feature_dropout=feature_dropout,
             activation=activation,
             backend=backend,
+            per_root=None,
             **options,
         )
         self.semantic = SemanticAttention(len(metapaths), out_channels)

@@ -27,6 +27,7 @@ class HAN(HANME):
         heads: int = 8,
         dropout: float = 0.6,
         backend: str = "auto",
+        per_root: int | None = None,
     ) -> None:
         super().__init__(
             metadata,
@@ -39,4 +40,5 @@ class HAN(HANME):
             encoder="end",
             dropout=dropout,
             backend=backend,
+            per_root=per_root,
         )

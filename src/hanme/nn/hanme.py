@@ -37,6 +37,8 @@ class HANME(ChannelModel):
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
         negative_slope: LeakyReLU's slope below 0, of the attention over instances.
         backend: The backend of :func:`metapath_attention`.
+        per_root: In batches, attend to at most so many instances of each metapath and root, drawn
+            evenly (default: all).
         blocks: What a wide part sees of each node, see :class:`~hanme.nn.channels.WideChannels`
             (default: no wide part).
         **options: Options of the encoder.
@@ -62,6 +64,7 @@ class HANME(ChannelModel):
         activation: str = "relu",
         negative_slope: float = 0.2,
         backend: str = "auto",
+        per_root: int | None = None,
         blocks: list[str] | None = None,
         **options: object,
     ) -> None:
@@ -77,6 +80,7 @@ class HANME(ChannelModel):
             activation=activation,
             negative_slope=negative_slope,
             backend=backend,
+            per_root=per_root,
             **options,
         )
         for metapath in along.metapaths:

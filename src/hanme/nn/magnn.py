@@ -35,6 +35,7 @@ class MAGNN(HANME):
         feature_dropout: float = 0.5,
         negative_slope: float = 0.01,
         backend: str = "auto",
+        per_root: int | None = None,
     ) -> None:
         if encoder not in ENCODERS:
             raise HanmeError(
@@ -55,4 +56,5 @@ class MAGNN(HANME):
             activation="elu",
             negative_slope=negative_slope,
             backend=backend,
+            per_root=per_root,
         )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
 from hanme.graph import Graph
+from hanme.graph.draw import Walk
 from hanme.metapath import EdgeType
 from hanme.nn.channels import Channels, Inputs
 from hanme.nn.fusions import Fusion
@@ -111,16 +112,19 @@ class ChannelModel(nn.Module):
         x_dict: Mapping[str, Tensor],
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor,
-        labels: Tensor | None = None,
-        ids: Mapping[str, Tensor] | None = None,
+        *piece: Any,
     ) -> None:
         """Read what the call with these ``roots`` needs of the graph, while others compute."""
         for part in self.parts:
-            part.prepare(Inputs(x_dict, edge_index_dict, roots, labels, ids))
+            part.prepare(Inputs(x_dict, edge_index_dict, roots, *piece))
 
-    def walks(self) -> list[tuple[EdgeType, ...]] | None:
+    def walks(self) -> list[Walk] | None:
         """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
         return _all_walks(part.walks() for part in self.parts)
+
+    def draws(self) -> dict[Walk, int]:
+        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+        return {walk: n for part in self.parts for walk, n in part.draws().items()}
 
     def forward(
         self,
@@ -129,13 +133,15 @@ class ChannelModel(nn.Module):
         roots: Tensor | None = None,
         labels: Tensor | None = None,
         ids: Mapping[str, Tensor] | None = None,
+        drawn: Mapping[Walk, Tensor] | None = None,
     ) -> Tensor:
         """Return a logit per root and label, ``[R, C]``, see :class:`Model`.
 
         On a piece cut out of a graph, ``ids`` are the numbers of its nodes there, by type: weights
-        of ids and draws of dropout are theirs.
+        of ids and draws of dropout are theirs. ``drawn`` are the instances to attend to, see
+        :class:`~hanme.graph.Graph` (default: all).
         """
-        inputs = Inputs(x_dict, edge_index_dict, roots, labels, ids)
+        inputs = Inputs(x_dict, edge_index_dict, roots, labels, ids, drawn)
         found = [(part, part(inputs)) for part in self.parts]
         logits = [x for part, given in found if part.wide for x in given]
         if self.head is not None and self.fusion is not None:
@@ -173,27 +179,56 @@ class MeanModel(nn.Module):
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor | None = None,
         labels: Tensor | None = None,
-        ids: Mapping[str, Tensor] | None = None,
+        *piece: Any,
     ) -> Tensor:
         """Return a logit per root and label, ``[R, C]``, see :class:`ChannelModel`."""
-        piece = () if ids is None else (ids,)
         given = [model(x_dict, edge_index_dict, roots, labels, *piece) for model in self.parts]
         return torch.stack(given).mean(0)
 
-    def walks(self) -> list[tuple[EdgeType, ...]] | None:
+    def walks(self) -> list[Walk] | None:
         """Return what all of them walk, see :meth:`ChannelModel.walks`."""
         return _all_walks(map(walks_of, self.parts))
 
+    def draws(self) -> dict[Walk, int]:
+        """Return the walks that they draw instances of, see :meth:`ChannelModel.draws`."""
+        return {walk: n for part in self.parts for walk, n in draws_of(part).items()}
 
-def walks_of(model: Model) -> list[tuple[EdgeType, ...]] | None:
+
+def walks_of(model: Model) -> list[Walk] | None:
     """Return the relations that a model walks, walk by walk; None if it reads all nodes."""
     return model.walks() if isinstance(model, ChannelModel | MeanModel) else None
 
 
+def draws_of(model: Model) -> dict[Walk, int]:
+    """Return the walks of which a model attends to so many instances per root, drawn evenly."""
+    return model.draws() if isinstance(model, ChannelModel | MeanModel) else {}
+
+
+def is_cut(model: Model, graph: Graph) -> bool:
+    """Return whether a model is called with what its roots touch, cut out of the graph.
+
+    That is where the graph is on disk and the model can say what it walks, or where it draws
+    instances.
+    """
+    return walks_of(model) is not None and (graph.stored or bool(draws_of(model)))
+
+
+def piece_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> tuple[Graph, Tensor]:
+    """Cut out of a graph what a model reads for some roots; return it, and where they are in it.
+
+    Args:
+        model: The model, see :func:`is_cut`.
+        graph: The graph.
+        roots: Numbers of target nodes.
+        seed: Fixes the draw of instances, where the model draws some: 0 is that of predictions.
+    """
+    return graph.cut(roots, walks_of(model) or [], draws_of(model) or None, seed)
+
+
 def _all_walks(
-    given: Iterable[list[tuple[EdgeType, ...]] | None],
-) -> list[tuple[EdgeType, ...]] | None:
-    found: list[tuple[EdgeType, ...]] = []
+    given: Iterable[list[Walk] | None],
+) -> list[Walk] | None:
+    found: list[Walk] = []
     for walks in given:
         if walks is None:
             return None
@@ -201,25 +236,10 @@ def _all_walks(
     return found
 
 
-def asked(
-    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None
-) -> tuple[Any, ...]:
-    """Return what to call a model with for some target nodes of a graph (None: all of them).
-
-    Of a stored graph, that is what they touch, cut out of it, if the model can say what it walks.
-
-    Args:
-        model: The model.
-        graph: The graph.
-        roots: Numbers of target nodes.
-        labels: What :func:`labels_for` gives.
-    """
-    walks = walks_of(model)
-    if graph.stored and roots is not None and walks is not None:
-        piece, place = graph.cut(roots, walks)
-        return asked(model, piece, place, labels_for(model, piece))
-    ids = () if graph.taken is None else (graph.taken,)
-    return graph.x_dict, graph.edge_index_dict, roots, labels, *ids
+def asked(model: Model, piece: Graph, roots: Tensor) -> tuple[Any, ...]:
+    """Return what to call a model with for the roots of a piece, see :func:`piece_of`."""
+    labels = labels_for(model, piece)
+    return piece.x_dict, piece.edge_index_dict, roots, labels, piece.taken, piece.drawn
 
 
 def labels_for(model: Model, graph: Graph) -> Tensor | None:

@@ -46,6 +46,7 @@ def metapath_attention(
     attention: Tensor,
     *,
     roots: Tensor | None = None,
+    instances: Instances | None = None,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     seed: int | None = None,
@@ -67,6 +68,8 @@ def metapath_attention(
         attention: a, ``[K, D]``.
         roots: The ids of the roots to compute (default: all of them, in order). The cost is then
             that of what they touch, but for the gradients, which are of the shape of ``values``.
+        instances: Attend to these instances of the chain alone, grouped by root, ascending
+            (default: all).
         negative_slope: LeakyReLU's slope below 0.
         dropout: The probability with which an instance's weight is set to 0.
         seed: Fixes the dropout's draw (default: drawn from torch's generator).
@@ -79,12 +82,14 @@ def metapath_attention(
     drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
     given = (chain, tuple(values), coefficients, root_score, attention)
     backend = choose_backend(backend, attention.device)
-    return BACKENDS[backend](_posed(given, roots, negative_slope, dropout, drawn)[0])
+    posed, _ = _posed(given, roots, instances, negative_slope, dropout, drawn)
+    return BACKENDS[backend](posed)
 
 
 def _posed(
     given: tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor],
     roots: Tensor | None,
+    instances: Instances | None,
     *how: Any,
 ) -> tuple[Problem, Piece | None]:
     """Return the problem of the roots, checked, on the piece of the graph that they touch."""
@@ -92,6 +97,8 @@ def _posed(
     every = torch.arange(chain.sizes[0], device=chain.device) if roots is None else roots
     problem = Problem(*given, every, *how)
     check(problem)
+    if instances is not None:
+        return problem.along(instances).widened(), None
     piece = None if roots is None else chain.restrict(roots)
     return (problem if piece is None else problem.within(piece)).widened(), piece
 
@@ -131,7 +138,7 @@ def instance_attention(
     The instances of these roots are listed: ask for few roots where there are many instances.
     """
     given = (chain, tuple(values), coefficients, root_score, attention)
-    problem, piece = _posed(given, roots, negative_slope, 0.0, 0)
+    problem, piece = _posed(given, roots, None, negative_slope, 0.0, 0)
     block = chunked.make_block(problem.chain, problem.roots)
     weight, c = chunked.scalars(problem, block)
     blank = torch.zeros_like(weight)

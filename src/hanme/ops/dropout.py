@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio, odd: spreads consecutive keys
+from hanme.common.draws import GOLDEN, keyed
+
 _LOW32 = 0xFFFFFFFF
 
 
@@ -19,7 +20,7 @@ def keep(seed: int | Tensor, roots: Tensor, number: Tensor, heads: int, dropout:
     A 64-bit mix (splitmix64) of seed, root and number makes an instance's key, a 32-bit mix
     (lowbias32) of key and head the draw.
     """
-    key = _mix64(_mix64(roots * _signed(GOLDEN) + seed) + number * _signed(GOLDEN)) & _LOW32
+    key = keyed(keyed(seed, roots), number) & _LOW32
     head = torch.arange(heads, device=key.device) * (GOLDEN & _LOW32)
     return _mix32(key[:, None] ^ (head & _LOW32)) >= round(dropout * 2**32)
 
@@ -40,22 +41,7 @@ def node_dropout(x: Tensor, dropout: float, nodes: Tensor | None) -> Tensor:
     return x * kept / (1 - dropout)
 
 
-def _mix64(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
-    return x ^ _shift(x, 31)
-
-
 def _mix32(x: Tensor) -> Tensor:
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW32
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _LOW32
     return x ^ (x >> 16)
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right, filling with zeros: torch has no unsigned 64-bit arithmetic."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(constant: int) -> int:
-    return constant - (1 << 64) if constant >= 1 << 63 else constant

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain, Piece
+from hanme.chain import Chain, Instances, Piece
 from hanme.errors import HanmeError
 from hanme.ops.autocast import widen
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
@@ -63,6 +63,33 @@ class Problem:
             lambda x, hop: x.index_select(0, piece.links[0][hop]),
         )
         return replace(found, chain=piece.chains[0], roots=piece.roots)
+
+    def along(self, instances: Instances) -> Problem:
+        """Return the problem of roots that have some of their instances alone.
+
+        Args:
+            instances: Instances of the roots, grouped by root, ascending.
+        """
+        first, c = torch.unique(self.roots), self.coefficients
+        at = [first, *instances.nodes.t()[1:]]
+        values = [
+            x if x is None else x.index_select(0, rows)
+            for x, rows in zip(self.values, at, strict=True)
+        ]
+        if isinstance(c, LinkProduct):
+            links = zip(c.links, instances.links.t(), strict=True)
+            c = LinkProduct(c.root[first], tuple(w.index_select(0, rows) for w, rows in links))
+        elif isinstance(c, PairSigmoid):
+            keys = zip(c.keys, at, strict=True)
+            c = PairSigmoid(c.query[first], tuple(key.index_select(0, rows) for key, rows in keys))
+        return replace(
+            self,
+            chain=self.chain.unfold(instances, first),
+            values=tuple(values),
+            coefficients=c,
+            root_score=self.root_score[first],
+            roots=torch.searchsorted(first, self.roots),
+        )
 
     def _gathered(
         self, of_nodes: Callable[[Tensor, str], Tensor], of_links: Callable[[Tensor, int], Tensor]

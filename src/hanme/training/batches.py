@@ -12,12 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from hanme.common import ranks
+from hanme.common.memory import matrix
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.fusions import SemanticAttention
-from hanme.nn.model import Model, asked, labels_for, walks_of
+from hanme.nn.model import Model, asked, draws_of, is_cut, labels_for, piece_of
+
+SHARED = 1024
+"""So many nodes are computed at a time where there must be batches and no size is set."""
 
 SHARE = 0.1
 """How far a step moves the running mean that predictions weigh channels with."""
@@ -35,16 +39,16 @@ def shuffled(nodes: Tensor, seed: int, epoch: int) -> Tensor:
 
 
 def calls(
-    model: Model, graph: Graph, batches: Sequence[Tensor], labels: Tensor | None
+    model: Model, graph: Graph, batches: Sequence[Tensor], labels: Tensor | None, *, seed: int = 0
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield what to call a model with for each batch of roots, see :func:`asked`.
+    """Yield what to call a model with for each batch of roots, see :func:`call_for`.
 
     What the next batch touches is read in another thread meanwhile.
     """
     prepare: Callable[..., None] | None = getattr(model, "prepare", None)
 
     def make(roots: Tensor) -> tuple[Any, ...]:
-        call = call_for(model, graph, roots, labels, batched=True)
+        call = call_for(model, graph, roots, labels, batched=True, seed=seed)
         if prepare is not None:
             prepare(*call)
         return call
@@ -59,16 +63,30 @@ def calls(
 
 def seen_labels(model: Model, graph: Graph) -> Tensor | None:
     """Return the labels that a model may see; None where they are read with each batch."""
-    by_batch = graph.stored and walks_of(model) is not None
-    return None if by_batch else labels_for(model, graph)
+    return None if is_cut(model, graph) else labels_for(model, graph)
 
 
 def call_for(
-    model: Model, graph: Graph, roots: Tensor | None, labels: Tensor | None, *, batched: bool
+    model: Model,
+    graph: Graph,
+    roots: Tensor | None,
+    labels: Tensor | None,
+    *,
+    batched: bool,
+    seed: int = 0,
 ) -> tuple[Any, ...]:
-    """Return what to call a model with: of a stored graph, what some roots touch."""
-    if graph.stored and roots is not None and walks_of(model) is not None:
-        return asked(model, graph, roots, labels)
+    """Return what to call a model with: what some roots touch, where that is cut out of the graph.
+
+    Args:
+        model: The model.
+        graph: The graph.
+        roots: Numbers of target nodes (None: all of them).
+        labels: What :func:`seen_labels` gives.
+        batched: Whether roots are some of many.
+        seed: Fixes the draw of instances, see :func:`~hanme.nn.model.piece_of`.
+    """
+    if roots is not None and is_cut(model, graph):
+        return asked(model, *piece_of(model, graph, roots, seed))
     return *placed(model, graph, batched=batched), roots, labels
 
 
@@ -109,17 +127,36 @@ def logits_of(
         nodes: Their numbers.
         batch_size: Compute so many at a time, shared among all ranks (default: the whole graph).
     """
-    model.train(False)
-    if batch_size is None:
-        labels = labels_for(model, graph)
-        call = call_for(model, graph, None, labels, batched=False)
-        whole = model(*call).to(graph.y.device)
-        return whole if nodes is None else whole[nodes]
+    found = logit_batches(model, graph, nodes, batch_size)
+    if batch_size is None and not draws_of(model):
+        return next(found)[1]
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-    batches = torch.split(ranks.share(nodes), batch_size)
-    labels = seen_labels(model, graph)
-    parts = [model(*call).to(graph.y.device) for call in calls(model, graph, batches, labels)]
-    return ranks.gathered(torch.cat(parts), len(nodes))
+    mine, done = matrix(len(ranks.share(nodes)), len(graph.labels)), 0
+    for some, logits in found:
+        mine[done : done + len(some)] = logits
+        done += len(some)
+    return ranks.gathered(mine, len(nodes))
+
+
+@torch.no_grad()
+def logit_batches(
+    model: Model, graph: Graph, nodes: Tensor | None, batch_size: int | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield numbers and logits of some target nodes after others, see :func:`logits_of`.
+
+    In batches, those are the nodes that are this rank's share.
+    """
+    model.train(False)
+    every = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
+    if batch_size is None and not draws_of(model):
+        call = call_for(model, graph, None, labels_for(model, graph), batched=False)
+        whole = model(*call).to(graph.y.device)
+        yield every, whole if nodes is None else whole[nodes]
+        return
+    batches = torch.split(ranks.share(every), batch_size or SHARED)
+    made = calls(model, graph, batches, seen_labels(model, graph))
+    for some, call in zip(batches, made, strict=True):
+        yield some, model(*call).to(graph.y.device)
 
 
 def follow_means(model: Model, share: float = SHARE) -> None:

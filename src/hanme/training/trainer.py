@@ -20,20 +20,21 @@ from hanme.common import ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.nn.model import Model, labels_for
+from hanme.nn.model import Model, draws_of, labels_for
 from hanme.training.batches import (
     alike_until_known,
     call_for,
     calls,
     follow_means,
     key,
+    logit_batches,
     logits_of,
     refuse_norms,
     seen_labels,
     shuffled,
 )
 from hanme.training.config import TrainingConfig
-from hanme.training.metrics import F1, scores
+from hanme.training.metrics import F1, Tally, tally_parts
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         if config.batch_size is not None:
             refuse_norms(model)
+        elif draws_of(model):
+            raise HanmeError("--per-root draws instances for batches: give a --batch-size")
         whole = config.batch_size is None
         self.labels = (labels_for if whole else seen_labels)(model, graph)
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
@@ -144,12 +147,7 @@ class Trainer:
                 progress.trained += 1
             self._random = torch.get_rng_state()
         progress.epoch = epoch
-        split, nodes = self.graph.split, self._scored()
-        logits = self.logits(nodes)
-        chosen = slice(None) if nodes is None else nodes
-        y, train, val = self.graph.y[chosen], split.train[chosen], split.val[chosen]
-        found = scores(logits, y, {"train": train, "val": val}, self.config.plain)
-        val_loss = float(node_losses(logits[val], y[val]).mean())
+        found, val_loss = self._scores()
         score = self._score(epoch, val_loss, found["val"])
         if score > -math.inf:
             self._recent = [*self._recent, score][-self.config.smooth :]
@@ -194,11 +192,20 @@ class Trainer:
         """Return the logits of some target nodes (default: all) with the present weights."""
         return logits_of(self.model, self.graph, nodes, batch_size=self.config.batch_size)
 
-    def _scored(self) -> Tensor | None:
-        """Return the nodes to score, None for all: a batch costs what it touches."""
-        split = self.graph.split
-        whole = self.config.batch_size is None
-        return None if whole else (split.train | split.val).nonzero().flatten()
+    def _scores(self) -> tuple[dict[str, F1], float]:
+        """Score training and validation nodes; return the loss of the latter, too."""
+        split, size, y = self.graph.split, self.config.batch_size, self.graph.y
+        nodes = None if size is None else (split.train | split.val).nonzero().flatten()
+        tallies = {part: Tally(len(self.graph.labels)) for part in ("train", "val")}
+        losses = [torch.zeros(0)]
+        for some, logits in logit_batches(self.model, self.graph, nodes, size):
+            masks = {"train": split.train[some], "val": split.val[some]}
+            tally_parts(tallies, logits, y[some], masks, self.config.plain)
+            losses.append(node_losses(logits[masks["val"]], y[some][masks["val"]]))
+        for tally in tallies.values():
+            tally.counts = ranks.total(tally.counts)
+        found = {part: tally.f1() for part, tally in tallies.items()}
+        return found, float(ranks.mean(torch.cat(losses), 0))
 
     def _epoch(self, epoch: int) -> tuple[float, float]:
         """Take the steps of an epoch; return its mean loss and the share of nodes it was over."""
@@ -224,7 +231,7 @@ class Trainer:
         nodes, share = self._chosen(epoch)
         left = torch.split(shuffled(nodes, seed, epoch), size)[progress.step :]
         mine = [ranks.share(roots) for roots in left]
-        made = calls(self.model, self.graph, mine, self.labels)
+        made = calls(self.model, self.graph, mine, self.labels, seed=key(seed, epoch))
         self.model.train(True)
         for every, roots, call in zip(left, mine, made, strict=True):
             torch.manual_seed(key(seed, epoch, progress.step))

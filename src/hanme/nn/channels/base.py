@@ -44,6 +44,7 @@ class Inputs:
     roots: Tensor | None = None
     labels: Tensor | None = None
     ids: Mapping[str, Tensor] | None = None
+    drawn: Mapping[tuple[EdgeType, ...], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ class Channels(nn.Module):
     def walks(self) -> list[tuple[EdgeType, ...]] | None:
         """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
         return None
+
+    def draws(self) -> dict[tuple[EdgeType, ...], int]:
+        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+        return {}
 
     def follow(self, inputs: Inputs) -> list[Followed] | None:
         """Return how the vector of each channel comes from instances; None where it does not."""

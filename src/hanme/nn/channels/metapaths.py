@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from hanme.chain import Chain, restrict
+from hanme.chain import Chain, Instances, restrict
 from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
@@ -42,6 +43,7 @@ class _Cut:
     x_dict: dict[str, Tensor]
     nodes: dict[str, Tensor]
     roots: Tensor
+    instances: list[Instances] | None = None
 
 
 class MetapathChannels(Channels):
@@ -62,6 +64,8 @@ class MetapathChannels(Channels):
         feature_dropout: Dropout on the projected features.
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
         backend: The backend of :func:`metapath_attention`.
+        per_root: Where a graph is read in batches, attend to at most so many instances of each
+            metapath and root, drawn evenly (default: all).
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
 
@@ -80,6 +84,7 @@ class MetapathChannels(Channels):
         feature_dropout: float = 0.0,
         activation: str = "relu",
         backend: str = "auto",
+        per_root: int | None = None,
         **options: object,
     ) -> None:
         super().__init__(task, out_channels)
@@ -89,6 +94,10 @@ class MetapathChannels(Channels):
             raise HanmeError(
                 f"Expected `activation` to be one of {', '.join(ACTIVATIONS)}, "
                 f"but got {activation!r}"
+            )
+        if per_root is not None and per_root < 1:
+            raise HanmeError(
+                f"Expected `per_root` to be at least 1 instance per root, but got {per_root}"
             )
         if not metapaths:
             raise HanmeError("Expected at least one metapath, but got none")
@@ -103,6 +112,7 @@ class MetapathChannels(Channels):
         self.feature_dropout = feature_dropout
         self.activation = ACTIVATIONS[activation]
         self.backend = backend
+        self.per_root = per_root
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
@@ -130,9 +140,10 @@ class MetapathChannels(Channels):
         Asked for some roots, all of one node type, only what their instances touch is computed.
         """
         if inputs.roots is None:
+            if inputs.drawn is not None:
+                return self._attend_to(self._drawn(inputs))
             return self._attend(self._arguments(inputs.x_dict, self.chains(inputs)), None)
-        cut = self._ahead.take(inputs.roots) or self._cut(inputs, inputs.roots)
-        return self._attend(self._arguments(cut.x_dict, cut.chains, cut.nodes), cut.roots)
+        return self._attend_to(self._ahead.take(inputs.roots) or self._cut(inputs, inputs.roots))
 
     def prepare(self, inputs: Inputs) -> None:
         """Cut out what some roots touch, for the call with the same ``roots`` that follows."""
@@ -140,10 +151,16 @@ class MetapathChannels(Channels):
             self._ahead.put(inputs.roots, self._cut(inputs, inputs.roots))
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return the metapaths."""
-        return [metapath.steps for metapath in self.metapaths]
+        """Return the metapaths, unless instances are drawn."""
+        return [] if self.per_root else [metapath.steps for metapath in self.metapaths]
+
+    def draws(self) -> dict[tuple[EdgeType, ...], int]:
+        """Return the metapaths, if instances are drawn."""
+        return {m.steps: self.per_root for m in self.metapaths} if self.per_root else {}
 
     def _cut(self, inputs: Inputs, roots: Tensor) -> _Cut:
+        if inputs.drawn is not None:
+            return replace(self._drawn(inputs), roots=roots.to(self.att_root[0].device))
         piece = restrict(self._whole(inputs), roots)
         device = self.att_root[0].device
         rows = {t: take_rows(features_of(inputs.x_dict, t), piece.nodes[t]) for t in self.proj}
@@ -154,26 +171,57 @@ class MetapathChannels(Channels):
             piece.roots.to(device),
         )
 
-    def _attend(self, every: Sequence[_Arguments], roots: Tensor | None) -> list[Tensor]:
+    def _drawn(self, inputs: Inputs) -> _Cut:
+        """Return the instances that were drawn, and the nodes of the piece that they are on."""
+        assert inputs.drawn is not None
+        assert inputs.ids is not None
+        ids, device = inputs.ids, self.att_root[0].device
+        sizes = {t: numbers.numel() for t, numbers in ids.items()}
+        picked = [self.encoder.pick(m, inputs.drawn[m.steps].to(device)) for m in self.metapaths]
+        found = [Chain.along(*some, sizes, ids[some[0].root].to(device)) for some in picked]
+        chains, instances = zip(*found, strict=True)
+        return _Cut(
+            list(chains),
+            {t: features_of(inputs.x_dict, t).to(device) for t in self.proj},
+            {t: ids[t].to(device) for t in self.proj},
+            torch.arange(sizes[self.metapaths[0].root], device=device),
+            list(instances),
+        )
+
+    def _attend_to(self, cut: _Cut) -> list[Tensor]:
+        arguments = self._arguments(cut.x_dict, cut.chains, cut.nodes)
+        return self._attend(arguments, cut.roots, cut.instances)
+
+    def _attend(
+        self,
+        every: Sequence[_Arguments],
+        roots: Tensor | None,
+        instances: Sequence[Instances] | None = None,
+    ) -> list[Tensor]:
         return [
             self.activation(
                 metapath_attention(
                     *arguments,
                     roots=roots,
+                    instances=some,
                     negative_slope=self.negative_slope,
                     dropout=self.dropout if self.training else 0.0,
                     backend=self.backend,
                 ).flatten(1)
             )
-            for arguments in every
+            for arguments, some in zip(every, instances or repeat(None, len(every)), strict=True)
         ]
 
     def follow(self, inputs: Inputs) -> list[Followed]:
         """Return what the operator is asked of each metapath, and the activation."""
         found = []
-        for arguments in self._arguments(inputs.x_dict, self.chains(inputs)):
+        cut = None if inputs.drawn is None else self._drawn(inputs)
+        chains = self.chains(inputs) if cut is None else cut.chains
+        for i, arguments in enumerate(self._arguments(inputs.x_dict, chains)):
             every = torch.arange(arguments[0].sizes[0], device=arguments[0].device)
             problem = Problem(*arguments, every, self.negative_slope, 0.0, 0)
+            if cut is not None and cut.instances is not None:
+                problem = problem.along(cut.instances[i])
             found.append(Followed(problem, self.activation))
         return found
 

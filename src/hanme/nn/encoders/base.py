@@ -47,6 +47,10 @@ class Encoder(nn.Module):
         """Return the chain whose instances are encoded: the metapath's own, unless overridden."""
         return chain
 
+    def pick(self, metapath: Metapath, nodes: Tensor) -> tuple[Metapath, Tensor]:
+        """Return what is encoded of some instances, ``[P, L + 1]``, as :meth:`view` sees them."""
+        return metapath, nodes
+
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from hanme.chain import Chain
@@ -20,6 +21,10 @@ class End(Encoder):
     def view(self, chain: Chain) -> Chain:
         """Return the chain from each root to its distinct ends."""
         return chain.ends()
+
+    def pick(self, metapath: Metapath, nodes: Tensor) -> tuple[Metapath, Tensor]:
+        """Return the distinct ends of each root's instances."""
+        return metapath.in_one_step(), torch.unique(nodes[:, [0, -1]], dim=0)
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
