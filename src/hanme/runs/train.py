@@ -14,6 +14,7 @@ from torch import Tensor
 from hanme.common import device, ranks
 from hanme.common.files import claiming
 from hanme.common.memory import peak_mb
+from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import build_model, costs, folded, load_graph, notes
@@ -44,7 +45,6 @@ from hanme.training import (
     start_at_odds,
 )
 from hanme.training.metrics import f1_interval, scores
-from hanme.training.settle import fit_decision
 
 
 def train_one(
@@ -221,7 +221,9 @@ def _expected_f1(graph: Graph, answer: Answer) -> dict[str, Any]:
     """
     decision = answer.decision
     if decision.rule not in ("micro", "macro"):
-        decision = fit_decision("macro", answer.held_out, graph)
+        val, held_out = graph.split.val, answer.held_out
+        everyone = held_out[~graph.split.train if graph.multilabel else val]
+        decision = Decision.fit("macro", held_out[val], graph.y[val], everyone)
     return {
         part: percent(scores(logits, graph.y, {part: mask}, decision)[part])
         for part, mask, logits in _unseen(graph, answer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from hanme.decision import Decision, Rule, calibrate
+from hanme.decision import Decision, calibrate
 from hanme.decision.calibration import PRIOR
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
@@ -168,14 +168,8 @@ def _answer(
     *,
     calibrated: bool = False,
 ) -> Answer:
-    decision = fit_decision(config.decide, held_out, graph, calibrated=calibrated)
+    val, unseen = graph.split.val, ~graph.split.train
+    decision = Decision.fit(
+        config.decide, held_out[val], graph.y[val], held_out[unseen], calibrated=calibrated
+    )
     return Answer(held_out, logits, decision)
-
-
-def fit_decision(
-    rule: Rule, held_out: Tensor, graph: Graph, *, calibrated: bool = False
-) -> Decision:
-    """Fit a decision to logits of weights that saw training nodes alone, see :class:`Decision`."""
-    val, logits = graph.split.val, held_out[graph.split.val]
-    everyone = held_out[~graph.split.train] if graph.multilabel else logits
-    return Decision.fit(rule, logits, graph.y[val], everyone, calibrated=calibrated)
