@@ -6,3 +6,7 @@ class HanmeError(ValueError):
 
     The message is one line. The command line prints it and exits with status 2.
     """
+
+
+INTERRUPTED = "interrupted; continue train with --resume, others with the same command"
+"""What is said after Ctrl-C."""

@@ -223,6 +223,23 @@ def test_formulas_are_marked_in_csv_alone(inputs: Inputs, tmp_path: Path) -> Non
     assert '"name": "=1+1"' in run(["predict", out, "--json"]).out
 
 
+def test_ctrl_c_in_the_middle_of_an_import(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    script = (
+        "import signal, hanme.__main__ as start\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "start.sys.modules['hanme.cli'] = None\n"
+        "try: start.run()\n"
+        "except ImportError: import slow\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert said.returncode == 130
+    assert said.stderr.startswith("hanme: interrupted; ")
+    assert len(said.stderr.splitlines()) == 1
+
+
 def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:
     hanme = [sys.executable, "-c", "from hanme.cli import main; main()"]
     said = subprocess.run(

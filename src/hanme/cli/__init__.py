@@ -31,7 +31,7 @@ from hanme.cli.show import printable
 from hanme.cli.store import store
 from hanme.cli.train import train
 from hanme.cli.tune import tune
-from hanme.errors import HanmeError
+from hanme.errors import INTERRUPTED, HanmeError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,7 +53,7 @@ app.command()(tune)
 
 SHARED = ("train", "evaluate", "predict")
 FAILED = 1  # what typer returns where it cannot go on
-INTERRUPTED = 130  # what typer returns after a keyboard interrupt
+STOPPED = 130  # what typer returns after a keyboard interrupt
 
 
 def _print_version(asked: bool) -> None:
@@ -113,8 +113,8 @@ def main() -> None:
         sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
     except OSError as error:
         sys.exit(_fail(_about(error), 2))
-    if status == INTERRUPTED:
-        _fail("interrupted; continue train with --resume, others with the same command", status)
+    if status == STOPPED:
+        _fail(INTERRUPTED, status)
         sys.stdout.flush()
         os._exit(status)  # a thread may be in the middle of long work
     if status == FAILED:  # typer has shown no message
@@ -125,7 +125,10 @@ def main() -> None:
 def _places() -> list[str]:
     """Return the paths that a command takes from where it is started."""
     named = (os.environ.get(name, "") for name in ("HANME_CACHE", "HANME_DATA", "HANME_ALLOW"))
-    return [os.getcwd(), *named]
+    try:
+        return [os.getcwd(), *named]
+    except FileNotFoundError:
+        raise HanmeError("the folder that you are in has been removed; go to another") from None
 
 
 def _refuse_odd(texts: list[str]) -> None:
