@@ -96,6 +96,8 @@ def main() -> None:
         with _joined():
             status = app(prog_name="hanme", standalone_mode=False)
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before a command has begun
+        status = STOPPED
     except HanmeError as error:
         sys.exit(_fail(str(error), 2))
     except typer.TyperException as error:  # wrong options; no message if help has been shown
