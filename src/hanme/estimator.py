@@ -28,6 +28,7 @@ from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.graph.defaults import there_and_back, why_none
+from hanme.nn.channels import WideChannels
 from hanme.nn.model import Model
 from hanme.runs import (
     Prediction,
@@ -129,6 +130,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
     def on(self, graph: Graph | HeteroData | str | Path) -> Classifier:
         """Return the same model on another graph of the same schema, such as one that has grown.
 
+        Where nodes have no ids, those of a graph with as many are taken to be the same.
+
         Args:
             graph: A :class:`Graph`, a ``graph.toml`` or its folder.
         """
@@ -147,6 +150,10 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         here = as_predicted(here, self.config_.training)
         model = copy.deepcopy(self.model_)
         renumber(model, known_ids(model, self._graph), here)
+        if here.targets.ids is None and here.targets.num_nodes != self._graph.targets.num_nodes:
+            for part in model.modules():
+                if isinstance(part, WideChannels):
+                    part.forget()
         return other._fitted(here, model, self.config_, self.epochs_, grown=grown)
 
     def predict(

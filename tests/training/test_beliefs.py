@@ -150,3 +150,47 @@ def test_short_paths_to_the_target_and_long_ones_there_and_back_are_tried() -> N
     assert "movie-actor-movie:beliefs:plain" in found
     assert "movie-actor-movie-actor-movie:beliefs:plain" in found
     assert "movie-actor-movie-director-movie:beliefs:plain" not in found
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_of_test_nodes_change_nothing(several: bool) -> None:
+    graph = friends()
+    if several:
+        y = torch.nn.functional.one_hot(graph.y, 3).float()
+        more = torch.rand(y.shape, generator=torch.Generator().manual_seed(0)) < 0.15
+        graph = replace(graph, y=torch.maximum(y, more.float()))
+    other = graph.y.clone()
+    other[graph.split.test] = torch.tensor([1.0, 0, 0]) if several else 0
+    found, again = (train(replace(graph, y=y))[1] for y in (graph.y, other))
+    assert torch.equal(found.model.held_out, again.model.held_out)
+    assert torch.equal(found.model.logits, again.model.logits)
+    assert found.model.decision == again.model.decision
+
+
+@pytest.mark.parametrize("labelled", [4, 7])
+def test_a_handful_of_labels_is_enough(labelled: int) -> None:
+    graph = friends()
+    nodes = graph.split.labelled.nonzero().flatten()[:labelled]
+    train_, val = torch.zeros(600, dtype=torch.bool), torch.zeros(600, dtype=torch.bool)
+    train_[nodes[:-1]], val[nodes[-1:]] = True, True
+    _, found = train(replace(graph, split=Split(train_, val, graph.split.test)))
+    assert found.model.logits.isfinite().all()
+
+
+def test_noise_is_not_trusted_where_labels_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hanme.training.beliefs.MOST_SPANNED", 50)
+    trusted = 0
+    for seed in range(6):
+        model, _ = train(friends(seed, alike=False))
+        trusted += any("beliefs" in name for name in wide_part(model).names)
+    assert trusted <= 2
+
+
+def test_a_path_that_few_nodes_have_is_not_trusted() -> None:
+    graph = friends()
+    some = graph.split.labelled.nonzero().flatten()[:2]
+    links = dict(graph.links)
+    links["person", "twin", "person"] = torch.stack([some, some.flip(0)])
+    model, _ = train(replace(graph, links=links))
+    assert any("knows" in name for name in wide_part(model).names)
+    assert not any("twin:person:beliefs" in name for name in wide_part(model).names)

@@ -149,7 +149,8 @@ def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -
             f"{folds} folds: only {len(nodes)} nodes have labels outside the test part"
         )
     nodes = np.random.default_rng(seed).permutation(nodes)
-    nodes = nodes[np.argsort(_strata(y)[nodes], kind="stable")]
+    strata = _strata(y[torch.from_numpy(nodes).to(y.device)])  # which label is rare, these say
+    nodes = nodes[np.argsort(strata, kind="stable")]
     val = torch.zeros_like(split.val)
     val[torch.from_numpy(nodes[fold - 1 :: folds]).to(val.device)] = True
     return Split(split.labelled & ~val, val, split.test)

@@ -22,11 +22,17 @@ from hanme.graph import Graph
 from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import Inputs, WideChannels
-from hanme.nn.channels.blocks import MOST_NUMBERS, Block
+from hanme.nn.channels.blocks import Block
 from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, fit_wide, walks
 
 FOLDS = 5
 MOST_PATHS = 24
+MOST_BELIEFS = 2**23
+"""Beliefs of more nodes times labels are not read."""
+
+FEW = 10
+"""A path that fewer of the nodes to learn from have says nothing."""
+
 WIDTH = 0.2
 """How far slopes are expected from 0, for means along a path with a mean square of 1."""
 
@@ -71,10 +77,10 @@ def belief_blocks(graph: Graph) -> list[str]:
 
     Over four hops, those there and back alone.
     """
-    if graph.targets.num_nodes * len(graph.labels) > MOST_NUMBERS:
+    if graph.targets.num_nodes * len(graph.labels) > MOST_BELIEFS:
         return []
-    made = (block for block in _candidates(graph) if can_be_made(block, graph))
-    return [str(block) for block in islice(made, MOST_PATHS)]
+    some = islice(_candidates(graph), MOST_PATHS)
+    return [str(block) for block in some if can_be_made(block, graph)]
 
 
 def _candidates(graph: Graph) -> Iterator[Block]:
@@ -104,9 +110,10 @@ def believed(graph: Graph, logits: Tensor) -> Tensor:
 def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[Fold]:
     """Fit the wide part without each fold of the labelled nodes in turn.
 
-    Nothing is returned where there are so many labelled nodes that validation nodes will do.
+    Nothing is returned where there are so many labelled nodes that validation nodes will do, or
+    fewer than folds.
     """
-    if not wide.beliefs or int(graph.split.labelled.sum()) > MOST_SPANNED:
+    if not wide.beliefs or not FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
         return []
     found = []
     for number in range(1, FOLDS + 1):
@@ -117,43 +124,99 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[F
     return found
 
 
-def weigh_beliefs(part: WideChannels, folds: Sequence[Fold], graph: Graph, seen: Tensor) -> Trust:
+def weigh_beliefs(
+    part: WideChannels, folds: Sequence[Fold], graph: Graph, train_only: Tensor
+) -> Trust:
     """Find how far to trust the wide part and its beliefs, on nodes that its weights have not seen.
 
-    Beliefs are trusted if validation nodes have a smaller loss with them, judged by weights that
-    saw training nodes alone: where a split keeps groups or years apart, folds do not.
+    Beliefs are trusted if validation nodes have a smaller loss with them, judged by slopes that
+    were fitted to other nodes and weights that saw training nodes alone: where a split keeps groups
+    or years apart, folds do not.
 
     Args:
         part: The wide part.
         folds: What :func:`cross_fit` gives; if nothing, validation nodes are weighed on alone.
         graph: The graph.
-        seen: The logits of all target nodes, of weights fitted to the training nodes.
+        train_only: The logits of all target nodes, of weights fitted to the training nodes.
     """
     none = Trust(1.0, [], torch.zeros(len(graph.labels)))
     if all(block.read != "beliefs" for block in part.blocks):
         return none
-    held_out = [(fold.graph, fold.logits) for fold in folds] or [(graph, seen)]
-    own, others, y = zip(*(_parts(part, *each) for each in held_out), strict=True)
-    logits, means, true = torch.cat(own), torch.cat(others, 1), torch.cat(y)
-    size = means.square().mean((1, 2)).sqrt()
-    means = means / size.clamp(min=1e-9)[:, None, None]
-    slopes, bias = calibrate([logits, *means], true, [(1.0, 0.5)] + [(0.0, WIDTH)] * len(means))
-    trust = Trust(slopes[0], (torch.tensor(slopes[1:]) / size.clamp(min=1e-9)).tolist(), bias)
-    (alone,), shift = calibrate([logits], true)
-    without = Trust(alone, [], shift)
-    own_val, others_val, y_val = _parts(part, graph, seen)
-    losses = [node_losses(t.of(own_val, others_val), y_val).mean() for t in (trust, without)]
-    return trust if losses[0] < losses[1] else without if folds else none
+    val = Weighed.of(part, graph, train_only)
+    if folds:
+        every = Weighed.joined([Weighed.of(part, fold.graph, fold.logits) for fold in folds])
+        judged = [(every.some(~graph.split.val[every.nodes]), val)]
+    else:
+        every, half = val, torch.arange(len(val.nodes)) % 2 == 0
+        judged = [(val.some(half), val.some(~half)), (val.some(~half), val.some(half))]
+    gained = sum(float(on.losses(to.alone()) - on.losses(to.trust())) for to, on in judged)
+    if gained > 0:
+        return every.trust()
+    return every.alone() if folds else none
 
 
-def trusted(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust) -> Tensor:
+class Weighed(NamedTuple):
+    """Nodes to weigh the wide part and its beliefs on.
+
+    Args:
+        nodes: Their numbers, ``[n]``.
+        logits: Those of weights that have not seen them, ``[n, C]``.
+        means: What is believed of others along each path, ``[paths, n, C]``.
+        y: Their labels.
+    """
+
+    nodes: Tensor
+    logits: Tensor
+    means: Tensor
+    y: Tensor
+
+    @classmethod
+    def of(cls, part: WideChannels, graph: Graph, logits: Tensor) -> Weighed:
+        """Return a graph's validation nodes."""
+        val = graph.split.val.nonzero().flatten()
+        rows = part.reading(_inputs(graph), believed(graph, logits))
+        means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
+        return cls(val, logits[val], torch.stack(means), graph.y[val])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Weighed]) -> Weighed:
+        """Return the nodes of all parts."""
+        nodes, logits, means, y = zip(*parts, strict=True)
+        return cls(torch.cat(nodes), torch.cat(logits), torch.cat(means, 1), torch.cat(y))
+
+    def some(self, mask: Tensor) -> Weighed:
+        """Return some of the nodes."""
+        return Weighed(self.nodes[mask], self.logits[mask], self.means[:, mask], self.y[mask])
+
+    def trust(self) -> Trust:
+        """Fit how far to trust both; a path counts by the nodes that have it."""
+        having = (self.means != 0).any(2).sum(1)
+        enough = having >= FEW
+        square = self.means.square().sum((1, 2)) / (having * self.means.size(2)).clamp(min=1)
+        size = torch.where(enough & (square > 0), square.sqrt(), torch.inf)
+        expected = [(1.0, 0.5)] + [(0.0, WIDTH)] * len(size)
+        slopes, bias = calibrate(
+            [self.logits, *(self.means / size[:, None, None])], self.y, expected
+        )
+        return Trust(slopes[0], (torch.tensor(slopes[1:]) / size).tolist(), bias)
+
+    def alone(self) -> Trust:
+        """Fit how far to trust the wide part without beliefs."""
+        (slope,), bias = calibrate([self.logits], self.y)
+        return Trust(slope, [], bias)
+
+    def losses(self, trust: Trust) -> Tensor:
+        """Return the sum of the nodes' losses."""
+        return node_losses(trust.of(self.logits, self.means), self.y).sum()
+
+
+def with_beliefs(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust) -> Tensor:
     """Return the wide part's logits of all target nodes with what it believes of the others."""
-    if not trust.slopes:
-        return trust.of(logits)
     found, nodes = trust.of(logits), np.arange(len(logits))
-    for rows, slope in zip(
-        part.reading(_inputs(graph), believed(graph, logits)), trust.slopes, strict=True
-    ):
+    if not trust.slopes:
+        return found
+    reading = part.reading(_inputs(graph), believed(graph, logits))
+    for rows, slope in zip(reading, trust.slopes, strict=True):
         means = [torch.from_numpy(rows(some).toarray()) for some in rows.chunks(nodes)]
         found = found + slope * torch.cat(means)
     return found
@@ -162,14 +225,6 @@ def trusted(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust) -> T
 def wide_logits(part: WideChannels, graph: Graph) -> Tensor:
     """Return what the wide part adds to the logits of all target nodes."""
     return torch.stack(part(_inputs(graph))).sum(0)
-
-
-def _parts(part: WideChannels, graph: Graph, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return validation nodes' logits, beliefs of the others along each path, and labels."""
-    val = graph.split.val.nonzero().flatten()
-    rows = part.reading(_inputs(graph), believed(graph, logits))
-    means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
-    return logits[val], torch.stack(means), graph.y[val]
 
 
 def _inputs(graph: Graph) -> Inputs:

@@ -18,9 +18,9 @@ from hanme.training.batches import follow_means, logits_of
 from hanme.training.beliefs import (
     believed,
     cross_fit,
-    trusted,
     weigh_beliefs,
     wide_logits,
+    with_beliefs,
 )
 from hanme.training.config import TrainingConfig
 from hanme.training.wide import Wide, fill_wide, fit_wide
@@ -34,7 +34,8 @@ class Answer:
     """Logits and the decision that goes with them.
 
     Args:
-        held_out: The logits of all target nodes, of weights that saw training nodes alone.
+        held_out: The logits of all target nodes, of weights that saw training nodes alone; slopes
+            and biases were fitted to validation nodes too.
         logits: The logits of all target nodes, of the final weights.
         decision: From these to labels; fitted on validation nodes.
     """
@@ -96,7 +97,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
         else:
             fit_wide(own, after, wide, graph.split.labelled, weights)
         last = wide_logits(own, after)
-    seen = trusted(own, graph, seen, trust)
+    seen = with_beliefs(own, graph, seen, trust)
     own.scale(trust.slope, trust.bias)
     if trust.slopes:
         own.believe(believed(after, last), trust.slopes)

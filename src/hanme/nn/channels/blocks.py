@@ -82,6 +82,7 @@ class Rows:
         rarity: How rare each feature is; computed from this graph where it is None.
         labels: The labels that may be seen, as 0 and 1, ``[N, C]``, for blocks that read them.
         numbers: The numbers that the roots have in the graph they were cut out of.
+        shared: The links of relations as matrices, which blocks of the same graph share.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Rows:
         rarity: Vector | None = None,
         labels: Tensor | None = None,
         numbers: Tensor | None = None,
+        shared: dict[EdgeType, csr_array] | None = None,
     ) -> None:
         self.block, self.rarity = block, rarity
         self.part: NDArray[np.int64] | None = None
@@ -116,7 +118,11 @@ class Rows:
             self.ends = None
         if path is None:
             return
-        steps = [_counts(links[step], sizes[step[0]], sizes[step[2]]) for step in path.steps]
+        made = {} if shared is None else shared
+        for step in path.steps:
+            if step not in made:
+                made[step] = _counts(links[step], sizes[step[0]], sizes[step[2]])
+        steps = [made[step] for step in path.steps]
         self.first = steps[0]
         if block.read in ("features", "beliefs"):
             self.x, self.count = self.ends, _ones(steps)

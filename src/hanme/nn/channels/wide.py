@@ -44,7 +44,8 @@ class WideChannels(Channels):
             nn.Parameter(torch.zeros(0), requires_grad=False) for _ in self.blocks
         )
         self.bias = nn.Parameter(torch.zeros(task.labels), requires_grad=False)
-        self.beliefs = nn.Parameter(torch.zeros(0, task.labels), requires_grad=False)
+        self.beliefs: Tensor
+        self.register_buffer("beliefs", torch.zeros(0, task.labels))
         self._graph: GraphCache[list[Rows]] = GraphCache()
         self._labels: GraphCache[list[Rows]] = GraphCache()
         self._paths: GraphCache[list[Rows]] = GraphCache()
@@ -98,11 +99,12 @@ class WideChannels(Channels):
         sizes = {kind: x.size(0) for kind, x in inputs.x_dict.items()}
         given = (inputs.x_dict, inputs.edge_index_dict, sizes)
         numbers = None if inputs.ids is None else inputs.ids[self.target]
-        trusted = self.active if len(self.beliefs) else self.blocks
+        wanted = self.active if len(self.beliefs) else self.blocks
+        shared: dict[EdgeType, csr_array] = {}
         return [
-            Rows(block, self.target, *given, _known(rarity), inputs.labels, numbers)
+            Rows(block, self.target, *given, _known(rarity), inputs.labels, numbers, shared)
             for block, rarity in zip(self.blocks, self.rarity, strict=True)
-            if block.read in reads and block in trusted
+            if block.read in reads and block in wanted
         ]
 
     @torch.no_grad()
@@ -122,12 +124,16 @@ class WideChannels(Channels):
             beliefs: What is believed of each target node, ``[N, labels]``.
             slopes: What the mean along the path of each block of beliefs is multiplied by.
         """
-        self.beliefs = nn.Parameter(beliefs, requires_grad=False)
+        self.beliefs = beliefs
         places = [i for i, block in enumerate(self.blocks) if block.read == "beliefs"]
         for i, slope in zip(places, slopes, strict=True):
             if slope > 0:
                 self.weight[i] = nn.Parameter(slope * torch.eye(self.labels), requires_grad=False)
         self._paths = GraphCache()  # less is walked from now on
+
+    def forget(self) -> None:
+        """Believe nothing of any node, as on a graph of other nodes."""
+        self.beliefs = torch.zeros_like(self.beliefs)
 
     @property
     def id_types(self) -> list[str]:
@@ -168,7 +174,7 @@ class WideChannels(Channels):
         if node_type == self.target and len(self.beliefs):
             beliefs = self.beliefs.new_zeros(size, self.labels)
             beliefs[numbers[there]] = self.beliefs[there.nonzero().flatten()]
-            self.beliefs = nn.Parameter(beliefs, requires_grad=False)
+            self.beliefs = beliefs
         for i, block in enumerate(self.blocks):
             if block.path and block.read == "ids" and block.path.node_types[-1] == node_type:
                 before = self.weight[i]
@@ -199,11 +205,9 @@ class WideChannels(Channels):
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Take weights of any number of columns: what was fitted says how many there are."""
-        beliefs = state.get(f"{prefix}beliefs")
-        if beliefs is not None and beliefs.dim() == 2:
-            self.beliefs = nn.Parameter(torch.empty_like(beliefs), requires_grad=False)
-        else:  # a run of the version before
-            state[f"{prefix}beliefs"] = self.beliefs
+        beliefs = state.setdefault(f"{prefix}beliefs", self.beliefs)  # runs before had none
+        if beliefs.dim() == 2 and beliefs.size(1) == self.labels:
+            self.beliefs = torch.empty_like(beliefs)
         for i in range(len(self.blocks)):
             for part, shape in ((self.weight, (-1, self.labels)), (self.rarity, (-1,))):
                 name = "weight" if part is self.weight else "rarity"
