@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from playwright.async_api import async_playwright
+
 CLIENTS, SECONDS, EXPLANATIONS = 50, 30, 10_000
 ROWS = 1_000_000
+Times = dict[str, list[float]]
 WORDS = ("amber", "bitter", "broken", "crimson", "distant", "empty", "golden", "hidden", "lonely")
 
 
@@ -74,7 +78,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def report(found: dict[str, list[float]]) -> None:
+def report(found: Times) -> None:
     print(
         "| request | number | median ms | p95 ms | most ms |\n| --- | ---: | ---: | ---: | ---: |"
     )
@@ -92,12 +96,12 @@ async def first_run(client: Client) -> tuple[str, int, list[str]]:
 
 
 async def use(
-    port: int, seed: int, until: float, pause: float, found: dict[str, list[float]]
+    port: int, seed: int, pause: float, known: tuple[str, int, list[str]], found: Times
 ) -> None:
     """Search, look at a table, at a node and at why, again and again."""
-    rng = random.Random(seed)
+    rng, (run, nodes, names) = random.Random(seed), known
+    until = time.perf_counter() + SECONDS
     async with Client(port) as client:
-        run, nodes, names = await first_run(client)
         while time.perf_counter() < until:
             name, node = rng.choice(names), rng.randrange(nodes)
             order = rng.choice(("number", "uncertain", "surprising"))
@@ -112,9 +116,10 @@ async def use(
 
 
 async def load(port: int, pause: float) -> None:
-    found: dict[str, list[float]] = {}
-    until = time.perf_counter() + SECONDS
-    await asyncio.gather(*(use(port, seed, until, pause, found) for seed in range(CLIENTS)))
+    found: Times = {}
+    async with Client(port) as client:
+        known = await first_run(client)
+    await asyncio.gather(*(use(port, seed, pause, known, found) for seed in range(CLIENTS)))
     report(found)
     total = sum(map(len, found.values()))
     print(f"{total:,} requests, {total / SECONDS:.0f} a second, none lost")
@@ -158,20 +163,32 @@ def large_run(folder: Path) -> Path:
     return folder / "run"
 
 
+async def first_views(port: int) -> list[float]:
+    """Return the seconds until the overview stands in a browser that has never been here."""
+    taken = []
+    async with async_playwright() as driver:
+        chromium = await driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for _ in range(10):
+            page = await chromium.new_page()
+            begin = time.perf_counter()
+            await page.goto(f"http://127.0.0.1:{port}/")
+            await page.get_by_role("heading", name="How good is it?").wait_for()
+            taken.append(time.perf_counter() - begin)
+            await page.close()
+        await chromium.close()
+    return taken
+
+
 async def large(port: int) -> None:
-    found: dict[str, list[float]] = {"search": [], "first view": []}
+    found: Times = {"search": [], "first view": await first_views(port)}
     async with Client(port) as client:
         run, _, names = await first_run(client)
         for name in names[:60]:
             typed = name[:5] + name[6:]  # a letter is missing
             for text in (name, name[:8], typed):
                 found["search"].append((await client.ask(f"{run}/search?q={quote(text)}"))[0])
-        for _ in range(10):
-            paths = ("overview", "metrics", "graph", "predictions?sort=uncertain&limit=50")
-            found["first view"].append(
-                sum([(await client.ask(path))[0] for path in ("/", "/api/v1/runs")])
-                + sum([(await client.ask(f"{run}/{path}"))[0] for path in paths])
-            )
     report(found)
 
 

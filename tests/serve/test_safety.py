@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+import uvicorn
 
+from hanme.serve import connection
 from hanme.serve.guard import MOST_BYTES
 from hanme.serve.work import Full, Pool, Stopped, TooLong
 from serving import Server, serving
@@ -98,6 +102,123 @@ def test_no_other_file_is_given(server: Server, path: str) -> None:
     assert "import" not in answer
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("HEAD", "/", 200),
+        ("HEAD", "/api/v1/runs", 200),
+        ("OPTIONS", "/", 405),
+        ("OPTIONS", "/api/v1/runs", 405),
+        ("PUT", "/api/v1/runs", 405),
+        ("TRACE", "/api/v1/runs", 405),
+        ("POST", "/", 405),
+        ("NONSENSE", "/api/v1/runs", 405),
+    ],
+)
+def test_other_methods_are_refused(server: Server, method: str, path: str, status: int) -> None:
+    line = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+    answer = raw(server, line + "Connection: close\r\n\r\n")
+    head, _, body = answer.partition("\r\n\r\n")
+    assert int(head.split()[1]) == status
+    assert "access-control" not in head.lower()
+    assert body == "" if method == "HEAD" else "error" in json.loads(body)
+
+
+def test_there_are_no_web_sockets(server: Server) -> None:
+    upgrade = "Connection: close, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    for headers, status in (("", "200"), ("Origin: http://evil.example\r\n", "403")):
+        answer = raw(server, f"GET / HTTP/1.1\r\nHost: localhost\r\n{headers}{upgrade}")
+        assert answer.split()[1] == status
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "nonsense\r\n\r\n",
+        "GET / HTTP/1.1\r\n\r\n",  # without a host
+        "GET /é HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        f"GET /{'a' * 300_000} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_told_so(server: Server, request_: str) -> None:
+    try:
+        answer = raw(server, request_)
+    except ConnectionError:  # it has not read all of a request that is too long
+        return
+    assert answer.split()[1] == "400"
+    assert list(json.loads(answer.partition("\r\n\r\n")[2])) == ["error"]
+
+
+def test_a_long_query_is_refused(server: Server) -> None:
+    for length in (10_000, 60_000):
+        for key in ("q", "x"):
+            answer = server.ask(f"runs/planted/search?{key}={'a' * length}")
+            assert answer.status_code in (400, 422)
+            assert list(answer.json()) == ["error"]
+
+
+HALF = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
+
+
+@pytest.mark.parametrize("said", ["", "GET / HT", HALF], ids=["nothing", "head", "body"])
+def test_a_client_that_is_slow_to_ask_is_given_up(slow: int, said: str) -> None:
+    with socket.create_connection(("127.0.0.1", slow), timeout=10) as client:
+        client.sendall(said.encode())
+        assert received(client) < LONG
+
+
+def test_a_client_that_is_slow_to_read_is_given_up(slow: int) -> None:
+    with socket.create_connection(("127.0.0.1", slow), timeout=10) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(1)
+        assert received(client) < LONG
+
+
+def received(client: socket.socket) -> int:
+    """Count the bytes that come until the connection ends."""
+    taken = 0
+    try:
+        while part := client.recv(1 << 20):
+            taken += len(part)
+    except ConnectionError:
+        pass
+    return taken
+
+
+LONG = 50_000_000
+
+
+async def long_answer(scope: Any, receive: Any, send: Any) -> None:
+    """An application that says more than a connection holds."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(LONG // 1_000_000):
+        await send({"type": "http.response.body", "body": b" " * 1_000_000, "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[int]:
+    """The port of a server that gives slow clients half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "SLOWEST", 0.5)
+        settings = uvicorn.Config(
+            long_answer, port=0, http=connection.Connection, lifespan="off", log_level="critical"
+        )
+        own = uvicorn.Server(settings)
+        thread = threading.Thread(target=own.run, daemon=True)
+        thread.start()
+        while not own.started:
+            thread.join(0.02)
+        yield own.servers[0].sockets[0].getsockname()[1]
+        own.should_exit = True
+        thread.join(5)
+
+
 def test_errors_are_a_line_of_json(server: Server) -> None:
     for path, status in (
         ("runs/x/overview", 404),
@@ -122,12 +243,20 @@ def test_errors_are_a_line_of_json(server: Server) -> None:
     assert list(answer.json()) == ["error"]
 
 
-def test_a_token_is_asked_for_on_other_addresses(runs: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (runs / "paper").iterdir()}
-    with serving(runs / "paper", "--host", "0.0.0.0") as server:
-        token = server.url.partition("?token=")[2]
+@pytest.mark.parametrize("given", [None, "a-token_of-24-characters"])
+def test_a_token_is_asked_for_on_other_addresses(
+    runs: Path, tmp_path: Path, given: str | None
+) -> None:
+    folder = shutil.copytree(runs / "paper", tmp_path / "paper")
+    file = tmp_path / "token"
+    file.write_text(f"{given}\n")
+    options = ["--host", "0.0.0.0", *([] if given is None else ["--token-file", file])]
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    with serving(folder, *options) as server:
+        drawn = server.url.partition("?token=")[2]
+        assert len(drawn) >= 32 if given is None else drawn == ""
+        token = given or drawn
         port = server.url.split("/")[2].rsplit(":", 1)[1]
-        assert len(token) >= 32
         own = Server(f"http://127.0.0.1:{port}/", server.process)
         for headers in (
             {},
@@ -148,29 +277,29 @@ def test_a_token_is_asked_for_on_other_addresses(runs: Path) -> None:
         assert "SameSite" in cookie
         assert own.ask("runs", headers={"Cookie": cookie.split(";")[0]}).status_code == 200
         assert own.ask(f"runs?token={token}").status_code == 401  # no token in addresses of the API
+        assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+        shutil.rmtree(folder)  # everything is in memory
+        for path in ("overview", "metrics", "graph", "predictions", "explanations/3"):
+            assert own.ask(f"runs/paper/{path}", headers=known).status_code == 200
+        assert own.ask("../../", headers=known).status_code == 200
         server.process.send_signal(signal.SIGINT)
         begin = time.monotonic()
         out, said = server.process.communicate(timeout=10)
         assert time.monotonic() - begin < 5
         assert token not in out + said
         assert "Traceback" not in said
-    after = {path: path.stat().st_mtime_ns for path in (runs / "paper").iterdir()}
-    assert after == before
 
 
 def test_tokens_and_ports_that_cannot_be_are_refused(
-    tmp_path: Path, runs: Path, refused: Callable[..., str]
+    tmp_path: Path, runs: Path, server: Server, refused: Callable[..., str]
 ) -> None:
     short = tmp_path / "token"
     short.write_text("short\n")
     assert "at least 16" in refused("serve", runs / "paper", "--token-file", short)
     assert "cannot be read" in refused("serve", runs / "paper", "--token-file", tmp_path / "none")
     assert "holds no run" in refused("serve", tmp_path, "--port", "0")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert f"port {port}" in refused("serve", runs / "paper", "--port", port)
+    port = server.url.rstrip("/").rsplit(":", 1)[1]  # another server has it
+    assert f"port {port}" in refused("serve", runs / "paper", "--port", port)
     assert "cannot listen" in refused("serve", runs / "paper", "--host", "203.0.113.7")
 
 

@@ -98,7 +98,7 @@ def _query(
     filter: Annotated[table.Which, Query(description="Which nodes.")] = "all",
     label: Annotated[str, Query(max_length=1000, description="Predicted to have this.")] = "",
     given: Annotated[str, Query(max_length=1000, description="That have this label.")] = "",
-    split: Annotated[table.Split | None, Query(description="Of this part.")] = None,
+    split: Annotated[shapes.Split | None, Query(description="Of this part.")] = None,
     q: Annotated[str, Query(max_length=200, description="That this search finds.")] = "",
     sort: Annotated[
         table.Sort, Query(description="What to sort by; found: how well the search finds it.")
@@ -170,7 +170,7 @@ def show_overview(state: Shared, run: OfRun) -> shapes.Overview:
 @router.get("/runs/{run}/metrics")
 def show_metrics(run: OfRun) -> shapes.Metrics:
     """Show the curves of training."""
-    return run.metrics()
+    return run.metrics
 
 
 @router.get("/runs/{run}/graph")
@@ -198,12 +198,7 @@ def show_node(
     limit: Annotated[int, Query(ge=1, le=1000, description="Links per relation.")] = 100,
 ) -> shapes.NodeInfo:
     """Show a node of any type with its links."""
-    number = run.known.checked(type, number)
-    return shapes.NodeInfo(
-        **run.known.node(type, number).model_dump(),
-        links=run.known.neighbours(type, number, limit),
-        prediction=run.table.row(number) if type == run.graph.target else None,
-    )
+    return run.node_info(type, number, limit)
 
 
 @router.get("/runs/{run}/predictions")

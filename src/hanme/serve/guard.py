@@ -131,7 +131,9 @@ class Guard:
             raise Refusal(413, f"a request may hold {MOST_BYTES:,} bytes")
         # Files are given whole: what a Range asks for is not looked at.
         rest = [pair for pair in scope["headers"] if pair[0] != b"range"]
-        await self.app({**scope, "headers": rest}, _bounded(receive), send)
+        # HEAD is answered as GET: uvicorn leaves the body out.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self.app({**scope, "headers": rest, "method": method}, _bounded(receive), send)
 
     def _check_host(self, headers: Headers) -> None:
         name = _name(headers.get("host", ""))

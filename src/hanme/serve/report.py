@@ -69,7 +69,7 @@ def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) ->
         "version": __version__,
         "run": served.info().model_dump(mode="json"),
         "overview": overview(served).model_dump(mode="json"),
-        "metrics": served.metrics().model_dump(mode="json"),
+        "metrics": served.metrics.model_dump(mode="json"),
         "nodes": [_node(served, number) for number in numbers],
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")

@@ -27,6 +27,9 @@ LONGEST = 120
 SHARED = 0.4
 """The least share of the trigrams of what was typed that a text must hold."""
 
+MOST_READ = 2_000_000
+"""How many entries of the index one search reads: those of rare trigrams, which say most."""
+
 LOOKED_AT = 400
 """How many texts are compared with what was typed, one by one."""
 
@@ -94,13 +97,12 @@ class Field:
         key = sought.encode("utf-8", "replace")
         if len(key) < 3:
             return [(i, *_compare(sought, self[i])) for i in self._starting(key, limit)]
-        codes = np.unique(_codes(np.frombuffer(key, np.uint8)))
-        lists = [self.holders[self.begin[c] : self.begin[c + 1]] for c in codes.tolist()]
+        lists = self._lists(key)
         shared = np.bincount(np.concatenate(lists), minlength=len(self.lengths))
-        places = np.flatnonzero(shared >= max(1.0, SHARED * len(codes)))
+        places = np.flatnonzero(shared >= max(1.0, SHARED * len(lists)))
         if len(places) > LOOKED_AT:
             # The most shared first, then the shortest.
-            rank = np.minimum(shared[places], len(codes)) * 4096 - self.lengths[places]
+            rank = np.minimum(shared[places], len(lists)) * 4096 - self.lengths[places]
             places = places[np.argpartition(-rank, LOOKED_AT)[:LOOKED_AT]]
         found = [(i, *_compare(sought, self[i])) for i in places.tolist()]
         found.sort(key=lambda row: (ORDER.index(row[1]), -row[2], row[3], row[0]))
@@ -109,6 +111,14 @@ class Field:
     def __getitem__(self, place: int) -> str:
         part = self.text[self.offsets[place] : self.offsets[place + 1]]
         return part.tobytes().decode("utf-8", "replace")
+
+    def _lists(self, key: bytes) -> list[NDArray[np.int32]]:
+        """Return which texts hold each trigram, rarest first, as far as they are read."""
+        codes = np.unique(_codes(np.frombuffer(key, np.uint8))).astype(np.int64)
+        begin, size = self.begin[codes], self.begin[codes + 1] - self.begin[codes]
+        rare = np.argsort(size, kind="stable")
+        few = max(1, int(np.searchsorted(size[rare].cumsum(), MOST_READ, "right")))
+        return [self.holders[begin[i] : begin[i] + size[i]][:MOST_READ] for i in rare[:few]]
 
     def _starting(self, key: bytes, limit: int) -> list[int]:
         places = np.flatnonzero(self.lengths >= len(key))

@@ -18,6 +18,7 @@ from hanme.graph import Graph
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
+from hanme.nn.model import MeanModel
 from hanme.runs import Run
 from hanme.runs.use import all_logits, changed, load_fitting, trained_model
 from hanme.serve import shapes
@@ -84,18 +85,6 @@ class Known:
             ]
         )
 
-    def neighbours(self, kind: str, number: int, limit: int) -> list[shapes.Neighbours]:
-        """Return where the links of a node lead, by relation."""
-        found = []
-        for relation, e in self.relations.items():
-            if e[0] == kind:
-                ends = np.unique(self.index.links[e].of_node(number))
-                nodes = [self.node(e[2], end) for end in ends[:limit].tolist()]
-                found.append(
-                    shapes.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
-                )
-        return found
-
     def relation(self, text: str) -> EdgeType:
         """Return the edge type that is written so."""
         if text not in self.relations:
@@ -132,7 +121,9 @@ class Served:
             self.what_if = WhatIf(self.explainer.open, self.graph, known.index)
         self.logits = logits
         self.table = Table(self.graph, logits, self.decision, self.grown, known.degree)
-        paths = model.parts if isinstance(model, ChannelModel) else []
+        self.metrics = self._metrics()
+        one = model.parts[0] if isinstance(model, MeanModel) else model  # folds walk the same paths
+        paths = one.parts if isinstance(one, ChannelModel) else []
         self.metapaths = _counts(
             self.graph, (m for p in paths if isinstance(p, MetapathChannels) for m in p.metapaths)
         )
@@ -163,7 +154,7 @@ class Served:
             best_epoch=self.result["best_epoch"],
         )
 
-    def metrics(self) -> shapes.Metrics:
+    def _metrics(self) -> shapes.Metrics:
         """Return the curves of training."""
         rows = self.run.metrics()
         step = -(-len(rows) // MOST_EPOCHS) or 1
@@ -193,6 +184,31 @@ class Served:
             labelled=int(self.table.labelled.sum()),
             notes=graph.notes,
         )
+
+    def node_info(self, kind: str, number: int, limit: int) -> shapes.NodeInfo:
+        """Return a node of any type with its links, so many of each relation."""
+        known, target = self.known, self.graph.target
+        number = known.checked(kind, number)
+        found = []
+        for relation, e in known.relations.items():
+            if e[0] == kind:
+                ends = np.unique(known.index.links[e].of_node(number))
+                nodes = [self._neighbour(e[2], end) for end in ends[:limit].tolist()]
+                found.append(
+                    shapes.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
+                )
+        return shapes.NodeInfo(
+            **known.node(kind, number).model_dump(),
+            links=found,
+            prediction=self.table.row(number) if kind == target else None,
+        )
+
+    def _neighbour(self, kind: str, number: int) -> shapes.Neighbour:
+        node = self.known.node(kind, number).model_dump()
+        if kind != self.graph.target:
+            return shapes.Neighbour(**node, predicted=None, wrong=None)
+        row = self.table.row(number)
+        return shapes.Neighbour(**node, predicted=row.predicted, wrong=row.wrong)
 
     def label(self, text: str | None) -> int | None:
         """Return the number of a label; None for none."""

@@ -15,6 +15,7 @@ from hanme.common.files import regular
 from hanme.errors import HanmeError
 from hanme.runs import Run
 from hanme.serve.app import make_app
+from hanme.serve.connection import Connection
 from hanme.serve.guard import LOOPBACK, Guard
 from hanme.serve.served import load_runs
 
@@ -68,6 +69,7 @@ def serve(
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE,
+            http=Connection,
             ws="none",
         )
         sys.setswitchinterval(0.001)  # requests wait less for the threads that explain

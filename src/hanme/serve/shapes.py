@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hanme.serve.search import Match
 
+Split = Literal["train", "val", "test", "unused", "unlabelled"]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -138,13 +139,18 @@ class ByDegree(Shape):
     micro: float
 
 
-class MetapathWeight(Shape):
-    """A metapath of the model: β, its instances, and how many nodes have some."""
+class MetapathCount(Shape):
+    """A metapath, its instances, and how many nodes have some."""
 
     metapath: Text
-    weight: float | None
     instances: int
     roots: int
+
+
+class MetapathWeight(MetapathCount):
+    """A metapath of the model with its weight β."""
+
+    weight: float | None
 
 
 class PartSize(Shape):
@@ -196,14 +202,6 @@ class Relation(Shape):
     reverse: Text | None
 
 
-class MetapathCount(Shape):
-    """A metapath and its instances."""
-
-    metapath: Text
-    instances: int
-    roots: int
-
-
 class GraphInfo(Shape):
     """What is in the graph of a run."""
 
@@ -237,20 +235,30 @@ class Hits(Shape):
     nodes: list[Hit]
 
 
-class Prediction(Shape):
-    """What the model says of a node.
+class Target(Shape):
+    """A target node: what it was used for, and the labels it has."""
+
+    node: int
+    id: Text
+    name: Text
+    split: Split | None
+    labels: list[Text]
+
+
+class Said(Shape):
+    """What a model says of a node."""
+
+    predicted: list[Text]
+    probabilities: list[float]
+
+
+class Prediction(Said, Target):
+    """What the model says of a target node.
 
     ``uncertainty`` is the entropy of the probabilities and ``surprise`` the negative logarithm of
     the probability of the labels it has, both in bits.
     """
 
-    node: int
-    id: Text
-    name: Text
-    split: Literal["train", "val", "test", "unused", "unlabelled"] | None
-    labels: list[Text]
-    predicted: list[Text]
-    probabilities: list[float]
     wrong: bool | None
     uncertainty: float
     surprise: float | None
@@ -265,13 +273,20 @@ class Predictions(Shape):
     rows: list[Prediction]
 
 
+class Neighbour(NodeRef):
+    """A node at the other end of a link; of a target node, also what the model says."""
+
+    predicted: list[Text] | None
+    wrong: bool | None
+
+
 class Neighbours(Shape):
     """The nodes that a relation leads to: how many, and the first of them."""
 
     relation: Text
     type: Text
     count: int
-    nodes: list[NodeRef]
+    nodes: list[Neighbour]
 
 
 class NodeInfo(NodeRef):
@@ -363,12 +378,10 @@ class Changes(Asked):
     add: list[LinkRef] = Field(default=[], max_length=200)
 
 
-class Outcome(Shape):
-    """What the model says of a node."""
+class Outcome(Said):
+    """What the model says of a node as it is, or after a change."""
 
     logits: list[float]
-    probabilities: list[float]
-    predicted: list[Text]
 
 
 class BeforeAfter(Shape):
@@ -386,21 +399,9 @@ class Changed(Shape):
     instances: BeforeAfter
 
 
-class Said(Shape):
-    """What one of two runs says of a node."""
-
-    predicted: list[Text]
-    probabilities: list[float]
-
-
-class Difference(Shape):
+class Difference(Target):
     """What two runs say of a node; ``distance`` is the largest difference of a probability."""
 
-    node: int
-    id: Text
-    name: Text
-    split: Literal["train", "val", "test", "unused", "unlabelled"] | None
-    labels: list[Text]
     a: Said
     b: Said
     distance: float

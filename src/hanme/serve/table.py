@@ -17,11 +17,11 @@ from hanme.decision import Decision
 from hanme.graph import Graph
 from hanme.runs.predictions import harmless, probability_columns, uses
 from hanme.serve import shapes
+from hanme.serve.shapes import Split
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Which = Literal["all", "wrong", "right", "labelled", "unlabelled"]
-Split = Literal["train", "val", "test", "unused", "unlabelled"]
 Sort = Literal["found", "number", "name", "uncertain", "surprising", "probability", "degree"]
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")

@@ -13,6 +13,11 @@ export function to(run, view, rest = [], query = {}) {
   return `#/${way}${written(query)}`;
 }
 
+/** Write the address of a node: one that is classified has its reasons there, another one its links. */
+export function nodeOf(run, type, number) {
+  return type === run.target ? to(run.name, "node", [number]) : to(run.name, "other", [type, number]);
+}
+
 /** Go to the same view with some parameters changed; null removes one. */
 export function change(parameters, { replace = false } = {}) {
   const now = here();

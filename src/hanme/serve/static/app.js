@@ -1,14 +1,15 @@
 // The frame around the views: where we are, where one can go, and what is said when something fails.
-import { go, here, to } from "./address.js";
+import { go, here, nodeOf, to } from "./address.js";
 import { ask, path } from "./api.js";
 import { h, name, plural } from "./dom.js";
 import { compareView } from "./views/compare.js";
 import { nodeView } from "./views/node.js";
 import { nodesView } from "./views/nodes.js";
+import { otherView } from "./views/other.js";
 import { overviewView } from "./views/overview.js";
 import { whatIfView } from "./views/what-if.js";
 
-const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, "what-if": whatIfView, compare: compareView };
+const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, other: otherView, "what-if": whatIfView, compare: compareView };
 const main = document.getElementById("main");
 let runs = null, stop = new AbortController(), shown = "";
 
@@ -81,7 +82,7 @@ function head(run, address) {
         runs.map((one) => h("option", { value: one.name, selected: one === run }, one.name)))),
     run && h("nav", { "aria-label": "Views" },
       link("Overview", "overview", [], address.view === "overview"),
-      link(capital(plural(run.target)), "nodes", [], ["nodes", "node", "what-if"].includes(address.view)),
+      link(capital(plural(run.target)), "nodes", [], ["nodes", "node", "other", "what-if"].includes(address.view)),
       other && link("Compare", "compare", [other.name], address.view === "compare")),
     run && finder(run),
     h("button.theme", { type: "button", id: "theme", onclick: turn, "aria-label": "Switch between dark and light" }, "◐"));
@@ -93,15 +94,15 @@ function finder(run) {
   let asking = new AbortController();
   const close = () => (list.hidden = true);
   const field = h("input", {
-    id: "find", type: "search", placeholder: `Find a ${run.target}`, "aria-label": `Find a ${run.target} by name or id`, autocomplete: "off", "aria-controls": "found",
+    id: "find", type: "search", placeholder: "Find a name or id", "aria-label": "Find by name or id", autocomplete: "off", "aria-controls": "found",
     oninput: async () => {
       asking.abort();
       asking = new AbortController();
       const q = field.value.trim();
       if (!q) return close();
       try {
-        const { nodes } = await ask(path(["runs", run.name, "search"], { q, type: run.target, limit: 8 }), { signal: asking.signal });
-        list.replaceChildren(...nodes.map((node) => h("li", {}, h("a", { href: to(run.name, "node", [node.number]), onclick: close }, name(node.name), h("small", {}, node.id)))),
+        const { nodes } = await ask(path(["runs", run.name, "search"], { q, limit: 8 }), { signal: asking.signal });
+        list.replaceChildren(...nodes.map((node) => h("li", {}, h("a", { href: nodeOf(run, node.type, node.number), onclick: close }, name(node.name), h("small", {}, name(node.type === run.target ? node.id : node.type))))),
           nodes.length === 0 && h("li.none", {}, "Nothing found"));
         list.hidden = false;
         say(nodes.length ? `${nodes.length} found` : "Nothing found");

@@ -58,8 +58,13 @@ export const count = (value) => value.toLocaleString("en");
 /** Return "1 film" or "3 films". */
 export const some = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
+/** Return "a film" or "an actor". */
+export const a = (noun) => `${/^[aeiou]/i.test(noun) ? "an" : "a"} ${noun}`;
+
+/** Return "films" for "film", and for "films", too: types are called what the user calls them. */
 export function plural(noun) {
-  if (/(s|x|ch|sh)$/.test(noun)) return `${noun}es`;
+  if (/(ss|us|x|ch|sh)$/.test(noun)) return `${noun}es`;
+  if (/s$/.test(noun)) return noun;
   return /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : `${noun}s`;
 }
 

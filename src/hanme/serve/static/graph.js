@@ -9,15 +9,14 @@ const pen = document.createElement("canvas").getContext("2d");
 export const keyOf = (instance) => [instance.metapath, ...instance.nodes.map((node) => node.number)].join("|");
 
 /**
- * Draw instances. Width is attention, colour the move of the label, dashed is taken away.
+ * Draw instances. Width is attention, colour the move of the label.
  *
  * @param instances Instances of one metapath, as the API has them.
  * @param label The label whose moves give the colours.
  * @param href (type, number) => the address of a node, or null where it has no page.
- * @param removed A set of instances that are taken away, by key.
  * @param onpick Called with the keys of the instances through what is pointed at, or null.
  */
-export function instanceGraph(instances, label, { href, removed = new Set(), onpick = () => {} }) {
+export function instanceGraph(instances, label, { href, onpick = () => {} }) {
   const shown = instances.slice(0, MOST);
   const plane = s("g");
   const picture = s("svg.graph", { role: "group", "aria-label": `Paths of this node. Arrow keys move between nodes, plus and minus zoom.` }, plane);
@@ -48,8 +47,8 @@ export function instanceGraph(instances, label, { href, removed = new Set(), onp
     picture.setAttribute("width", width);
     picture.setAttribute("height", drawn.height);
     for (const node of drawn.nodes) Object.assign(node, view.moved.get(node.key) ?? {});
-    const links = drawn.links.map((link) => curve(link, drawn, removed, shown));
-    const nodes = drawn.nodes.map((node) => box(node, drawn, { href, pick, shown, removed }));
+    const links = drawn.links.map((link) => curve(link, drawn, shown));
+    const nodes = drawn.nodes.map((node) => box(node, drawn, { href, pick }));
     const heads = drawn.heads.map(({ x, words }) => s("text.head", { x, y: 17, "text-anchor": "middle", "aria-hidden": "true" }, fit(plain(words), drawn.box)));
     plane.replaceChildren(...heads, ...links, ...nodes);
     for (const link of links) {
@@ -126,13 +125,12 @@ function arrange(instances, width) {
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 
-function curve(link, drawn, removed, shown) {
-  const all = link.through.map((i) => shown[i]), left = all.filter((one) => !removed.has(keyOf(one)));
-  const counted = left.length ? left : all;
-  const attention = counted.reduce((sum, one) => sum + one.attention, 0);
-  const move = counted.reduce((sum, one) => sum + one.move, 0);
+function curve(link, drawn, shown) {
+  const all = link.through.map((i) => shown[i]);
+  const attention = all.reduce((sum, one) => sum + one.attention, 0);
+  const move = all.reduce((sum, one) => sum + one.move, 0);
   const most = Math.max(...shown.map((one) => Math.abs(one.move)), 1e-9);
-  const kind = left.length === 0 ? "gone" : move > 0 ? "for" : move < 0 ? "against" : "neutral";
+  const kind = move > 0 ? "for" : move < 0 ? "against" : "neutral";
   const path = s(`path.link.${kind}`, {
     d: bend(link, drawn), "stroke-width": (1.5 + 26 * Math.min(0.5, attention)).toFixed(1),
     "stroke-opacity": (0.35 + 0.65 * Math.min(1, Math.abs(move) / most)).toFixed(2), "data-through": link.through.join(" "),
@@ -146,13 +144,11 @@ function bend({ from, to }, { box }) {
   return `M ${x} ${from.y} C ${x + half} ${from.y} ${to.x - half} ${to.y} ${to.x} ${to.y}`;
 }
 
-function box(node, drawn, { href, pick, shown, removed }) {
-  const gone = node.position > 0 && node.through.every((i) => removed.has(keyOf(shown[i])));
+function box(node, drawn, { href, pick }) {
   const address = node.position > 0 && node.title !== "itself" ? href(node.type, node.number) : null;
-  const words = `${plain(node.title)}, ${plain(node.type)}${gone ? ", taken away" : ""}${address ? ": open" : ""}`;
+  const words = `${plain(node.title)}, ${plain(node.type)}${address ? ": open" : ""}`;
   const attributes = { "data-through": node.through.join(" "), "data-key": node.key, tabindex: -1 };
   const element = address ? s("a.node.target", { ...attributes, href: address }) : s("g.node", { ...attributes, role: "img" });
-  if (gone) element.classList.add("gone");
   if (node.position === 0) element.classList.add("root");
   element.append(s("title", {}, words),
     s("rect", { width: drawn.box, height: BOX, y: -BOX / 2, rx: 8 }),

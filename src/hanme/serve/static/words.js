@@ -1,5 +1,5 @@
 // Metapaths and blocks in words.
-import { plural } from "./dom.js";
+import { a, plural } from "./dom.js";
 
 /** Split "film-directed_by:person-directed:film" into [{type, relation}, ...]. */
 export function steps(metapath) {
@@ -12,12 +12,12 @@ export function steps(metapath) {
 const through = (step) => (step.relation ? `${step.type} (${step.relation})` : step.type);
 const all = (step) => (step.relation ? `${plural(step.type)} (${step.relation})` : plural(step.type));
 
-/** Say what a relation of a graph leads to: "person (directed_by)", or "actor" where there is but one. */
-export function relationWords(graph, relation) {
+/** Say what a relation of a graph leads to: "person (directed_by)", or "actor" where there is but one; "persons" where `noun` is plural. */
+export function relationWords(graph, relation, noun = (type) => type) {
   const own = graph.relations.find((one) => one.relation === relation);
   if (!own) return relation;
   const twins = graph.relations.filter((one) => one.source === own.source && one.target === own.target);
-  return twins.length === 1 ? own.target : `${own.target} (${relation.slice(own.source.length + 1, -own.target.length - 1)})`;
+  return twins.length === 1 ? noun(own.target) : `${noun(own.target)} (${relation.slice(own.source.length + 1, -own.target.length - 1)})`;
 }
 
 /** Say where a metapath leads: "films that share a person (directed_by)". */
@@ -25,7 +25,7 @@ export function metapathWords(metapath) {
   const [root, ...others] = steps(metapath), end = others.pop();
   if (!end) return root.type;
   if (!others.length) return all(end);
-  if (others.length === 1 && end.type === root.type) return `${plural(end.type)} that share a ${through(others[0])}`;
+  if (others.length === 1 && end.type === root.type) return `${plural(end.type)} that share ${a(through(others[0]))}`;
   return `${plural(end.type)} via ${others.map(through).join(" → ")}`;
 }
 

@@ -1,5 +1,5 @@
 // Node: what it is, how sure that is, and why.
-import { change, to } from "../address.js";
+import { change, nodeOf, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
 import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
@@ -55,7 +55,7 @@ async function mattering(state) {
   if (!links.length) return null;
   const graph = await ask(path(["runs", state.run.name, "graph"]), { signal: state.signal });
   const cells = new Map(links.map(({ key }) => [key, h("span.effect.faint", {}, "…")]));
-  const rows = new Map(links.map(({ key, other, relation }) => [key, h("li", {}, h("span", {}, name(other.name), h("small", {}, relationWords(graph, relation))), cells.get(key))]));
+  const rows = new Map(links.map(({ key, other, relation }) => [key, h("li", {}, h("span", {}, h("a", { href: nodeOf(state.run, other.type, other.number) }, name(other.name)), h("small", {}, relationWords(graph, relation))), cells.get(key))]));
   const list = h("ul.ticks", {}, [...rows.values()]);
   tryEach(state, links, (one) => cells.get(one.key).replaceChildren(...effectOf(one)))
     .then((found) => list.append(...found.sort((a, b) => Math.abs(b.is - b.was) - Math.abs(a.is - a.was)).map((one) => rows.get(one.key))))
@@ -131,7 +131,7 @@ function paths(run, found, chosen, report) {
 
 /** The picture of the paths along a metapath, and a list beside it. */
 function along(run, found, metapath, report) {
-  const href = (type, number) => (report ? report(type, number) : type === run.target ? to(run.name, "node", [number]) : null);
+  const href = report ?? ((type, number) => nodeOf(run, type, number));
   const own = found.instances.filter((one) => one.metapath === metapath.metapath);
   if (!own.length) return h("p.hint", {}, `None of these ${some(metapath.instances, "path")} is among the first.`);
   const items = new Map(own.map((one) => [keyOf(one), h("tr", {}, ...cells(one, href))]));
@@ -158,7 +158,7 @@ function cells(one, href) {
 export function reasons(run, found, report) {
   if (!found.reasons.length) return null;
   const what = (one) => {
-    const address = one.node && (report ? report(one.node.type, one.node.number) : one.node.type === run.target && to(run.name, "node", [one.node.number]));
+    const address = one.node && (report ? report(one.node.type, one.node.number) : nodeOf(run, one.node.type, one.node.number));
     return address ? h("a", { href: address }, name(one.what)) : name(one.what);
   };
   const rows = found.reasons.slice(0, 15);

@@ -73,7 +73,7 @@ function list(run, rows, asked) {
     chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : "")),
     likely(run, row),
     row.labels.length ? chips(row.labels, () => "") : h("span.faint", {}, "not known"),
-    row.wrong === null ? "" : row.wrong ? h("span.bad", {}, "✗ wrong") : h("span.good", {}, "✓ right"),
+    rightness(row.wrong),
     row.uncertainty.toFixed(2),
     row.surprise === null ? "–" : row.surprise.toFixed(1),
     count(row.degree),
@@ -87,6 +87,9 @@ function likely(run, row) {
   const given = row.predicted.map((label) => row.probabilities[run.labels.findIndex((one) => one.name === label)]);
   return given.length ? given.map((p) => percent(p)).join(", ") : `at most ${percent(Math.max(...row.probabilities))}`;
 }
+
+/** Say whether a prediction is right, if that is known. */
+export const rightness = (wrong) => (wrong === null ? "" : wrong ? h("span.bad", {}, "✗ wrong") : h("span.good", {}, "✓ right"));
 
 /** Labels as small marks. */
 export function chips(labels, kind) {
