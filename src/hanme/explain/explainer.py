@@ -13,7 +13,7 @@ from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, Root
-from hanme.explain.wide import wide_reasons
+from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
 from hanme.nn.model import is_cut, piece_of
@@ -75,6 +75,7 @@ class Explainer:
         *,
         top: int = 5,
         label: str | None = None,
+        against: str | None = None,
         by: By = "part",
         metapath: str | None = None,
         pause: Callable[[], None] = lambda: None,
@@ -85,6 +86,7 @@ class Explainer:
             node: The node.
             top: How many instances.
             label: The label by whose logit they are ranked.
+            against: Rank by how far that logit is ahead of the logit of this label, instead.
             by: What they are ranked by.
             metapath: Show instances of this metapath alone (default: of all).
             pause: Called before each block of instances; what it raises ends the work.
@@ -96,9 +98,16 @@ class Explainer:
             piece, place = piece_of(self.model, self.graph, torch.tensor([number]))
             explainer = Explainer(self.model, piece, self.decision)
             return explainer.explain(
-                int(place), top=top, label=label, by=by, metapath=metapath, pause=pause
+                int(place),
+                top=top,
+                label=label,
+                against=against,
+                by=by,
+                metapath=metapath,
+                pause=pause,
             )
         chosen = self._label(number, label)
+        other = None if against is None else self._label(number, against)
         texts = list(self.open.paths)
         if metapath is not None and metapath not in texts:
             raise HanmeError(f"unknown metapath {metapath!r}; there are {', '.join(texts)}")
@@ -107,7 +116,7 @@ class Explainer:
         logits = self.open.logits[number]
         several = self.graph.multilabel
         probabilities = self.decision.probabilities(logits[None], multilabel=several)[0]
-        top_ones = top_instances(root, chosen, top, by, shown)
+        top_ones = top_instances(root, chosen, top, by, shown, other)
         return Explanation(
             self.graph.targets.title(number),
             self.graph.targets.identity(number),
@@ -122,7 +131,7 @@ class Explainer:
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
             tuple(self._instance(root, *place) for place in top_ones),
             {name: self._by_label(logits) for name, logits in root.others.items()},
-            wide_reasons(self.open.models, self.graph, number, chosen, top),
+            wide_reasons(self.open.models, self.graph, number, chosen, top, other),
             {text: self._by_label(x) for text, x in zip(texts, root.by_path(), strict=True)},
         )
 
@@ -160,7 +169,12 @@ class Explainer:
 
 
 def top_instances(
-    root: Root, label: int, top: int, by: By, paths: Sequence[int] | None = None
+    root: Root,
+    label: int,
+    top: int,
+    by: By,
+    paths: Sequence[int] | None = None,
+    against: int | None = None,
 ) -> list[tuple[int, int]]:
     """Return a root's first ``top`` instances in a ranking, as metapath and number.
 
@@ -170,10 +184,11 @@ def top_instances(
         top: How many.
         by: The ranking.
         paths: The metapaths whose instances are ranked (default: all).
+        against: Rank by the difference to this label.
     """
     rank: dict[str, Callable[[int, Encoded], Tensor]] = {
-        "part": lambda path, some: root.parts(path, some)[:, label],
-        "move": lambda path, some: root.moves(path, some)[:, label].abs(),
+        "part": lambda path, some: ahead(root.parts(path, some), label, against),
+        "move": lambda path, some: ahead(root.moves(path, some), label, against).abs(),
         "attention": lambda path, some: root.model.beta[path] * some.weight.mean(1),
     }
     if by not in rank:

@@ -19,7 +19,12 @@ from hanme.training import wide_part
 
 @torch.no_grad()
 def wide_reasons(
-    models: Sequence[Model], graph: Graph, node: int, label: int, top: int
+    models: Sequence[Model],
+    graph: Graph,
+    node: int,
+    label: int,
+    top: int,
+    against: int | None = None,
 ) -> tuple[Reason, ...]:
     """Return what adds most to, or takes most from, a label's logit.
 
@@ -32,6 +37,7 @@ def wide_reasons(
         node: The node.
         label: The label.
         top: How many.
+        against: Rank by the difference to this label.
     """
     found: dict[Block, list[tuple[Tensor, Tensor]]] = {}
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
@@ -49,12 +55,18 @@ def wide_reasons(
         columns, place = torch.unique(torch.cat([c for c, _ in given]), return_inverse=True)
         parts = torch.cat([p for _, p in given])
         total = parts.new_zeros(len(columns), parts.size(1)).index_add_(0, place, parts)
-        for i in total[:, label].abs().argsort(descending=True, stable=True)[:top].tolist():
-            ranked.append((float(total[i, label].abs()), block, int(columns[i]), total[i]))
+        size = ahead(total, label, against).abs()
+        for i in size.argsort(descending=True, stable=True)[:top].tolist():
+            ranked.append((float(size[i]), block, int(columns[i]), total[i]))
     ranked.sort(key=lambda reason: -reason[0])
     ends = {block.path.node_types[-1] if block.path else graph.target for block in found}
-    names = {end: list(feature_names(graph.fitted, end)) for end in ends}
+    names = {end: feature_names(graph, end) for end in ends}
     return tuple(_reason(graph, names, *reason[1:]) for reason in ranked[:top])
+
+
+def ahead(values: Tensor, label: int, against: int | None) -> Tensor:
+    """Return a label's column of ``[P, C]``, or how far it is ahead of another's."""
+    return values[:, label] if against is None else values[:, label] - values[:, against]
 
 
 def _reason(

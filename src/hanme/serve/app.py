@@ -250,6 +250,9 @@ async def explain(
     run: OfRun,
     node: Node,
     label: Annotated[str, Query(max_length=1000, description="Default: the likeliest.")] = "",
+    against: Annotated[
+        str, Query(max_length=1000, description="Why the label, and not this one.")
+    ] = "",
     top: Annotated[int, Query(ge=1, le=200, description="How many instances.")] = 20,
     by: Annotated[By, Query(description="What they are ranked by.")] = "part",
     metapath: Annotated[str, Query(max_length=1000, description="Of this metapath alone.")] = "",
@@ -258,7 +261,7 @@ async def explain(
     return await state.pool.run(
         request,
         lambda pause: run.explain(
-            node, label=label or None, top=top, by=by, metapath=metapath or None, pause=pause
+            node, label=label, against=against, top=top, by=by, metapath=metapath, pause=pause
         ),
     )
 

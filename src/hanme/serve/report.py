@@ -94,9 +94,7 @@ def _node(served: Served, number: int) -> dict[str, Any]:
 
 
 def _explain(served: Served, number: int, metapath: str | None) -> dict[str, Any]:
-    found = served.explain(
-        number, label=None, top=TOP, by="part", metapath=metapath, pause=lambda: None
-    )
+    found = served.explain(number, against=served.rival(number), top=TOP, metapath=metapath)
     return found.model_dump(mode="json")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -222,15 +222,21 @@ class Served:
         """Return the number of a target node that is there."""
         return self.known.checked(self.graph.target, node)
 
+    def rival(self, node: int) -> str | None:
+        """Return the label that the likeliest one is compared with, where a node has one label."""
+        order = np.argsort(-self.table.p[node], kind="stable")
+        return None if self.graph.multilabel or len(order) < 2 else self.graph.labels[order[1]]
+
     def explain(
         self,
         node: int,
         *,
-        label: str | None,
+        label: str | None = None,
+        against: str | None = None,
         top: int,
-        by: By,
-        metapath: str | None,
-        pause: Callable[[], None],
+        by: By = "part",
+        metapath: str | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> shapes.ExplanationInfo:
         """Explain a node."""
         if self.explainer is None:
@@ -238,31 +244,38 @@ class Served:
         if metapath and metapath not in self.explainer.open.paths:
             names = ", ".join(self.explainer.open.paths)
             raise Missing(f"no metapath {metapath!r}; there are {names}")
-        self.label(label)
+        for name in (label, against):
+            self.label(name)
         found = self.explainer.explain(
             self.target(node),
             label=label or None,
+            against=against or None,
             top=top,
             by=by,
             metapath=metapath or None,
             pause=pause,
         )
-        name, ref = found.label, self.known.node
+
+        def value(by_label: Mapping[str, float]) -> float:
+            return by_label[found.label] - (by_label[against] if against else 0.0)
+
+        ref = self.known.node
         return shapes.ExplanationInfo(
             node=found.number,
             id=found.id,
             name=found.node,
-            label=name,
+            label=found.label,
+            against=against or None,
             by=by,
-            logit=found.logits[name],
-            probability=found.probabilities[name],
+            logit=value(found.logits),
+            probability=found.probabilities[found.label],
             predicted=list(found.predicted),
             metapaths=[
                 shapes.MetapathPart(
                     metapath=text,
                     weight=weight,
                     instances=found.counts[text],
-                    part=found.parts[text][name],
+                    part=value(found.parts[text]),
                 )
                 for text, weight in found.metapaths.items()
             ],
@@ -272,18 +285,18 @@ class Served:
                     nodes=[ref(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
                     attention=one.attention,
                     hops=list(one.hops),
-                    part=one.parts[name],
-                    move=one.moves[name],
+                    part=value(one.parts),
+                    move=value(one.moves),
                 )
                 for one in found.instances
             ],
-            others=[shapes.Other(name=k, part=v[name]) for k, v in found.others.items()],
+            others=[shapes.Other(name=k, part=value(v)) for k, v in found.others.items()],
             reasons=[
                 shapes.ReasonInfo(
                     block=reason.block,
                     what=reason.what,
                     node=ref(*reason.node) if reason.node else None,
-                    part=reason.parts[name],
+                    part=value(reason.parts),
                 )
                 for reason in found.reasons
             ],

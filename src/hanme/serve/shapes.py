@@ -339,12 +339,16 @@ class ReasonInfo(Shape):
 
 
 class ExplanationInfo(Shape):
-    """Why a node got, or did not get, a label; all parts add up to the logit."""
+    """Why a node got, or did not get, a label; all parts add up to the logit.
+
+    With ``against``, logit, parts and moves are differences to those of that label.
+    """
 
     node: int
     id: Text
     name: Text
     label: Text
+    against: Text | None
     by: Literal["part", "move", "attention"]
     logit: float
     probability: float

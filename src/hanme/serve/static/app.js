@@ -2,6 +2,7 @@
 import { go, here, nodeOf, to } from "./address.js";
 import { ask, path } from "./api.js";
 import { h, name, plural } from "./dom.js";
+import { comparable } from "./words.js";
 import { compareView } from "./views/compare.js";
 import { nodeView } from "./views/node.js";
 import { nodesView } from "./views/nodes.js";
@@ -41,7 +42,7 @@ async function show() {
     if (signal.aborted) return;
     head(runs?.find((one) => one.name === address.run) ?? runs?.[0], address);
     replace(failure(error), moved && shown !== "");
-    document.title = "Not found – hanme";
+    document.title = "That did not work – hanme";
   } finally {
     clearTimeout(waiting);
     if (!signal.aborted) main.classList.remove("busy");
@@ -74,7 +75,7 @@ function head(run, address) {
   top.dataset.key = key;
   const link = (words, view, rest, current) =>
     h("a", { href: to(run.name, view, rest), "aria-current": current ? "page" : null }, words);
-  const other = run && runs.find((one) => one !== run && one.target === run.target);
+  const other = run && runs.find((one) => comparable(run, one));
   top.replaceChildren(
     h("a.brand", { href: run ? to(run.name, "overview") : "#/" }, h("img", { src: "icon.svg", alt: "", width: 24, height: 24 }), "hanme"),
     run && h("label.run", {}, h("span.unseen", {}, "Run"),

@@ -6,10 +6,21 @@ const draw = (width, height, ...children) =>
 const text = (x, y, words, extra = {}) => s("text", { x, y, ...extra }, words);
 const line = (x1, y1, x2, y2, kind) => s(`line.${kind}`, { x1, y1, x2, y2 });
 const round = (value) => Math.round(value * 10) / 10;
-const label = (x, y, words, room, extra = {}) => {
-  const letters = Math.floor(room / 7);
-  return text(x, y, [s("title", {}, cut(words, 300)), cut(plain(words), letters)], extra);
-};
+const label = (x, y, words, room, extra = {}) => text(x, y, [s("title", {}, cut(words, 300)), fit(plain(words), room)], extra);
+const pen = document.createElement("canvas").getContext("2d");
+
+function widthOf(words) {
+  pen.font = "13px system-ui, sans-serif";
+  return pen.measureText(words.slice(0, 200)).width;
+}
+
+/** Cut a text so that it fits into so many pixels. */
+export function fit(words, room) {
+  let letters = [...words.slice(0, 200)];
+  if (words.length === letters.length && widthOf(words) <= room) return words;
+  while (letters.length > 1 && widthOf(`${letters.join("")}…`) > room) letters = letters.slice(0, -1);
+  return `${letters.join("").trimEnd()}…`;
+}
 
 /** Values from 0 to `most` as bars with their intervals: rows of {name, value, low, high, kind}. */
 export function bars(rows, { format = (v) => percent(v, 1), most = 1 } = {}) {
@@ -66,14 +77,15 @@ export function reliability(bins, { width = 300 } = {}) {
 }
 
 /** Counts by true (rows) and predicted label (columns) as shaded squares. */
-export function matrix(labels, counts, { room = 110 } = {}) {
-  const side = labels.length > 8 ? 34 : 46, head = 84;
-  const width = Math.max(room + side * labels.length + 8, 260);
+export function matrix(labels, counts) {
+  const side = labels.length > 8 ? 30 : 46, longest = Math.max(...labels.map((name) => widthOf(plain(name))));
+  const room = Math.min(130, longest + 14), head = Math.min(100, 0.82 * longest + 20);
+  const width = room + side * labels.length + 62;
   const largest = Math.max(1, ...counts.flat());
   return draw(width, head + side * labels.length + 4,
     labels.map((name, i) => [
-      label(room - 8, head + side * (i + 0.5) + 4, name, room - 12, { "text-anchor": "end" }),
-      label(0, 0, name, 96, { transform: `translate(${room + side * (i + 0.5) + 4} ${head - 8}) rotate(-55)` }),
+      label(room - 8, head + side * (i + 0.5) + 4, name, room - 10, { "text-anchor": "end" }),
+      label(0, 0, name, 108, { transform: `translate(${room + side * (i + 0.5) + 4} ${head - 8}) rotate(-55)` }),
     ]),
     counts.map((row, i) => row.map((n, j) => s("g", {},
       s(`rect.cell.${i === j ? "right" : "wrong"}`, { x: room + side * j, y: head + side * i, width: side - 2, height: side - 2, rx: 4, "fill-opacity": round(100 * (0.06 + 0.6 * n / largest)) / 100 }),

@@ -1,9 +1,9 @@
 // The instances of a node along one metapath as a picture to touch: the node on the left, its instances to the right.
+import { fit } from "./charts.js";
 import { count, h, name, percent, plain, s, signed } from "./dom.js";
 import { namesOf } from "./words.js";
 
-const ROW = 40, BOX = 30, HEAD = 26, MOST = 24;
-const pen = document.createElement("canvas").getContext("2d");
+const ROW = 40, BOX = 30, HEAD = 26, MOST = 12;
 
 /** Name an instance: its metapath and the numbers of its nodes. */
 export const keyOf = (instance) => [instance.metapath, ...instance.nodes.map((node) => node.number)].join("|");
@@ -12,11 +12,11 @@ export const keyOf = (instance) => [instance.metapath, ...instance.nodes.map((no
  * Draw instances. Width is attention, colour the move of the label.
  *
  * @param instances Instances of one metapath, as the API has them.
- * @param label The label whose moves give the colours.
+ * @param scored What they move, in words.
  * @param href (type, number) => the address of a node, or null where it has no page.
  * @param onpick Called with the keys of the instances through what is pointed at, or null.
  */
-export function instanceGraph(instances, label, { href, onpick = () => {} }) {
+export function instanceGraph(instances, scored, { href, onpick = () => {} }) {
   const shown = instances.slice(0, MOST);
   const plane = s("g");
   const picture = s("svg.graph", { role: "group", "aria-label": `Paths of this node. Arrow keys move between nodes, plus and minus zoom.` }, plane);
@@ -37,7 +37,7 @@ export function instanceGraph(instances, label, { href, onpick = () => {} }) {
     }
     plane.classList.toggle("picking", through !== null);
     onpick(through === null ? null : through.map((i) => keyOf(shown[i])));
-    about.replaceChildren(...(through === null ? ["Point at a node or a line to see what goes through it."] : describe(through.map((i) => shown[i]), label)));
+    about.replaceChildren(...(through === null ? ["Point at a node or a line to see what goes through it."] : describe(through.map((i) => shown[i]), scored)));
   };
 
   function layout() {
@@ -83,11 +83,11 @@ export function instanceGraph(instances, label, { href, onpick = () => {} }) {
     more > 0 && h("p.hint", {}, `The picture shows the first ${MOST}; ${count(more)} more are in the list.`));
 }
 
-function describe(some, label) {
+function describe(some, scored) {
   const attention = some.reduce((sum, one) => sum + one.attention, 0);
   const move = some.reduce((sum, one) => sum + one.move, 0);
   const what = some.length === 1 ? [name(["via", namesOf(some[0]).join(" → ")].join(" "))] : [`${count(some.length)} paths`];
-  return [...what, `: ${percent(attention, 1)} of the attention; moves the score of ${plain(label)} by ${signed(move, 3)}`];
+  return [...what, `: ${percent(attention, 1)} of the attention; moves ${plain(scored)} by ${signed(move, 3)}`];
 }
 
 /** Give every node of the instances a place: a column per position, little crossing of lines. */
@@ -158,15 +158,6 @@ function box(node, drawn, { href, pick }) {
   for (const event of ["pointerenter", "focus"]) element.addEventListener(event, () => pick(element.dataset.through.split(" ")));
   for (const event of ["pointerleave", "blur"]) element.addEventListener(event, () => pick(null));
   return element;
-}
-
-/** Cut a text so that it fits into so many pixels. */
-function fit(text, room) {
-  pen.font = "13px system-ui, sans-serif";
-  let letters = [...text.slice(0, 200)];
-  if (text.length === letters.length && pen.measureText(text).width <= room) return text;
-  while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) letters = letters.slice(0, -1);
-  return `${letters.join("").trimEnd()}…`;
 }
 
 /** One tab stop for the whole picture; arrow keys move between its nodes. */

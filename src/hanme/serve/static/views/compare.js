@@ -3,8 +3,9 @@ import { change, go, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { bars } from "../charts.js";
 import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
+import { comparable } from "../words.js";
 import { chips, pages } from "./nodes.js";
-import { header, reasons, says, sum } from "./node.js";
+import { header, reasons, rivalOf, says, sum } from "./node.js";
 
 const PAGE = 50;
 const FILTERS = { differ: "Other labels", a_right: "Only the first is right", b_right: "Only the second is right", all: "All" };
@@ -22,7 +23,7 @@ async function all({ run, runs, query, signal, say }, a, b) {
     ask(path(["compare", a.name, b.name], { filter, offset: PAGE * (page - 1), limit: PAGE }), { signal }),
     ask(path(["runs", a.name, "overview"]), { signal }), ask(path(["runs", b.name, "overview"]), { signal }),
   ]);
-  const nodes = plural(run.target), others = runs.filter((each) => each !== a && each.target === a.target);
+  const nodes = plural(run.target), others = runs.filter((each) => comparable(a, each));
   say(`${count(found.total)} ${nodes}`);
   return {
     title: `${a.name} and ${b.name}`,
@@ -62,7 +63,7 @@ function scores(a, b, first, second) {
 async function one({ run, runs, rest, query, signal }, a, b) {
   const sides = await Promise.all([a, b].map(async (each) => {
     const prediction = await ask(path(["runs", each.name, "predictions", rest[1]]), { signal });
-    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", top: 5 }), { signal }) : null;
+    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", against: rivalOf(each, prediction, query.get("label")), top: 5 }), { signal }) : null;
     return { each, prediction, found };
   }));
   const [first] = sides;

@@ -2,9 +2,9 @@
 import { change, nodeOf, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
-import { count, figure, h, name, percent, section, signed, some, table } from "../dom.js";
+import { count, cut, figure, h, name, percent, plain, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
-import { blockScale, blockWords, grouped, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
+import { blockScale, blockWords, comparable, grouped, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
 import { effectOf, linksOf, tryEach } from "./changes.js";
 import { chips } from "./nodes.js";
 
@@ -17,7 +17,7 @@ export async function nodeView({ run, runs, rest, query, signal }) {
   const { prediction } = node;
   const label = query.get("label") ?? "";
   if (!run.explains) return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), says(run, prediction, null, null), h("p.note", {}, run.why_not)) };
-  const asked = { label, by: BY[query.get("by")] ? query.get("by") : "part", top: TOP };
+  const asked = { label, against: query.get("alone") ? "" : query.get("against") ?? rivalOf(run, prediction, label), by: BY[query.get("by")] ? query.get("by") : "part", top: TOP };
   const first = await ask(path(["runs", run.name, "explanations", number], asked), { signal });
   const chosen = query.get("path") ?? first.instances[0]?.metapath ?? "";
   const found = chosen ? await ask(path(["runs", run.name, "explanations", number], { ...asked, metapath: chosen }), { signal }) : first;
@@ -25,9 +25,18 @@ export async function nodeView({ run, runs, rest, query, signal }) {
   return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen, links })) };
 }
 
+/** The labels with their probabilities, likeliest first. */
+const ranked = (run, prediction) => run.labels.map((label, i) => ({ ...label, p: prediction.probabilities[i] })).sort((a, b) => b.p - a.p);
+
+/** Where a node has one label: the likeliest one but that which is asked about. */
+export function rivalOf(run, prediction, label) {
+  const [first, second] = ranked(run, prediction);
+  return run.multilabel || !second ? "" : label && label !== first.name ? first.name : second.name;
+}
+
 /** The name of a node, what it was used for, and the ways to look at it. */
 export function header(run, runs, prediction, view) {
-  const other = runs.find((one) => one !== run && one.target === run.target);
+  const other = runs.find((one) => comparable(run, one));
   const tab = (words, where, rest) => h("a", { href: to(run.name, where, rest), "aria-current": where === view ? "page" : null }, words);
   return h("header", {}, about(run, prediction),
     h("nav.tabs", { "aria-label": "This node" }, tab("Why?", "node", [prediction.node]), run.explains && tab("What if?", "what-if", [prediction.node]),
@@ -37,14 +46,14 @@ export function header(run, runs, prediction, view) {
 /** The name of a node and what it was used for. */
 export function about(run, prediction) {
   return [h("h1", {}, name(prediction.name, "bdi")),
-    h("p.lead", {}, `${run.target} `, name(prediction.id), prediction.split && ` · ${SPLITS[prediction.split] ?? prediction.split}`, ` · ${some(prediction.degree, "link")}`)];
+    h("p.lead", {}, `${run.target} `, prediction.id !== prediction.name && name(prediction.id), prediction.split && ` · ${SPLITS[prediction.split] ?? prediction.split}`, ` · ${some(prediction.degree, "link")}`)];
 }
 
 /** Explain one node: its labels, the sum behind the chosen one, its paths and its features. */
 export function why(run, prediction, found, { chosen, links = null, report = null }) {
   return h("div.grid.uneven", {},
     h("div.stack", {}, says(run, prediction, found.label, report), links),
-    sum(run, prediction, found, report),
+    sum(run, prediction, found, report, !report && !run.multilabel && run.labels.length > 1 && rivals(run, prediction, found)),
     paths(run, found, chosen, report),
     reasons(run, found, report));
 }
@@ -67,7 +76,7 @@ async function mattering(state) {
 
 /** The labels with their probabilities; a click asks why. */
 export function says(run, prediction, asked, report) {
-  const order = run.labels.map((label, i) => ({ ...label, p: prediction.probabilities[i] })).sort((a, b) => b.p - a.p);
+  const order = ranked(run, prediction);
   const shown = order.filter((label, i) => i < MANY || label.name === asked || prediction.predicted.includes(label.name) || prediction.labels.includes(label.name));
   const rows = shown.map((label) => {
     const bar = h("span.meter", { "aria-hidden": "true" }, h("span.fill"), label.threshold !== null && h("span.threshold"));
@@ -77,7 +86,7 @@ export function says(run, prediction, asked, report) {
     const inside = [h("span.label", {}, name(label.name)), bar, h("span.value", {}, percent(label.p, label.p > 0.995 || label.p < 0.005 ? 1 : 0)),
       h("span.marks", {}, given && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];
     return h("li", {}, asked === null || report ? h("span.row", {}, inside)
-      : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name }) }, h("span.unseen", {}, "Why "), inside));
+      : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name, against: null }) }, h("span.unseen", {}, "Why "), inside));
   });
   const rule = run.multilabel ? "A label is given where its bar passes the mark." : "The likeliest label is given.";
   return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), shown.length < order.length && h("p.hint", {}, `${some(order.length - shown.length, "less likely label")} not shown.`), verdict(prediction));
@@ -89,31 +98,35 @@ function verdict(prediction) {
 }
 
 /** The score of a label as the sum that it is. */
-export function sum(run, prediction, found, report) {
+export function sum(run, prediction, found, report, choice = null) {
   const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
   const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
   const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].filter((row) => row.name !== START)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const start = parts.filter((row) => row.name === START);
   const shown = rows.slice(0, 9), rest = rows.slice(9).reduce((all, row) => all + row.value, 0);
-  if (rows.length > 9) shown.push({ name: `${rows.length - 9} smaller parts`, value: rest });
-  const total = { name: `score of ${found.label}`, value: found.logit, strong: true };
+  if (rows.length > 9) shown.push({ name: some(rows.length - 9, "smaller part"), value: rest });
+  const total = { name: found.against ? `ahead of ${found.against}` : `score of ${found.label}`, value: found.logit, strong: true };
   const strongest = (sign) => rows.filter((row) => Math.sign(row.value) === sign)[0];
   const [up, down] = [strongest(1), strongest(-1)];
   return h("section.card", {}, h("h2", {}, "Why ", name(found.label, "bdi"), "?"),
-    h("p.about", {}, percent(found.probability), " likely. ", up && ["Most in favour: ", h("b", {}, up.name), ` (${signed(up.value)}). `], down && ["Most against: ", h("b", {}, down.name), ` (${signed(down.value)}).`]),
-    figure(`What adds up to the score of ${found.label}`, balance([...shown, ...start, total]),
+    h("p.about", {}, percent(found.probability), " likely", found.against ? [", and ", name(found.against), " ", percent(prediction.probabilities[run.labels.findIndex((one) => one.name === found.against)])] : "", ". ", up && ["Most in favour: ", h("b", {}, up.name), ` (${signed(up.value)}). `], down && ["Most against: ", h("b", {}, down.name), ` (${signed(down.value)}).`]),
+    choice,
+    figure(`What adds up to ${scored(found)}`, balance([...shown, ...start, total]),
       table("Parts of the score", ["part", "adds"], [...rows, ...start, total].map((row) => [row.name, signed(row.value, 4)]), { numeric: [1] }),
-      ["All parts add up to the score, exactly. The higher the score, the likelier the label", run.multilabel ? "." : lead(run, prediction, found)]),
+      `All parts add up to ${scored(found)}, exactly. ${found.against ? "The further above 0, the likelier it is of the two." : "The higher the score, the likelier the label."}`),
     !report && h("p", {}, h("a.button", { href: to(run.name, "what-if", [prediction.node], { label: found.label }) }, "What would change it?")));
 }
 
-/** Where a node has one label, scores count against each other: say how far the chosen one is ahead. */
-function lead(run, prediction, found) {
-  const [first, next] = run.labels.map((label, i) => ({ name: label.name, p: prediction.probabilities[i] })).filter((one) => one.name !== found.label).sort((a, b) => b.p - a.p);
-  if (!first) return ".";
-  const ahead = Math.log(found.probability / first.p);
-  return [": what counts is how it compares with the other labels. It is ", h("b", {}, `${Math.abs(ahead).toFixed(2)} ${ahead < 0 ? "behind" : "ahead of"}`), " ", name(first.name), next ? `, the ${ahead < 0 ? "first" : "next"}.` : "."];
+/** What the parts add up to: the score of a label, or how far it is ahead of another one. */
+const scored = ({ label, against }) => (against ? `the lead of ${cut(plain(label), 40)} over ${cut(plain(against), 40)}` : `the score of ${cut(plain(label), 40)}`);
+
+/** Where a node has one label, only leads matter: choose the label that the asked one is compared with. */
+function rivals(run, prediction, found) {
+  const others = ranked(run, prediction).filter((label) => label.name !== found.label);
+  return h("label.order", {}, h("span", {}, "Compared with "), h("select", { id: "against", onchange: ({ target }) => change(target.value ? { against: target.value, alone: null } : { against: null, alone: "1" }) },
+    others.map((label) => h("option", { value: label.name, selected: label.name === found.against }, `${cut(plain(label.name), 40)}, ${percent(label.p)}`)),
+    h("option", { value: "", selected: !found.against }, "no other label")));
 }
 
 /** The paths along one metapath that is chosen by buttons; in a report, along each. */
@@ -123,7 +136,7 @@ function paths(run, found, chosen, report) {
     metapathWords(one.metapath), h("small", {}, `${some(one.instances, "path")} · adds ${signed(one.part)}`)));
   const shown = report ? found.metapaths.filter((one) => one.instances > 0) : found.metapaths.filter((one) => one.metapath === chosen);
   return h("section.card.whole", {}, h("h2", {}, "The paths it looked at"),
-    h("p.about", {}, "A path leads from this node over its links to another one. ", h("span.key.for", {}, "Blue"), ` paths raise the score of ${found.label}, `, h("span.key.against", {}, "orange"), " ones lower it; the wider, the more attention."),
+    h("p.about", {}, "A path leads from this node over its links to another one. ", h("span.key.for", {}, "Blue"), ` paths raise ${scored(found)}, `, h("span.key.against", {}, "orange"), " ones lower it; the wider, the more attention."),
     !report && h("div.shows", { role: "group", "aria-label": "Kind of path" }, tabs),
     shown.map((one) => [report && h("h3", {}, metapathWords(one.metapath)), along(run, found, one, report)]),
     found.instances.length === 0 && h("p.hint", {}, "There is no such path from here."));
@@ -139,11 +152,11 @@ function along(run, found, metapath, report) {
   const order = h("label.order", {}, h("span", {}, "Order by "), h("select", { id: "order", onchange: (event) => change({ by: event.target.value }) },
     Object.entries(BY).map(([key, words]) => h("option", { value: key, selected: key === found.by }, words))));
   const few = own.length < metapath.instances ? `The first ${count(own.length)} of ${some(metapath.instances, "path")}. ` : "";
-  return h("div.beside", {}, instanceGraph(own, found.label, { href, onpick: light }),
+  return h("div.beside", {}, instanceGraph(own, scored(found), { href, onpick: light }),
     h("div", {}, !report && order,
       h("div.scroll.list", { tabindex: 0, role: "group", "aria-label": `Paths along ${metapath.metapath} as a list` }, h("table", {}, h("caption.unseen", {}, `Paths along ${metapath.metapath}`),
         h("thead", {}, h("tr", {}, ["path", "attention", "adds", "without it"].map((head, i) => h(i ? "th.number" : "th", { scope: "col" }, head)))), h("tbody", {}, [...items.values()]))),
-      h("p.hint", {}, `${few}Adds: its part of the score. Without it: how the score would change if this path alone were gone.`)));
+      h("p.hint", {}, `${few}Adds: its part of ${scored(found)}. Without it: how that would change if this path alone were gone.`)));
 }
 
 function cells(one, href) {
@@ -163,6 +176,6 @@ export function reasons(run, found, report) {
   };
   const rows = found.reasons.slice(0, 15);
   return h("section.card.whole", {}, h("h2", {}, "Features and neighbours that mattered"),
-    h("p.about", {}, `What the linear part adds to the score of ${found.label}, one by one, largest first.`),
+    h("p.about", {}, `What the linear part adds to ${scored(found)}, one by one, largest first.`),
     table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), [blockWords(one.block), h("small", {}, blockScale(one.block))], h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
 }

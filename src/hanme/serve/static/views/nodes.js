@@ -8,8 +8,8 @@ const PAGE = 50;
 const SHOWS = {
   all: ["All", "Every prediction.", { filter: "all", sort: "" }],
   wrong: ["Wrong", "Where a label is known and the prediction differs. Worst first.", { filter: "wrong", sort: "surprising" }],
-  uncertain: ["Uncertain", "Where the model hesitates between labels. Most uncertain first.", { filter: "all", sort: "uncertain" }],
-  surprising: ["Surprising", "Where the known labels surprise the model most: mistakes of the model, or of the data.", { filter: "labelled", sort: "surprising" }],
+  uncertain: ["Uncertain", "Where the model hesitates between labels, most uncertain first. In bits: 0 is certain, 1 is like tossing a coin.", { filter: "all", sort: "uncertain" }],
+  surprising: ["Surprising", "Where the known labels surprise the model most: mistakes of the model, or of the data. In bits: 1 is a label it gave one chance in 2, 10 one in 1,000.", { filter: "labelled", sort: "surprising" }],
   unlabelled: ["Unlabelled", "Where no label is known: here the predictions are new.", { filter: "unlabelled", sort: "" }],
 };
 const SORTS = { name: "name", uncertain: "uncertain", surprising: "surprising", degree: "links" };

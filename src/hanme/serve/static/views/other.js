@@ -13,7 +13,7 @@ export async function otherView({ run, rest: [type = "", number = ""], signal })
   const links = node.links.reduce((sum, group) => sum + group.count, 0);
   return {
     title: node.name,
-    element: h("div.node", {}, h("h1", {}, name(node.name, "bdi")), h("p.lead", {}, `${node.type} `, name(node.id), ` · ${some(links, "link")}`),
+    element: h("div.node", {}, h("h1", {}, name(node.name, "bdi")), h("p.lead", {}, `${node.type} `, node.id !== node.name && name(node.id), ` · ${some(links, "link")}`),
       h("div.stack", {}, node.links.filter((group) => group.count).map((group) => linked(run, graph, group)))),
   };
 }

@@ -78,7 +78,7 @@ function mistakes(run, found) {
   const worst = counts.flatMap((row, i) => row.map((n, j) => ({ n, i, j }))).filter(({ i, j }) => i !== j).sort((a, b) => b.n - a.n)[0];
   const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${worst.n === 1 ? "once" : `${count(worst.n)} times`}). `] : ["No mistakes. "];
   return section("What does it mistake for what?", words,
-    figure("Confusion matrix", labels.length > 12 ? h("div.scroll", { tabindex: 0 }, matrix(labels, counts)) : matrix(labels, counts), numbers,
+    figure("Confusion matrix", h("div.scroll", { tabindex: 0 }, matrix(labels, counts)), numbers,
       run.multilabel ? "Rows: a label that is true; columns: a label that was given. Blue: found. Orange: the true label was missed and the other one given wrongly."
         : "Rows: the true label; columns: the label that was given. Blue: right. Orange: wrong."));
 }

@@ -46,12 +46,15 @@ function outcome(state, { before, after, instances }) {
   const order = run.labels.map((one, i) => ({ ...one, was: before.probabilities[i], is: after.probabilities[i] })).sort((a, b) => b.was - a.was);
   const shown = order.filter((one, i) => i < MANY || one.name === label || before.predicted.includes(one.name) || after.predicted.includes(one.name));
   const rows = shown.map((one) => {
-    const meter = h("span.meter.two", { "aria-hidden": "true" }, h("span.was"), h("span.fill"), one.threshold !== null && h("span.threshold"));
-    meter.children[0].style.setProperty("--share", one.was);
-    meter.children[1].style.setProperty("--share", one.is);
-    if (one.threshold !== null) meter.children[2].style.setProperty("--share", one.threshold);
-    const inside = [h("span.label", {}, name(one.name)), meter, h("span.value", {}, changed(state) ? `${percent(one.was)} → ${percent(one.is)}` : percent(one.was)),
-      h("span.marks", {}, after.predicted.includes(one.name) && h("span.chip", {}, changed(state) ? "now predicted" : "predicted"))];
+    const now = changed(state);
+    const bars = [now && ["span.was", one.was], ["span.fill", one.is], one.threshold !== null && ["span.threshold", one.threshold]].filter(Boolean).map(([kind, share]) => {
+      const bar = h(kind);
+      bar.style.setProperty("--share", share);
+      return bar;
+    });
+    const meter = h(now ? "span.meter.two" : "span.meter", { "aria-hidden": "true" }, bars);
+    const inside = [h("span.label", {}, name(one.name)), meter, h("span.value", {}, now ? `${percent(one.was)} → ${percent(one.is)}` : percent(one.was)),
+      h("span.marks", {}, after.predicted.includes(one.name) && h("span.chip", {}, now ? "now predicted" : "predicted"))];
     return h("li", {}, h("button.row", { type: "button", id: `label-${order.indexOf(one)}`, "aria-pressed": String(one.name === label), onclick: () => change({ label: one.name }) }, h("span.unseen", {}, "Watch "), inside));
   });
   const same = before.predicted.join() === after.predicted.join();
