@@ -147,15 +147,17 @@ def large_run(folder: Path) -> Path:
     """Write a table of a million rows and train the linear model on it."""
     rng = random.Random(1)
     with (folder / "films.csv").open("w") as file:
-        file.write("id,title,person,genre\n")
+        file.write("id,title,year,person,genre\n")
         for i in range(ROWS):
             genre = rng.randrange(3)
             title = f"The {rng.choice(WORDS)} {rng.choice(WORDS)} {i}"
             label = f"g{genre}" if i % 100 == 0 else ""
-            file.write(f"f{i},{title},p{3 * rng.randrange(60_000) + genre},{label}\n")
+            person = 3 * rng.randrange(60_000) + genre
+            file.write(f"f{i},{title},{rng.randrange(1950, 2025)},p{person},{label}\n")
     (folder / "graph.toml").write_text(
         'target = "film"\n[nodes.film]\ntable = "films.csv"\nid = "id"\nname = "title"\n'
-        'label = "genre"\n[relations]\nperson = {columns = ["person"]}\n'
+        'label = "genre"\nfeatures = {year = "number"}\n'
+        '[relations]\nperson = {columns = ["person"]}\n'
     )
     code = "from hanme.cli import main; main()"
     train = [sys.executable, "-c", code, "train", str(folder), "--model", "linear", "--out"]

@@ -326,8 +326,9 @@ def _find(
             if same.any():
                 found.append(instances.number.cpu()[same])
                 missing.pop(walk, None)
-    for walk in missing:
-        raise HanmeError(f"instance {walk}: the node has no such instance")
+    if numbers is None:  # on a changed graph it may have gone with a link
+        for walk in missing:
+            raise HanmeError(f"instance {walk}: the node has no such instance")
     return torch.cat(found)
 
 

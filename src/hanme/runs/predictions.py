@@ -212,6 +212,7 @@ def _table(
         frame[f"p{i}"] = probability[:, i].contiguous().numpy()
         columns.append(f"p{i} AS {_quoted(column)}")
     with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")  # it goes to standard output
         connection.register("frame", frame)
         yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
 

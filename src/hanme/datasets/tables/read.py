@@ -109,6 +109,7 @@ class Reader(ExitStack):
             "temp_directory": temporary,
         }
         self.connection = self.enter_context(duckdb.connect(config=config))
+        self.connection.execute("SET enable_progress_bar = false")  # it goes to standard output
         for path, name in self._attached.items():
             attach(self.connection, path, name)
         allowed = ", ".join(quoted(path) for path in self._files)

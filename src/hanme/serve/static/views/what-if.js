@@ -131,6 +131,12 @@ function added({ run, add, graph, signal }) {
   }));
 }
 
+/** The numbers of the nodes that a relation leads to already. */
+function linkedBy({ node, add }, relation) {
+  const own = node.links.find((group) => group.relation === relation)?.nodes ?? [];
+  return new Set([...own.map((other) => other.number), ...add.map(linkOf).filter((link) => link.relation === relation).map((link) => link.target)]);
+}
+
 function adding(state, now) {
   const { run, number, graph } = state;
   const relations = graph.relations.filter((one) => one.source === run.target);
@@ -146,7 +152,8 @@ function adding(state, now) {
     if (!q) return list.replaceChildren();
     try {
       const { nodes } = await ask(path(["runs", run.name, "search"], { q, type: relation.target, limit: 6 }), { signal: asking.signal });
-      list.replaceChildren(...nodes.map((other) => h("li", {}, h("button", { type: "button", onclick: () => tick("add", `${relation.relation}|${number}|${other.number}`, true) }, "Add ", name(other.name), h("small", {}, other.id)))),
+      const there = linkedBy(state, relation.relation);
+      list.replaceChildren(...nodes.map((other) => there.has(other.number) ? h("li.none", {}, name(other.name), h("small", {}, "linked already")) : h("li", {}, h("button", { type: "button", onclick: () => tick("add", `${relation.relation}|${number}|${other.number}`, true) }, "Add ", name(other.name), h("small", {}, other.id)))),
         nodes.length ? "" : h("li.none", {}, "Nothing found"));
     } catch (error) {
       if (error.name !== "AbortError") list.replaceChildren(h("li.none", {}, error.message));
