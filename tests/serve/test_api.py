@@ -7,6 +7,7 @@ import io
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,6 +172,34 @@ def test_explanations_are_those_of_the_explainer(server: Server, explainer: Expl
     assert attention == pytest.approx(one["metapaths"][1]["part"], abs=1e-6)
 
 
+def test_a_label_is_explained_against_another(server: Server) -> None:
+    drama, comedy, both = (
+        server.get(f"runs/planted/explanations/3?metapath=movie-actor-movie&top=200&{query}")
+        for query in ("label=Drama", "label=Comedy", "label=Drama&against=Comedy")
+    )
+    assert both["logit"] == pytest.approx(drama["logit"] - comedy["logit"], abs=1e-6)
+    for kind in ("metapaths", "others"):
+        apart = [a["part"] - b["part"] for a, b in zip(drama[kind], comedy[kind], strict=True)]
+        assert [row["part"] for row in both[kind]] == pytest.approx(apart, abs=1e-6)
+
+    def parts(found: dict[str, Any]) -> dict[tuple[int, ...], float]:
+        rows = found["instances"]
+        return {tuple(node["number"] for node in row["nodes"]): row["part"] for row in rows}
+
+    apart = [a - parts(comedy)[nodes] for nodes, a in parts(drama).items()]
+    assert list(parts(both).values()) == pytest.approx(sorted(apart, reverse=True), abs=1e-6)
+    assert server.ask("runs/planted/explanations/3?against=Nothing").status_code == 404
+
+
+def test_a_node_of_any_type_has_its_links(server: Server) -> None:
+    actor = links_of(server, 3)["movie-to-actor"][0]
+    (links,) = server.get(f"runs/planted/nodes/actor/{actor}")["links"]
+    assert 3 in [node["number"] for node in links["nodes"]]
+    for node in links["nodes"]:
+        row = server.get(f"runs/planted/predictions/{node['number']}")
+        assert (node["predicted"], node["wrong"]) == (row["predicted"], row["wrong"])
+
+
 def test_an_explanation_can_be_stopped_between_blocks(explainer: Explainer) -> None:
     asked = []
 
@@ -257,6 +286,11 @@ def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
     both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
     alone = server.get("runs/paper/changes/3", json={"remove": [link]})
     assert both["instances"]["after"] == alone["instances"]["after"] - 1
+    # One that goes with a link is gone already.
+    link["target"] = ref["nodes"][1]
+    link["relation"] = "-to-".join(instance["metapath"].split("-")[:2])
+    both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
+    assert both["after"] == server.get("runs/paper/changes/3", json={"remove": [link]})["after"]
     nothing = server.get("runs/paper/changes/3", json={})
     assert nothing["after"]["logits"] == pytest.approx(nothing["before"]["logits"], abs=1e-5)
 
