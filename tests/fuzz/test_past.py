@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.harness import run
-from fuzz.inputs import Inputs, without_seal
+from fuzz.inputs import RESUME, Inputs, without_seal
 
 DEEP = "[" * 100_000
 
@@ -121,6 +121,15 @@ def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) ->
     values["widths"]["*"] = 3
     (folder / "features.json").write_text(json.dumps(values))
     assert "node type *: 0 features" in run(["predict", str(folder)]).said
+
+
+def test_a_wide_part_held_at_0_too_strongly(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("begun", tmp_path / "run")
+    without_seal(folder / "wide.json")
+    values = json.loads((folder / "wide.json").read_text())
+    (folder / "wide.json").write_text(json.dumps(values | {"strength": 1e300}))
+    resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
+    assert "strength" in run(resume).said
 
 
 def test_a_line_that_would_fill_the_memory(inputs: Inputs, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from hanme.errors import HanmeError
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -84,6 +86,11 @@ def logistic(
         weights.grad = torch.cat([change, total])
         return losses.double().sum() + strength / 2 * weights[:-1].double().square().sum()
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    try:
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if "without overflow" not in str(error):
+            raise
+        raise HanmeError("the wide part cannot be fitted: its numbers are too large") from None
     found = weights.detach()
     return torch.cat([found[:-1], found[-1:] - mean @ found[:-1]])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
@@ -54,7 +54,7 @@ class Wide(BaseModel):
 
     blocks: list[str]
     scales: list[float]
-    strength: float
+    strength: float = Field(gt=0, le=1e6)
     loss: float
     losses: dict[str, float]
     beliefs: list[str] = []
