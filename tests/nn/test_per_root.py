@@ -129,6 +129,8 @@ def test_a_prediction_and_its_explanation_draw_the_same_instances() -> None:
     run.run()
     logits = run.logits()
     explainer = Explainer(run.model, graph)
+    with pytest.raises(HanmeError, match="node by node"):
+        _ = explainer.open
     for node in (3, 41):
         torch.testing.assert_close(run.logits(torch.tensor([node]))[0], logits[node])
         found = explainer.explain(node, top=50)

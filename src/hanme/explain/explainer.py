@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -12,11 +13,11 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.folds import open_model
-from hanme.explain.removal import Encoded, Root
+from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph
 from hanme.nn import Model
-from hanme.nn.model import is_cut, piece_of
+from hanme.nn.model import draws_of, is_cut, piece_of
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -51,7 +52,9 @@ def explain(
 
 
 class Explainer:
-    """Explains nodes one by one; what they share is computed when it is made.
+    """Explains nodes one by one; what they share is computed once.
+
+    Of a stored graph, or with a model that draws instances, a node is explained on what it touches.
 
     Args:
         model: See :func:`explain`.
@@ -63,10 +66,21 @@ class Explainer:
         self.model, self.graph = model, graph
         self.decision = decision or Decision()
         self._cut = graph.drawn is None and is_cut(model, graph)
-        if self._cut:  # a node is explained on what it touches
-            return
-        self.open = open_model(model, graph)
-        self._predicted = self.decision.labels(self.open.logits, multilabel=graph.multilabel)
+        if not self._cut:
+            _ = self.open  # refuses a model that cannot be explained
+
+    @cached_property
+    def open(self) -> OpenModel:
+        """The model opened on all of the graph."""
+        if self._cut and draws_of(self.model):
+            raise HanmeError(
+                "the model draws instances per root (--per-root), node by node: use hanme explain"
+            )
+        return open_model(self.model, self.graph)
+
+    @cached_property
+    def _predicted(self) -> Tensor:
+        return self.decision.labels(self.open.logits, multilabel=self.graph.multilabel)
 
     @torch.no_grad()
     def explain(

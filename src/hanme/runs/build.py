@@ -121,7 +121,8 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
     """Say how many instances a model attends to and about what memory that takes, by metapath.
 
     Where these are the default metapaths, those that were left out are said, too. The last line is
-    how long an epoch takes. Neither is known of a stored graph, which is not read for it.
+    how long an epoch takes. It is not known of a stored graph, which is not read for it, nor where
+    instances are drawn.
     """
     if not takes_metapaths(config.name):
         return []
@@ -138,7 +139,7 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
             f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
             for metapath, why in graph.left_out.items()
         ]
-    if graph.stored:
+    if graph.stored or options.get("per_root"):
         return lines
     return [*lines, f"An epoch takes about {lasting(pace(config, graph))} on this machine"]
 

@@ -110,8 +110,9 @@ class Served:
         self.what_if: WhatIf | None = None
         self.why_not = ""
         try:
-            self.explainer = Explainer(model, self.graph, self.decision)
-            logits = self.explainer.open.logits
+            explainer = Explainer(model, self.graph, self.decision)
+            logits = explainer.open.logits
+            self.explainer = explainer
         except HanmeError as error:
             self.why_not = str(error)
             logits = all_logits(model, self.graph)
