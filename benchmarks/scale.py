@@ -2,17 +2,21 @@
 
     python benchmarks/scale.py make FOLDER [--times N] [--features F]
     python benchmarks/scale.py store FOLDER
+    python benchmarks/scale.py draw FOLDER [--times N] [--features F]
     python benchmarks/scale.py open FOLDER
     python benchmarks/scale.py train FOLDER [--per-root N] [--batch-size B] [--steps S] [-m PATH]
     python benchmarks/scale.py whole FOLDER [-m PATH]
+    python benchmarks/scale.py run FOLDER RUN [--per-root N] [--share S]
     python benchmarks/scale.py single FOLDER RUN
     python benchmarks/scale.py plot FILE
 
 ``make`` writes Parquet tables of ogbn-mag's shape, or N times that, and a ``graph.toml``; ``store``
-writes FOLDER/store; ``train`` takes some steps in batches, under torchrun in several processes;
-``whole`` takes one on the whole graph; ``single`` predicts and explains single nodes with a trained
-run. Each measures its own process and prints a line of JSON; ``plot`` draws the lines of ``train``
-that are in a file.
+writes FOLDER/store from them, and ``draw`` a store of the same shape without tables, for sizes that
+take long to make; ``train`` takes some steps in batches, under torchrun in several processes;
+``whole`` takes one on the whole graph; ``run`` trains a run for an epoch over a share of the
+training nodes, scores it and predicts all nodes, as ``hanme train`` does; ``single`` predicts and
+explains single nodes with a trained run. Each measures its own process and prints a line of JSON;
+``plot`` draws the lines of ``train`` that are in a file.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
 
 # isort: split
 import duckdb
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from hanme.common.memory import peak_mb
 
@@ -117,6 +123,54 @@ def store(folder: Path) -> dict[str, Any]:
         "peak_mb": peak_mb(),
         "store_gb": size / 1e9,
     }
+
+
+def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
+    """Write a store of ogbn-mag's shape, or so many times that, without ids, from drawn arrays."""
+    from hanme.datasets.store.files import Writer
+
+    (folder / "store").mkdir(parents=True)
+    writer, draws = Writer(folder / "store"), np.random.default_rng(483)
+    nodes = {kind: n * times for kind, n in NODES.items()}
+    for i, size in enumerate(nodes.values()):
+        with writer.column(f"nodes.{i}.x", "float32", (features,)) as x:
+            for begin in range(0, size, 1 << 20):
+                rows = min(1 << 20, size - begin)
+                x.append(draws.random((rows, features), dtype=np.float32) - 0.5)
+    relations = []
+    for i, (name, (source, target, power)) in enumerate(ENDS.items()):
+        counts = draws.poisson(LINKS[name] * times / nodes[source], nodes[source])
+        begin = np.concatenate([[0], np.cumsum(counts)])
+        u = draws.random(int(begin[-1]), dtype=np.float32).astype(np.float64)
+        ends = np.minimum(u**power * nodes[target], nodes[target] - 1).astype(np.int32)
+        ones = np.ones(len(ends), np.int8)
+        there = csr_array((ones, ends, begin), shape=(nodes[source], nodes[target]))
+        back = there.tocsc()
+        for j, links in enumerate((there, back)):
+            writer.add(f"links.{2 * i + j}.begin", links.indptr.astype(np.int64))
+            writer.add(f"links.{2 * i + j}.end", links.indices.astype(np.int32))
+        relations += [(source, name, target), (target, f"rev_{name}", source)]
+    papers = nodes["paper"]
+    writer.add("y", draws.integers(0, LABELS, papers).astype(np.int16))
+    writer.add("part", draws.choice(3, papers, p=[0.86, 0.08, 0.06]).astype(np.uint8))
+    about = {"width": features, "named_by_id": False}
+    writer.finish(
+        {
+            "target": "paper",
+            "labels": [f"venue {i}" for i in range(LABELS)],
+            "types": {kind: {"nodes": size, **about} for kind, size in nodes.items()},
+            "relations": relations,
+            "metapaths": METAPATHS,
+            "left_out": {},
+            "fitted": None,
+            "dropped": {},
+            "notes": [],
+            "digest": None,
+            "features": "given",
+        }
+    )
+    size = sum(path.stat().st_size for path in (folder / "store").iterdir())
+    return {"cpu_seconds": time.process_time(), "peak_mb": peak_mb(), "store_gb": size / 1e9}
 
 
 def open_(folder: Path) -> dict[str, Any]:
@@ -239,6 +293,36 @@ def whole(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def finished(given: argparse.Namespace) -> dict[str, Any]:
+    """Train a run on some of the training nodes, for an epoch, and predict all nodes with it."""
+    from dataclasses import replace
+
+    from hanme.datasets import load
+    from hanme.runs import RunConfig, train
+
+    found: dict[str, Any] = {}
+    options = {"metapaths": given.metapaths, "per_root": given.per_root}
+    values = {
+        "data": {"name": str(given.folder / "store")},
+        "model": {"options": {**options, "hidden_channels": HIDDEN, "heads": HEADS}},
+        "training": {"epochs": 1, "batch_size": given.batch_size, "decide": "macro"},
+    }
+    began = time.perf_counter()
+    with watched(found):
+        graph = load(str(given.folder / "store"))
+        chosen = torch.rand(len(graph.y), generator=torch.Generator().manual_seed(0)) < given.share
+        graph = replace(graph, split=graph.split._replace(train=graph.split.train & chosen))
+        result = train(RunConfig.make(values), given.run, graph=graph).result()
+    return {
+        "trained_on": int(graph.split.train.sum()),
+        "predicted": len(graph.y),
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time(),
+        "scores": result["scores"],
+        **found,
+    }
+
+
 def plot(file: Path) -> dict[str, Any]:
     """Draw memory and time per batch over the number of links, beside the file."""
     from matplotlib import pyplot as plt
@@ -288,11 +372,22 @@ def single(folder: Path, run: Path) -> dict[str, Any]:
     }
 
 
+WHAT = {
+    "make": lambda given: make(given.folder, given.times, given.features),
+    "store": lambda given: store(given.folder),
+    "draw": lambda given: drawn(given.folder, given.times, given.features),
+    "open": lambda given: open_(given.folder),
+    "train": train,
+    "whole": whole,
+    "run": finished,
+    "single": lambda given: single(given.folder, given.run),
+    "plot": lambda given: plot(given.folder),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "what", choices=["make", "store", "open", "train", "whole", "single", "plot"]
-    )
+    parser.add_argument("what", choices=list(WHAT))
     parser.add_argument("folder", type=Path)
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--times", type=int, default=1)
@@ -300,21 +395,13 @@ def main() -> None:
     parser.add_argument("--per-root", type=int)
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--share", type=float, default=0.02)
     parser.add_argument("--core", type=int, help="run on this core alone")
     parser.add_argument("-m", dest="metapaths", action="append")
     given = parser.parse_args()
     given.metapaths = given.metapaths or METAPATHS
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
-    measure = {
-        "make": lambda: make(given.folder, given.times, given.features),
-        "store": lambda: store(given.folder),
-        "open": lambda: open_(given.folder),
-        "train": lambda: train(given),
-        "whole": lambda: whole(given),
-        "single": lambda: single(given.folder, given.run),
-        "plot": lambda: plot(given.folder),
-    }[given.what]
-    found = {"what": given.what, **measure()}
+    found = {"what": given.what, **WHAT[given.what](given)}
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps(found), flush=True)
 
