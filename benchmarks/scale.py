@@ -7,7 +7,7 @@
     python benchmarks/scale.py train FOLDER [--per-root N] [--batch-size B] [--steps S] [-m PATH]
     python benchmarks/scale.py whole FOLDER [-m PATH]
     python benchmarks/scale.py run FOLDER RUN [--per-root N] [--share S]
-    python benchmarks/scale.py single FOLDER RUN
+    python benchmarks/scale.py single FOLDER [RUN] [--per-root N]
     python benchmarks/scale.py plot FILE
 
 ``make`` writes Parquet tables of ogbn-mag's shape, or N times that, and a ``graph.toml``; ``store``
@@ -15,7 +15,7 @@ writes FOLDER/store from them, and ``draw`` a store of the same shape without ta
 take long to make; ``train`` takes some steps in batches, under torchrun in several processes;
 ``whole`` takes one on the whole graph; ``run`` trains a run for an epoch over a share of the
 training nodes, scores it and predicts all nodes, as ``hanme train`` does; ``single`` predicts and
-explains single nodes with a trained run. Each measures its own process and prints a line of JSON;
+explains single nodes. Each measures its own process and prints a line of JSON;
 ``plot`` draws the lines of ``train`` that are in a file.
 """
 
@@ -332,7 +332,7 @@ def plot(file: Path) -> dict[str, Any]:
     figure, panels = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained")
     for panel, key, title in (
         (panels[0], "anonymous_mb", "memory of the process, MB"),
-        (panels[1], "batch_seconds", "seconds per batch"),
+        (panels[1], "batch_cpu_seconds", "processor seconds per batch"),
     ):
         panel.plot(
             [row["links"] for row in rows], [row[key] for row in rows], "o-", color="#1f77b4"
@@ -342,32 +342,45 @@ def plot(file: Path) -> dict[str, Any]:
     return {"rows": len(rows)}
 
 
-def single(folder: Path, run: Path) -> dict[str, Any]:
-    """Predict and explain single nodes, each in a time of its own, after the model is loaded."""
+def single(given: argparse.Namespace) -> dict[str, Any]:
+    """Predict and explain single nodes, each in a time of its own, after the model is loaded.
+
+    Without a run the weights are as drawn, which takes as long.
+    """
     from hanme.explain import Explainer
     from hanme.runs import Run
-    from hanme.runs.use import open_run, predict
+    from hanme.runs.use import open_run
+    from hanme.training.batches import alike_until_known, logits_of
 
     began = time.perf_counter()
-    found = Run.open(run)
-    graph, model = open_run(found)
+    if given.run is None:
+        made = trainer(given.folder, given.metapaths, 1, given.per_root)
+        graph, model, decision = made.graph, made.model, None
+    else:
+        found = Run.open(given.run)
+        graph, model = open_run(found)
+        decision = found.decision()
     opened = time.perf_counter() - began
-    ids = [f"p{(i * 7919 + 13) % graph.targets.num_nodes}" for i in range(20)]
-    predicting, explaining = [], []
-    for node in ids:
-        began = time.perf_counter()
-        predict(run, nodes=[node])
-        predicting.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        Explainer(model, graph, found.decision()).explain(node)
-        explaining.append(time.perf_counter() - began)
+    predicting, explaining, processor = [], [], []
+    with alike_until_known(model):
+        for i in range(10):
+            node = (i * 7919 + 13) % graph.targets.num_nodes
+            began = time.perf_counter()
+            logits_of(model, graph, torch.tensor([node]), batch_size=1)
+            predicting.append(time.perf_counter() - began)
+            began, spent = time.perf_counter(), time.process_time()
+            Explainer(model, graph, decision).explain(node)
+            explaining.append(time.perf_counter() - began)
+            processor.append(time.process_time() - spent)
     return {
+        "per_root": given.per_root,
         "open_seconds": opened,
         "predict_first": predicting[0],
         "predict_median": statistics.median(predicting),
         "predict_most": max(predicting[1:]),
         "explain_median": statistics.median(explaining),
         "explain_most": max(explaining[1:]),
+        "explain_cpu_median": statistics.median(processor),
         "peak_mb": peak_mb(),
     }
 
@@ -380,7 +393,7 @@ WHAT = {
     "train": train,
     "whole": whole,
     "run": finished,
-    "single": lambda given: single(given.folder, given.run),
+    "single": single,
     "plot": lambda given: plot(given.folder),
 }
 

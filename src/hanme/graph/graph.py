@@ -338,7 +338,7 @@ class Graph:
                 continue
             if not mask.any():
                 raise HanmeError(f"node type {self.target}: no node is in the {part} part")
-            if not self.multilabel and (self.y[mask] < 0).any():
+            if not self.multilabel and (self.labels_of(mask.nonzero().flatten())[0] < 0).any():
                 raise HanmeError(f"node type {self.target}: a node in the {part} part has no label")
 
     def __repr__(self) -> str:

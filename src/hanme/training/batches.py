@@ -156,7 +156,7 @@ def logit_batches(
     batches = torch.split(ranks.share(every), batch_size or SHARED)
     made = calls(model, graph, batches, seen_labels(model, graph))
     for some, call in zip(batches, made, strict=True):
-        yield some, model(*call).to(graph.y.device)
+        yield some, model(*call).cpu()
 
 
 def follow_means(model: Model, share: float = SHARE) -> None:

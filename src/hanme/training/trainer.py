@@ -194,14 +194,14 @@ class Trainer:
 
     def _scores(self) -> tuple[dict[str, F1], float]:
         """Score training and validation nodes; return the loss of the latter, too."""
-        split, size, y = self.graph.split, self.config.batch_size, self.graph.y
+        split, size = self.graph.split, self.config.batch_size
         nodes = None if size is None else (split.train | split.val).nonzero().flatten()
         tallies = {part: Tally(len(self.graph.labels)) for part in ("train", "val")}
         losses = [torch.zeros(0)]
         for some, logits in logit_batches(self.model, self.graph, nodes, size):
-            masks = {"train": split.train[some], "val": split.val[some]}
-            tally_parts(tallies, logits, y[some], masks, self.config.plain)
-            losses.append(node_losses(logits[masks["val"]], y[some][masks["val"]]))
+            y, of = self.graph.labels_of(some)
+            tally_parts(tallies, logits, y, {"train": of.train, "val": of.val}, self.config.plain)
+            losses.append(node_losses(logits[of.val], y[of.val]))
         for tally in tallies.values():
             tally.counts = ranks.total(tally.counts)
         found = {part: tally.f1() for part, tally in tallies.items()}
@@ -229,7 +229,8 @@ class Trainer:
         """
         progress, seed = self.progress, self.config.seed
         nodes, share = self._chosen(epoch)
-        left = torch.split(shuffled(nodes, seed, epoch), size)[progress.step :]
+        nodes = shuffled(nodes, seed, epoch)
+        left = torch.split(nodes, size)[progress.step :]
         mine = [ranks.share(roots) for roots in left]
         made = calls(self.model, self.graph, mine, self.labels, seed=key(seed, epoch))
         self.model.train(True)
@@ -260,7 +261,8 @@ class Trainer:
         """Return the loss of each of some training nodes, by what the model is called with."""
         out = self.model(*call)
         whole = call[2] is None  # all nodes were computed
-        return node_losses(out[nodes] if whole else out, self.graph.y[nodes].to(out.device))
+        y, _ = self.graph.labels_of(nodes)
+        return node_losses(out[nodes] if whole else out, y.to(out.device))
 
     def _descend(self, loss: Tensor, epoch: int) -> float:
         """Take a step down the loss, the sum over all ranks, and return it."""
