@@ -456,6 +456,7 @@ def test_hostile_names_are_text(
     beside = ("", "/compare/hostile/0", "/compare/hostile?show=all", "/other/person/3")
     markup = "body b[onclick], main script, body img:not([src='icon.svg'])"
     for hash_ in [f"hostile/{view}" for view in views] + [f"{taken}{view}" for view in beside]:
+        page.evaluate("document.querySelector('main h1')?.remove()")  # that of the view before
         visitor.go(f"#/{hash_}")
         page.locator("#find").fill("long")
         page.locator("#found a").first.wait_for()
