@@ -10,6 +10,7 @@ from types import FrameType
 from hanme.errors import INTERRUPTED
 
 if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun may be killed; its processes end with it
+    os.environ.pop("HANME_PARENT", None)  # what started torchrun is not the parent
     import hanme.common.orphan  # noqa: F401
 
 

@@ -12,7 +12,7 @@ import pytest
 def test_a_run_survives_a_kill_and_a_full_disk_in_the_middle_of_its_files() -> None:
     script = Path(__file__).with_name("faults.py")
     done = subprocess.run(
-        [sys.executable, str(script), "--most", "2", "run", "batches"],
+        [sys.executable, str(script), "--most", "1", "run", "batches"],
         capture_output=True,
         text=True,
     )

@@ -1,12 +1,15 @@
+from threading import Thread
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from hanme.errors import HanmeError
 from hanme.graph import Nodes
-from hanme.graph.features import fill_features
+from hanme.graph.features import fill_features, to_torch
 
 
 def graph(sizes, links, features=()):
@@ -144,3 +147,26 @@ def test_mean_against_the_oracle(draw):
     columns = filled.col_indices().tolist()
     for start, end in zip(filled.crow_indices()[:-1], filled.crow_indices()[1:], strict=True):
         assert columns[start:end] == sorted(set(columns[start:end]))
+
+
+def test_threads_leave_no_check_of_sparse_tensors_behind() -> None:
+    matrix = csr_array(np.eye(50, dtype=np.float32))
+
+    def convert() -> None:
+        for _ in range(1000):
+            to_torch(matrix)
+
+    threads = [Thread(target=convert) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not torch.sparse.check_sparse_tensor_invariants.is_enabled()
+
+
+def test_entries_in_any_order_and_twice_are_put_in_order() -> None:
+    matrix = csr_array(
+        (np.array([1, 2, 4], np.float32), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3)
+    )
+    assert to_torch(matrix).to_dense().tolist() == [[2, 0, 5]]
+    assert matrix.nnz == 3

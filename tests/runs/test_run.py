@@ -75,7 +75,7 @@ def test_predictions_are_a_table_with_names(finished: Path) -> None:
     assert 200 * hits / total == pytest.approx(stated, abs=1e-3)
 
 
-@pytest.mark.parametrize("epoch", [1, 7, 10, 14])
+@pytest.mark.parametrize("epoch", [1, 10])
 def test_killed_and_resumed_ends_with_the_same_weights(
     finished: Path, tmp_path: Path, epoch: int
 ) -> None:

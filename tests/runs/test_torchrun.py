@@ -50,7 +50,7 @@ LIMIT = 600
 
 
 def torchrun(*arguments: str, **options) -> subprocess.Popen:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HANME_PARENT": "1"}  # another's parent
     command = [sys.executable, "-m", "torch.distributed.run", *arguments]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, **options)
 
