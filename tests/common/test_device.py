@@ -24,7 +24,7 @@ def test_a_device_that_is_none_is_named(name: str) -> None:
         device.choose(name)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests what is said without a GPU")
 def test_a_gpu_that_is_not_there_is_said() -> None:
     with pytest.raises(HanmeError, match="finds no GPU"):
         device.choose("cuda")

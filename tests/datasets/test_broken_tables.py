@@ -320,7 +320,7 @@ def test_the_tables_are_whole_before_they_are_broken(tmp_path: Path) -> None:
     assert load_tables(folder(tmp_path, **SPLIT)).split.val.sum() == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file, so none can be refused")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     (folder(tmp_path) / "people.csv").chmod(0)
     with pytest.raises(HanmeError, match=r"people\.csv: it cannot be read"):

@@ -20,7 +20,9 @@ train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc lists processes")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="finds processes in /proc, as Linux has it"
+)
 @pytest.mark.parametrize("count", [2, 4])  # the tracker has come; the worker has come
 def test_all_processes_end_with_their_parent_even_while_they_start(
     tmp_path: Path, count: int

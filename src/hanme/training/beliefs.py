@@ -21,9 +21,9 @@ from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
-from hanme.nn.channels import Inputs, WideChannels
+from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
-from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, fit_wide, walks
+from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, fit_wide, inputs_of, walks
 
 FOLDS = 5
 MOST_PATHS = 24
@@ -174,7 +174,7 @@ class Weighed(NamedTuple):
     def of(cls, part: WideChannels, graph: Graph, logits: Tensor) -> Weighed:
         """Return a graph's validation nodes."""
         val = graph.split.val.nonzero().flatten()
-        rows = part.reading(_inputs(graph), believed(graph, logits))
+        rows = part.reading(inputs_of(graph), believed(graph, logits))
         means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
         return cls(val, logits[val], torch.stack(means), graph.y[val])
 
@@ -215,7 +215,7 @@ def with_beliefs(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust)
     found, nodes = trust.of(logits), np.arange(len(logits))
     if not trust.slopes:
         return found
-    reading = part.reading(_inputs(graph), believed(graph, logits))
+    reading = part.reading(inputs_of(graph), believed(graph, logits))
     for rows, slope in zip(reading, trust.slopes, strict=True):
         means = [torch.from_numpy(rows(some).toarray()) for some in rows.chunks(nodes)]
         found = found + slope * torch.cat(means)
@@ -224,8 +224,4 @@ def with_beliefs(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust)
 
 def wide_logits(part: WideChannels, graph: Graph) -> Tensor:
     """Return what the wide part adds to the logits of all target nodes."""
-    return torch.stack(part(_inputs(graph))).sum(0)
-
-
-def _inputs(graph: Graph) -> Inputs:
-    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+    return torch.stack(part(inputs_of(graph))).sum(0)

@@ -197,7 +197,7 @@ def fit_wide(
     Returns:
         The weights of the scaled rows of all blocks, and in the last row the bias.
     """
-    made = _made(part, graph)
+    made = part.rows(inputs_of(graph))
     chosen = nodes.nonzero().flatten()
     rows = [
         csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
@@ -211,15 +211,15 @@ def fit_wide(
 
 def fill_wide(part: WideChannels, graph: Graph, wide: Wide, weights: Tensor) -> None:
     """Give wide channels weights that were fitted, see :func:`fit_wide`."""
-    made = _made(part, graph)
+    made = part.rows(inputs_of(graph))
     *parts, bias = torch.split(weights, [*(rows.width for rows in made), 1])
     scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
     part.fill(scaled, bias[0], made)
 
 
-def _made(part: WideChannels, graph: Graph) -> list[Rows]:
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
-    return part.rows(inputs)
+def inputs_of(graph: Graph) -> Inputs:
+    """Return what wide channels are asked about all target nodes with."""
+    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
 
 
 def _fit(
