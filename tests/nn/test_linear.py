@@ -75,9 +75,26 @@ def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) 
     assert str(block) == f"{text}:{scaling}"
     roots = np.array([7, 0, 39, 7])
     found = rows(block, made)
-    np.testing.assert_allclose(found(roots).toarray(), by_hand(block, made)[roots], atol=1e-5)
+    expected = by_hand(block, made)
+    np.testing.assert_allclose(found(roots).toarray(), expected[roots], atol=1e-5)
     parts = found.chunks(np.arange(40))
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
+
+
+@pytest.mark.parametrize("read", ["features", "beliefs"])
+@pytest.mark.parametrize("scaling", ["plain", "unit"])
+def test_a_root_that_meets_itself_alone_has_no_row(read: str, scaling: str) -> None:
+    made = graph()
+    block = Block.parse(f"movie-actor-movie-actor-movie:{read}:{scaling}", made.metadata())
+    assert block.path is not None
+    alone = torch.stack([torch.zeros(7, dtype=torch.long), torch.arange(7)])
+    there, back = block.path.steps[:2]
+    made = replace(made, links=made.links | {there: alone, back: alone.flip(0)})
+    x = torch.rand(40, 50, generator=torch.Generator().manual_seed(1))
+    made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=x)})
+    found = rows(block, made)
+    found = found.reading(x) if read == "beliefs" else found
+    assert not found(np.array([0])).toarray().any()
 
 
 @pytest.mark.parametrize("text", ["movie-actor-movie", "movie-director-movie-actor-movie"])

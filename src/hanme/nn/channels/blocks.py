@@ -155,7 +155,7 @@ class Rows:
         if self.x is not None and self.back is not None and self.back[roots].any():
             rows = csr_array(rows - _scaled(csr_array(self.x[roots]), self.back[roots]))
         if self.count is not None:
-            rows = _scaled(rows, _inverse(np.maximum(self.count[roots], 1)))
+            rows = _scaled(rows, _share(self.count[roots]))
         return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
 
     @property
@@ -263,6 +263,11 @@ def _unit(rows: csr_array) -> csr_array:
     squares = csr_array((rows.data**2, rows.indices, rows.indptr), shape=rows.shape)
     length = np.sqrt(squares.sum(axis=1))
     return _scaled(rows, _inverse(np.where(length > 0, length, 1)))
+
+
+def _share(count: Vector) -> Vector:
+    """Return 1 / count; 0 where nothing is left, of which a sum holds rounding errors alone."""
+    return (np.sign(count) / np.maximum(count, 1)).astype(np.float32)
 
 
 def _inverse(values: Vector) -> Vector:
