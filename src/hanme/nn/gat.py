@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
-from torch_geometric.nn.inits import reset
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.chain import Chain
-from hanme.metapath import EdgeType, Metadata
+from hanme.metapath import Metadata
 from hanme.nn.cache import GraphCache
+from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
+from hanme.nn.model import GraphModel
 from hanme.ops import Constant, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 
 
-class GAT(nn.Module):
+class GAT(GraphModel):
     """GAT as a baseline of the Heterogeneous Graph Benchmark.
 
     Of `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ and `"Are we really making
@@ -40,8 +40,6 @@ class GAT(nn.Module):
         negative_slope: LeakyReLU's slope below 0.
         residual: Add what goes into a layer to what comes out, from the second layer on.
     """
-
-    steps_on: Literal["graph", "roots"] = "graph"
 
     def __init__(
         self,
@@ -79,23 +77,13 @@ class GAT(nn.Module):
         )
         self._chain: GraphCache[Chain] = GraphCache()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        for part in self.children():
-            reset(part)
-
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> Tensor:
+    def logits(self, inputs: Inputs) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
         Asked for some roots, each layer computes the nodes that the next one looks at.
         """
-        links = self.graph.links(x_dict, edge_index_dict)
+        x_dict, roots = inputs.x_dict, inputs.roots
+        links = self.graph.links(x_dict, inputs.edge_index_dict)
         chain = self._chain.get([links.edge_index], lambda: _chain(links.edge_index, links.nodes))
         if roots is None:
             h: Tensor = self.graph(x_dict, links)

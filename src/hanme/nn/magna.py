@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot, reset
+from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import softmax
 
 from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import EdgeType, Metadata
+from hanme.metapath import Metadata
 from hanme.nn.cache import GraphCache
+from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
+from hanme.nn.model import GraphModel
 
 
-class MAGNA(nn.Module):
+class MAGNA(GraphModel):
     r"""MAGNA, of `"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
 
     A block diffuses one-hop attention A over ``hops`` hops, :math:`Z \gets (1-\alpha) A Z + \alpha
@@ -45,8 +47,6 @@ class MAGNA(nn.Module):
         attention_dropout: Dropout on the attention weights.
         negative_slope: LeakyReLU's slope below 0.
     """
-
-    steps_on: Literal["graph", "roots"] = "graph"
 
     def __init__(
         self,
@@ -91,23 +91,13 @@ class MAGNA(nn.Module):
         self.lin = nn.Linear(hidden_channels, out_channels)
         self._edges: GraphCache[Edges] = GraphCache()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        for part in self.children():
-            reset(part)
-
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> Tensor:
+    def logits(self, inputs: Inputs) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
         Asked for some roots, only nodes within ``layers * hops`` hops of them are computed.
         """
-        links = self.graph.links(x_dict, edge_index_dict)
+        x_dict, roots = inputs.x_dict, inputs.roots
+        links = self.graph.links(x_dict, inputs.edge_index_dict)
         edges = self._edges.get([links.edge_index], lambda: self._sorted(links))
         nodes, wanted = None, torch.arange(links.nodes, device=edges.start.device)[links.target]
         if roots is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any, Literal, Protocol, Self, cast
 
 import torch
@@ -64,7 +65,47 @@ class Model(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> object: ...  # noqa: D102
 
 
-class ChannelModel(nn.Module):
+class GraphModel(nn.Module):
+    """Base class of the models here: a subclass writes :meth:`logits`."""
+
+    steps_on: Literal["graph", "roots"] = "graph"
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew."""
+        for part in self.children():
+            reset(part)
+
+    def forward(
+        self,
+        x_dict: Mapping[str, Tensor],
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        roots: Tensor | None = None,
+        labels: Tensor | None = None,
+        ids: Mapping[str, Tensor] | None = None,
+        drawn: Mapping[Walk, Tensor] | None = None,
+    ) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``, see :class:`Model`.
+
+        On a piece cut out of a graph, ``ids`` are the numbers of its nodes there, by type: weights
+        of ids and draws of dropout are theirs. ``drawn`` are the instances to attend to, see
+        :class:`~hanme.graph.Graph` (default: all).
+        """
+        return self.logits(Inputs(x_dict, edge_index_dict, roots, labels, ids, drawn))
+
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``."""
+        raise NotImplementedError
+
+    def walks(self) -> list[Walk] | None:
+        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+        return None
+
+    def draws(self) -> dict[Walk, int]:
+        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+        return {}
+
+
+class ChannelModel(GraphModel):
     """Channels give each root vectors, a fusion makes one of them, a head makes logits of it.
 
     The logits of wide channels are added: logits = head(fusion(vectors)) + Σ wide.
@@ -75,8 +116,6 @@ class ChannelModel(nn.Module):
         fusion: What makes one vector of all of theirs; None for wide channels alone.
         head: From that vector to the logits.
     """
-
-    steps_on: Literal["graph", "roots"] = "graph"
 
     renamed: Sequence[tuple[str, str]] = ()
     """How parts of the model were called, as beginnings of names, and how they are called now:
@@ -101,12 +140,6 @@ class ChannelModel(nn.Module):
         """The channels."""
         return [part for part in self.channels if isinstance(part, Channels)]
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew: the channels', the fusion's, the head's."""
-        for part in (*self.channels, self.fusion, self.head):
-            if part is not None:
-                reset(part)
-
     def prepare(
         self,
         x_dict: Mapping[str, Tensor],
@@ -119,29 +152,15 @@ class ChannelModel(nn.Module):
             part.prepare(Inputs(x_dict, edge_index_dict, roots, *piece))
 
     def walks(self) -> list[Walk] | None:
-        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+        """Return what all channels walk."""
         return _all_walks(part.walks() for part in self.parts)
 
     def draws(self) -> dict[Walk, int]:
-        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+        """Return the walks that channels draw instances of."""
         return {walk: n for part in self.parts for walk, n in part.draws().items()}
 
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-        ids: Mapping[str, Tensor] | None = None,
-        drawn: Mapping[Walk, Tensor] | None = None,
-    ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`Model`.
-
-        On a piece cut out of a graph, ``ids`` are the numbers of its nodes there, by type: weights
-        of ids and draws of dropout are theirs. ``drawn`` are the instances to attend to, see
-        :class:`~hanme.graph.Graph` (default: all).
-        """
-        inputs = Inputs(x_dict, edge_index_dict, roots, labels, ids, drawn)
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Return head(fusion(vectors)) + Σ wide."""
         found = [(part, part(inputs)) for part in self.parts]
         logits = [x for part, given in found if part.wide for x in given]
         if self.head is not None and self.fusion is not None:
@@ -151,14 +170,12 @@ class ChannelModel(nn.Module):
         return total
 
 
-class MeanModel(nn.Module):
+class MeanModel(GraphModel):
     """The mean of the logits of several models, such as those of cross-fitting.
 
     Args:
         models: The models.
     """
-
-    steps_on: Literal["graph", "roots"] = "graph"
 
     def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
@@ -169,39 +186,27 @@ class MeanModel(nn.Module):
         """The models."""
         return list(cast("Iterator[Model]", iter(self.models)))
 
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        reset(self.models)
-
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-        *piece: Any,
-    ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`ChannelModel`."""
-        given = [model(x_dict, edge_index_dict, roots, labels, *piece) for model in self.parts]
-        return torch.stack(given).mean(0)
+    def forward(self, *given: Any, **named: Any) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``, see :class:`GraphModel`."""
+        return torch.stack([model(*given, **named) for model in self.parts]).mean(0)
 
     def walks(self) -> list[Walk] | None:
-        """Return what all of them walk, see :meth:`ChannelModel.walks`."""
+        """Return what all of them walk."""
         return _all_walks(map(walks_of, self.parts))
 
     def draws(self) -> dict[Walk, int]:
-        """Return the walks that they draw instances of, see :meth:`ChannelModel.draws`."""
+        """Return the walks that they draw instances of."""
         return {walk: n for part in self.parts for walk, n in draws_of(part).items()}
 
 
 def walks_of(model: Model) -> list[Walk] | None:
     """Return the relations that a model walks, walk by walk; None if it reads all nodes."""
-    return model.walks() if isinstance(model, ChannelModel | MeanModel) else None
+    return model.walks() if isinstance(model, GraphModel) else None
 
 
 def draws_of(model: Model) -> dict[Walk, int]:
     """Return the walks of which a model attends to so many instances per root, drawn evenly."""
-    return model.draws() if isinstance(model, ChannelModel | MeanModel) else {}
+    return model.draws() if isinstance(model, GraphModel) else {}
 
 
 def is_cut(model: Model, graph: Graph) -> bool:
@@ -225,15 +230,9 @@ def piece_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> tuple[
     return graph.cut(roots, walks_of(model) or [], draws_of(model) or None, seed)
 
 
-def _all_walks(
-    given: Iterable[list[Walk] | None],
-) -> list[Walk] | None:
-    found: list[Walk] = []
-    for walks in given:
-        if walks is None:
-            return None
-        found += walks
-    return found
+def _all_walks(given: Iterable[list[Walk] | None]) -> list[Walk] | None:
+    every = list(given)
+    return None if None in every else list(chain.from_iterable(filter(None, every)))
 
 
 def asked(model: Model, piece: Graph, roots: Tensor) -> tuple[Any, ...]:

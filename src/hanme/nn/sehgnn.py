@@ -8,9 +8,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hanme.errors import HanmeError
-from hanme.graph.draw import Walk
-from hanme.metapath import EdgeType, Metadata
-from hanme.nn.channels import Channels, FeatureChannels, LabelChannels, Task
+from hanme.metapath import Metadata
+from hanme.nn.channels import Channels, FeatureChannels, Inputs, LabelChannels, Task
 from hanme.nn.checks import MOST_CHANNELS, check_counts, check_dropouts, check_heads
 from hanme.nn.fusions.transformer import Transformer, xavier
 from hanme.nn.model import ChannelModel
@@ -110,20 +109,13 @@ class SeHGNN(ChannelModel):
             if isinstance(part, nn.Linear):
                 xavier(part.weight, part.bias)
 
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-        ids: Mapping[str, Tensor] | None = None,
-        drawn: Mapping[Walk, Tensor] | None = None,
-    ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`Model`."""
-        count = x_dict[self.target].size(0) if roots is None else roots.numel()
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``."""
+        roots = inputs.roots
+        count = inputs.x_dict[self.target].size(0) if roots is None else roots.numel()
         if count < 2:
             raise HanmeError(f"SeHGNN normalises over nodes: expected 2 or more, but got {count}")
-        return super().forward(x_dict, edge_index_dict, roots, labels, ids, drawn)
+        return super().logits(inputs)
 
     def walks(self) -> None:
         """Return None: its norms are over all nodes."""
