@@ -80,7 +80,7 @@ def predict(
 
 def _show(found: Prediction, limit: int, by: str | None) -> None:
     """Print ids, names, the labels given, what nodes are ranked by and the likeliest labels."""
-    from hanme.runs.predictions import probability_columns
+    from hanme.runs.columns import probability_columns
 
     rows, labels = found.rows(limit), found.graph.labels
     wanted = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]

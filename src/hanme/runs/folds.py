@@ -15,7 +15,7 @@ from hanme.runs.config import PYTHON, RunConfig
 from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run, fold_folder
 from hanme.runs.pool import train_all
-from hanme.runs.predictions import write_predictions
+from hanme.runs.prediction import Prediction, write_table
 from hanme.runs.train import load, result_of, train_one, undone
 from hanme.training import Epoch, Settled, cross_fitted
 
@@ -92,9 +92,8 @@ def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
     }
     settled = Settled(settled.model, settled.linear, slopes)
     answer = settled.model
-    write_predictions(
-        graph, answer.logits, run.folder / "predictions.parquet", decision=answer.decision
-    )
+    found = Prediction(graph, answer.logits, None, answer.decision)
+    write_table(found, run.folder / "predictions.parquet")
     rows = {each.folder.name: each.metrics() for each in folds}
     if any(rows.values()):
         draw_curves(rows, run.folder / "curves")

@@ -1,22 +1,35 @@
-"""Predictions of a trained model, as a table."""
+"""Predictions of a trained model, as a table: Parquet, CSV or JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
+import duckdb
+import numpy as np
 import torch
 from torch import Tensor
 
 from hanme.common import ranks
+from hanme.common.files import replacing
 from hanme.common.html import html_table
+from hanme.common.memory import blocks
 from hanme.decision import Decision
 from hanme.errors import HanmeError
-from hanme.graph import Graph
-from hanme.runs.predictions import UNLABELLED, frame, predictions, uses, write_predictions
+from hanme.graph import Graph, Texts
+from hanme.runs.columns import UNLABELLED, for_spreadsheets, probability_columns, uses
 
 SHOWN = 10
+
+FORMATS = {
+    ".parquet": "FORMAT parquet",
+    ".csv": "FORMAT csv, HEADER true",
+    ".json": "FORMAT json, ARRAY true",
+}
 
 Order = Literal["uncertain", "surprising"]
 """Which nodes come first, see :meth:`Prediction.ranked`."""
@@ -26,19 +39,26 @@ Order = Literal["uncertain", "surprising"]
 class Prediction:
     """What a model predicts.
 
+    As a table, it has a row per node. Its columns are ``node`` (its number), ``id`` where the graph
+    has the user's own ids, ``name``, ``split`` (what the node was used for), ``labels``,
+    ``predicted``, ``uncertainty`` and ``surprise`` (see :class:`~hanme.decision.Decision`; a node
+    without a label has no surprise), and the probability of each label as ``p_LABEL`` (see
+    :func:`~hanme.runs.columns.probability_columns`).
+
     Args:
         graph: The graph.
         logits: Of all its target nodes, ``[N, C]``.
         nodes: Those asked for, None for all.
         decision: From logits to labels.
-        grown: Whether the graph is not the one the model was trained on.
+        grown: Whether the graph is not the one the model was trained on: nobody drew a split there,
+            and none is shown.
     """
 
     graph: Graph
     logits: Tensor
     nodes: list[int] | None
     decision: Decision
-    grown: bool
+    grown: bool = False
 
     def __len__(self) -> int:
         return self.logits.size(0) if self.nodes is None else len(self.nodes)
@@ -47,6 +67,11 @@ class Prediction:
     def numbers(self) -> list[int]:
         """The numbers of the nodes asked for."""
         return list(range(len(self))) if self.nodes is None else self.nodes
+
+    @property
+    def chosen(self) -> Tensor:
+        """The numbers of the nodes asked for, as a tensor."""
+        return torch.arange(len(self)) if self.nodes is None else torch.tensor(self.nodes).long()
 
     @property
     def chosen_logits(self) -> Tensor:
@@ -87,7 +112,7 @@ class Prediction:
             if order == "uncertain":
                 by = self.decision.uncertainty(logits, multilabel=several)
             elif order == "surprising":
-                given = self.graph.labels_given(torch.tensor(nodes, dtype=torch.long))
+                given = self.graph.labels_given(self.chosen)
                 by = self.decision.surprise(logits, given, multilabel=several)
             else:
                 raise HanmeError(f"order {order!r}: there are {' and '.join(get_args(Order))}")
@@ -98,27 +123,32 @@ class Prediction:
     def write(self, path: str | Path) -> None:
         """Write Parquet, CSV or JSON, by the file's ending.
 
-        Several processes write a folder of Parquet files, ``part-0.parquet`` and so on, each its
-        share of the rows.
+        In CSV several labels are ``Drama|Comedy``, and ``'`` is before texts that a spreadsheet
+        would run as a formula. Several processes write a folder of Parquet files,
+        ``part-0.parquet`` and so on, each its share of the rows.
         """
         if ranks.count() > 1:
             part = ranks.from_first(lambda: _folder(Path(path))) / f"part-{ranks.rank()}.parquet"
-            mine = ranks.share(torch.tensor(self.numbers, dtype=torch.long)).tolist()
-            chosen = self._chosen() | {"nodes": mine}
-            write_predictions(self.graph, self.logits, part, **chosen)
-            return
-        write_predictions(self.graph, self.logits, Path(path), **self._chosen())
+            mine = ranks.share(self.chosen).tolist()
+            write_table(replace(self, nodes=mine), part)
+        else:
+            write_table(self, Path(path))
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return a dictionary per node, of the first few or of all."""
-        chosen = self._chosen()
-        if limit is not None:
-            chosen["nodes"] = self.numbers[:limit]
-        return predictions(self.graph, self.logits, **chosen)
+        with _table(self, self.chosen[:limit]) as (connection, *select):
+            found = connection.execute(*select)
+            columns = [column[0] for column in found.description]
+            return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
 
     def frame(self) -> Any:
         """Return a pandas data frame with a row per node; pandas must be installed."""
-        return frame(self.graph, self.logits, **self._chosen())
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise HanmeError("a data frame needs pandas: pip install pandas") from None
+        with _table(self, self.chosen) as (connection, *select):
+            return connection.execute(*select).df()
 
     def __repr__(self) -> str:
         labels = self.graph.labels
@@ -131,9 +161,20 @@ class Prediction:
         below = f"{len(rows)} of {len(self):,} {self.graph.target}"
         return html_table(head, (list(row.values()) for row in rows), below)
 
-    def _chosen(self) -> dict[str, Any]:
-        # On another graph nobody drew a split, and none is shown.
-        return {"decision": self.decision, "nodes": self.nodes, "split": not self.grown}
+
+def write_table(found: Prediction, path: Path) -> None:
+    """Write the table of a prediction from this process, see :meth:`Prediction.write`."""
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
+    with replacing(path) as temporary:
+        try:
+            with _in_parts(found, path.parent) as (connection, select, labels):
+                if path.suffix.lower() == ".csv":
+                    select = for_spreadsheets(_texts(found.graph), select)
+                connection.execute(f"COPY ({select}) TO {_text(temporary)} ({form})", labels)
+        except duckdb.IOException as error:
+            raise HanmeError(f"{path}: it cannot be written ({error})") from None
 
 
 def _folder(path: Path) -> Path:
@@ -146,3 +187,79 @@ def _folder(path: Path) -> Path:
     for part in path.glob("part-*.parquet"):
         part.unlink()
     return path
+
+
+_Select = tuple[Any, str, list[list[str]]]
+"""A connection that knows the columns, a SELECT of them, and its parameters."""
+
+
+@contextmanager
+def _in_parts(found: Prediction, folder: Path) -> Iterator[_Select]:
+    """Give the table of many nodes from Parquet files of some of them, made in a folder."""
+    chosen = found.chosen
+    parts = [chosen[rows] for rows in blocks(len(chosen), len(found.graph.labels))]
+    if len(parts) < 2:
+        with _table(found, chosen) as table:
+            yield table
+        return
+    with TemporaryDirectory(prefix=".predictions-", dir=folder) as work:
+        files = [_text(Path(work) / f"{i}.parquet") for i in range(len(parts))]
+        for part, file in zip(parts, files, strict=True):
+            with _table(found, part) as (connection, select, labels):
+                connection.execute(f"COPY ({select}) TO {file} (FORMAT parquet)", labels)
+        with duckdb.connect() as connection:
+            yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
+
+
+def _text(path: Path) -> str:
+    """Return a path as a text of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+@contextmanager
+def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
+    """Give the table of some nodes."""
+    graph, decision = found.graph, found.decision
+    names, several = graph.labels, graph.multilabel
+    logits = found.logits[chosen].float().cpu()
+    labels, numbers = graph.labels_given(chosen), graph.targets.numbers
+    node = chosen if numbers is None else numbers[chosen]
+    frame: dict[str, Any] = {"node": node.numpy().astype(np.int32)}
+    frame |= {column: _some(texts, chosen) for column, texts in _texts(graph).items()}
+    if not found.grown:
+        frame["split"] = uses(graph, chosen)
+    columns = list(frame)
+    matrices = {"labels": labels, "predicted": decision.labels(logits, multilabel=several)}
+    for column, matrix in matrices.items():
+        flags = {f"{column}{i}": matrix[:, i].numpy() for i in range(len(names))}
+        frame |= flags
+        # The numbers of the labels a node has, then their names, which are no part of the SQL.
+        given = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
+        which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
+        columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
+    frame["uncertainty"] = decision.uncertainty(logits, multilabel=several).numpy()
+    frame["surprise"] = decision.surprise(logits, labels, multilabel=several).numpy()
+    columns += ["uncertainty", "CASE WHEN NOT isnan(surprise) THEN surprise END AS surprise"]
+    probability = decision.probabilities(logits, multilabel=several)
+    for i, column in enumerate(probability_columns(names)):
+        frame[f"p{i}"] = probability[:, i].contiguous().numpy()
+        columns.append(f"p{i} AS {_quoted(column)}")
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")  # it goes to standard output
+        connection.register("frame", frame)
+        yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
+
+
+def _texts(graph: Graph) -> dict[str, Sequence[str]]:
+    """Return the ids and names of target nodes, where there are some."""
+    given = {"id": graph.targets.ids, "name": graph.targets.names}
+    return {column: texts for column, texts in given.items() if texts is not None}
+
+
+def _some(texts: Sequence[str], chosen: Tensor) -> Any:
+    found = texts.some(chosen) if isinstance(texts, Texts) else [texts[i] for i in chosen.tolist()]
+    return np.array([*found, None], dtype=object)[:-1]  # None: never an array of characters
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -21,7 +21,7 @@ from hanme.runs.build import build_model, costs, folded, load_graph, notes
 from hanme.runs.config import RunConfig
 from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run
-from hanme.runs.predictions import write_predictions
+from hanme.runs.prediction import Prediction, write_table
 from hanme.runs.use import (
     commonest,
     known_ids,
@@ -160,8 +160,8 @@ def finish(run: Run, trainer: Trainer, settled: Settled) -> None:
     """Write predictions, curves, weights and, last of all, the result."""
     graph, config, rows = trainer.graph, run.config, run.metrics()
     answer = settled.model
-    predictions = run.folder / "predictions.parquet"
-    write_predictions(graph, answer.logits, predictions, decision=answer.decision)
+    found = Prediction(graph, answer.logits, None, answer.decision)
+    write_table(found, run.folder / "predictions.parquet")
     best = trainer.progress.best_epoch
     if rows:
         draw_curves({config.model.name: rows}, run.folder / "curves", best=best)

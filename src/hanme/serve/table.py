@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hanme.decision import Decision
 from hanme.graph import Graph
-from hanme.runs.predictions import harmless, probability_columns, uses
+from hanme.runs.columns import harmless, probability_columns, uses
 from hanme.serve import shapes
 from hanme.serve.shapes import Split
 
