@@ -77,6 +77,10 @@ def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) 
     found = rows(block, made)
     expected = by_hand(block, made)
     np.testing.assert_allclose(found(roots).toarray(), expected[roots], atol=1e-5)
+    for root in roots:
+        columns, values = found.row(root)
+        np.testing.assert_allclose(values, expected[root][columns], atol=1e-5)
+        assert not np.delete(expected[root], columns).any()
     parts = found.chunks(np.arange(40))
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
 
@@ -94,7 +98,8 @@ def test_a_root_that_meets_itself_alone_has_no_row(read: str, scaling: str) -> N
     made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=x)})
     found = rows(block, made)
     found = found.reading(x) if read == "beliefs" else found
-    assert not found(np.array([0])).toarray().any()
+    assert not found(np.array([0, 5])).toarray().any()  # node 5 has no links at all
+    assert not found.row(0)[1].any() and not found.row(5)[1].any()
 
 
 @pytest.mark.parametrize("text", ["movie-actor-movie", "movie-director-movie-actor-movie"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -16,6 +16,7 @@ from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph
+from hanme.graph.names import feature_names
 from hanme.nn import Model
 from hanme.nn.model import draws_of, is_cut, piece_of
 
@@ -82,6 +83,10 @@ class Explainer:
     def _predicted(self) -> Tensor:
         return self.decision.labels(self.open.logits, multilabel=self.graph.multilabel)
 
+    @cached_property
+    def _features(self) -> dict[str, list[str]]:
+        return {kind: feature_names(self.graph, kind) for kind in self.graph.nodes}
+
     @torch.no_grad()
     def explain(
         self,
@@ -143,9 +148,9 @@ class Explainer:
             by,
             dict(zip(texts, self.open.beta, strict=True)),
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
-            tuple(self._instance(root, *place) for place in top_ones),
+            self._instances(root, top_ones),
             {name: self._by_label(logits) for name, logits in root.others.items()},
-            wide_reasons(self.open.models, self.graph, number, chosen, top, other),
+            wide_reasons(self.open.models, self.graph, self._features, number, chosen, top, other),
             {text: self._by_label(x) for text, x in zip(texts, root.by_path(), strict=True)},
         )
 
@@ -162,24 +167,42 @@ class Explainer:
     def _by_label(self, values: Tensor) -> dict[str, float]:
         return dict(zip(self.graph.labels, values.tolist(), strict=True))
 
-    def _instance(self, root: Root, path: int, number: int) -> Instance:
+    def _instances(self, root: Root, places: Sequence[tuple[int, int]]) -> tuple[Instance, ...]:
+        """Return instances, given as metapath and number, in their order."""
+        found: dict[tuple[int, int], Instance] = {}
+        for path in {path for path, _ in places}:
+            numbers = [number for at, number in places if at == path]
+            made = self._along(root, path, numbers)
+            found |= {(path, number): one for number, one in zip(numbers, made, strict=True)}
+        return tuple(found[place] for place in places)
+
+    def _along(self, root: Root, path: int, numbers: list[int]) -> Iterator[Instance]:
+        """Yield a root's instances of a metapath with these numbers."""
         problem = root.paths[path].problem
-        found = root.paths[path].at(torch.tensor([number], device=problem.attention.device))
+        some = root.paths[path].at(torch.tensor(numbers, device=problem.attention.device))
         types = problem.chain.metapath.node_types
-        nodes = problem.chain.nodes_of(found.instances)
-        pairs = [(self.graph.nodes[t], i) for t, i in zip(types, nodes[0].tolist(), strict=True)]
-        share = root.paths[path].shares(found)
-        return Instance(
-            list(self.open.paths)[path],
-            types,
-            tuple(nodes.title(i) for nodes, i in pairs),
-            tuple(nodes.identity(i) for nodes, i in pairs),
-            tuple(nodes.original(i) for nodes, i in pairs),
-            self.open.beta[path] * float(found.weight.mean()),
-            tuple((share / share.sum().clamp(min=1e-12)).tolist()),
-            self._by_label(root.parts(path, found)[0]),
-            self._by_label(root.moves(path, found)[0]),
-        )
+        nodes = [self.graph.nodes[t] for t in types]
+        share = root.paths[path].shares(some)
+        for places, attention, hops, parts, moves in zip(
+            problem.chain.nodes_of(some.instances).tolist(),
+            (self.open.beta[path] * some.weight.mean(1)).tolist(),
+            (share / share.sum(1, keepdim=True).clamp(min=1e-12)).tolist(),
+            root.parts(path, some),
+            root.moves(path, some),
+            strict=True,
+        ):
+            pairs = list(zip(nodes, places, strict=True))
+            yield Instance(
+                list(self.open.paths)[path],
+                types,
+                tuple(nodes.title(i) for nodes, i in pairs),
+                tuple(nodes.identity(i) for nodes, i in pairs),
+                tuple(nodes.original(i) for nodes, i in pairs),
+                attention,
+                tuple(hops),
+                self._by_label(parts),
+                self._by_label(moves),
+            )
 
 
 def top_instances(

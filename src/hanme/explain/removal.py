@@ -249,10 +249,10 @@ class Path:
         return self._encoded(instances, *encode(self._encoding, instances))
 
     def shares(self, some: Encoded) -> Tensor:
-        """Return how much of the first instance's vector comes from each of its nodes, ``[L]``."""
-        share = torch.zeros(some.instances.nodes.size(1))
+        """Return how much of each instance's vector comes from each of its nodes, ``[P, L]``."""
+        share = torch.zeros(some.instances.nodes.shape)
         for position in self.problem.positions:
-            share[position] = coefficient(self.problem, some.instances, position).mean()
+            share[:, position] = coefficient(self.problem, some.instances, position).mean(1)
         return share
 
     def without_each(self, some: Encoded) -> Tensor:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.explain.explanation import Reason
 from hanme.graph import Graph
-from hanme.graph.names import feature_names
 from hanme.nn import Model
 from hanme.nn.channels import Inputs
 from hanme.nn.channels.blocks import Block
 from hanme.training import wide_part
+
+Ints = NDArray[np.int32]
+Parts = NDArray[np.float64]
+Values = TypeVar("Values", Tensor, Parts)
 
 
 @torch.no_grad()
 def wide_reasons(
     models: Sequence[Model],
     graph: Graph,
+    names: Mapping[str, Sequence[str]],
     node: int,
     label: int,
     top: int,
@@ -34,43 +40,51 @@ def wide_reasons(
     Args:
         models: The model, or several whose mean is explained.
         graph: The graph.
+        names: What features are called, by node type.
         node: The node.
         label: The label.
         top: How many.
         against: Rank by the difference to this label.
     """
-    found: dict[Block, list[tuple[Tensor, Tensor]]] = {}
+    found: dict[Block, tuple[Ints, Parts]] = {}
     inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
     for part in filter(None, map(wide_part, models)):
         weights = part.weights(graph.taken)
         for block, rows, weight in zip(part.active, part.rows(inputs), weights, strict=True):
-            row = rows(np.array([node]))
-            known = row.indices < len(weight)
-            columns = torch.from_numpy(row.indices[known]).long()
-            values = torch.from_numpy(row.data[known])
-            parts = values[:, None] * weight[columns] / len(models)
-            found.setdefault(block, []).append((columns, parts))
-    ranked: list[tuple[float, Block, int, Tensor]] = []
-    for block, given in found.items():
-        columns, place = torch.unique(torch.cat([c for c, _ in given]), return_inverse=True)
-        parts = torch.cat([p for _, p in given])
-        total = parts.new_zeros(len(columns), parts.size(1)).index_add_(0, place, parts)
-        size = ahead(total, label, against).abs()
-        for i in size.argsort(descending=True, stable=True)[:top].tolist():
-            ranked.append((float(size[i]), block, int(columns[i]), total[i]))
-    ranked.sort(key=lambda reason: -reason[0])
-    ends = {block.path.node_types[-1] if block.path else graph.target for block in found}
-    names = {end: feature_names(graph, end) for end in ends}
-    return tuple(_reason(graph, names, *reason[1:]) for reason in ranked[:top])
+            columns, values = rows.row(node)
+            known = columns < len(weight)
+            columns, values = columns[known], values[known, None] / len(models)
+            parts = values * weight.detach().cpu().numpy()[columns]
+            found[block] = (
+                _sum(*found[block], columns, parts) if block in found else (columns, parts)
+            )
+    if not any(len(columns) for columns, _ in found.values()):
+        return ()
+    blocks = np.repeat(np.arange(len(found)), [len(columns) for columns, _ in found.values()])
+    columns = np.concatenate([columns for columns, _ in found.values()])
+    parts = np.concatenate([parts for _, parts in found.values()])
+    size = np.abs(ahead(parts, label, against))
+    largest = np.sort(np.argpartition(-size, min(top, len(size) - 1))[:top])
+    ranked = largest[np.argsort(-size[largest], kind="stable")]
+    given = list(found)
+    return tuple(_reason(graph, names, given[blocks[i]], int(columns[i]), parts[i]) for i in ranked)
 
 
-def ahead(values: Tensor, label: int, against: int | None) -> Tensor:
+def _sum(some: Ints, parts: Parts, others: Ints, more: Parts) -> tuple[Ints, Parts]:
+    """Add up two rows' parts by column."""
+    columns, place = np.unique(np.concatenate([some, others]), return_inverse=True)
+    total = np.zeros((len(columns), parts.shape[1]))
+    np.add.at(total, place, np.concatenate([parts, more]))
+    return columns, total
+
+
+def ahead(values: Values, label: int, against: int | None) -> Values:
     """Return a label's column of ``[P, C]``, or how far it is ahead of another's."""
     return values[:, label] if against is None else values[:, label] - values[:, against]
 
 
 def _reason(
-    graph: Graph, names: Mapping[str, Sequence[str]], block: Block, column: int, parts: Tensor
+    graph: Graph, names: Mapping[str, Sequence[str]], block: Block, column: int, parts: Parts
 ) -> Reason:
     end = block.path.node_types[-1] if block.path else graph.target
     what, met = f"feature {column}", None
@@ -81,8 +95,5 @@ def _reason(
         what = f"label {graph.labels[column]}"
     elif column < len(names[end]):
         what = names[end][column]
-    return Reason(str(block), what, _by_label(graph, parts), met)
-
-
-def _by_label(graph: Graph, values: Tensor) -> dict[str, float]:
-    return dict(zip(graph.labels, values.tolist(), strict=True))
+    by_label = dict(zip(graph.labels, parts.tolist(), strict=True))
+    return Reason(str(block), what, by_label, met)

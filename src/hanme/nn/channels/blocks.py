@@ -158,6 +158,31 @@ class Rows:
             rows = _scaled(rows, _share(self.count[roots]))
         return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
 
+    def row(self, root: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Return the columns and values of one root's row; a matrix of one row would cost more."""
+        if self.part is not None:
+            row = self(np.array([root]))
+            return row.indices, row.data
+        if self.first is None:
+            assert self.ends is not None
+            return _row(self.ends, root)
+        columns, values = _row(self.first, root)
+        if self.ends is not None:
+            begin, end = self.ends.indptr[columns], self.ends.indptr[columns + 1]
+            places = np.concatenate([np.arange(0), *map(np.arange, begin, end)])
+            given = self.ends.data[places] * np.repeat(values, end - begin)
+            total = np.bincount(self.ends.indices[places], given, self.ends.shape[1]) * 1.0
+            if self.x is not None and self.back is not None:
+                own, x = _row(self.x, root)
+                total[own] -= self.back[root] * x
+            columns = np.flatnonzero(total)
+            values = total[columns]
+        if self.count is not None:
+            values = values * _share(self.count[root])
+        if self.block.scaling == "unit":
+            values = values / (np.sqrt(values @ values) or 1)
+        return columns, values
+
     @property
     def width(self) -> int:
         """The length of a row."""
@@ -213,6 +238,12 @@ def _of_others(rows: csr_array, part: NDArray[np.int64]) -> csr_array:
     columns[part >= 0, part[part >= 0]] = 0
     total = columns.sum(axis=1)
     return csr_array(total[:, :-1] / (total[:, -1:] + 1))
+
+
+def _row(matrix: csr_array, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the columns and values of a row, without a copy."""
+    place = slice(*matrix.indptr[number : number + 2])
+    return matrix.indices[place], matrix.data[place]
 
 
 def _counts(edge_index: Tensor, rows: int, columns: int) -> csr_array:

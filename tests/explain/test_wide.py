@@ -1,0 +1,43 @@
+"""Reasons of the wide part add up to its logits, for one model and for the mean of several."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hanme.datasets import planted
+from hanme.explain import explain
+from hanme.nn import Linear
+from hanme.nn.model import MeanModel
+
+
+def linear(made, seed: int) -> Linear:
+    """A model of two blocks with random weights."""
+    model = Linear(made.metadata(), "movie", 5, blocks=["movie-actor:ids:plain", "features:unit"])
+    generator = torch.Generator().manual_seed(seed)
+    part, widths = model.parts[0], (made.sizes["actor"], made.widths["movie"])
+    for i, width in enumerate(widths):
+        part.weight[i] = torch.nn.Parameter(torch.randn(width, 5, generator=generator))
+    return model
+
+
+def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
+    made = planted(movies=60).with_features("given-onehot")
+    models = [linear(made, seed) for seed in (1, 2)]
+    found = explain(MeanModel(models), made, 7, top=10**6)
+    logits = [explain(model, made, 7).logits[found.label] for model in models]
+    parts = [reason.parts[found.label] for reason in found.reasons]
+    assert sum(parts) == pytest.approx(sum(logits) / 2, abs=1e-4)
+    assert len({(r.block, r.what) for r in found.reasons}) == len(parts)
+    assert sorted(parts, key=abs, reverse=True) == parts
+    assert [r.what for r in explain(MeanModel(models), made, 7, top=2).reasons] == [
+        r.what for r in found.reasons[:2]
+    ]
+
+
+def test_a_node_that_meets_nothing_has_no_reasons() -> None:
+    made = planted(movies=60).with_features("given-onehot")
+    nodes = replace(made.targets, x=torch.zeros(60, made.widths["movie"]).to_sparse_csr())
+    links = {e: torch.empty(2, 0, dtype=torch.long) for e in made.links}
+    alone = replace(made, nodes=made.nodes | {"movie": nodes}, links=links)
+    assert explain(linear(alone, 1), alone, 7).reasons == ()
