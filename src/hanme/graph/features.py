@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph.nodes import Nodes
+from hanme.metapath import EdgeType
 
-Links = Mapping[tuple[str, str, str], Tensor]
+Links = Mapping[EdgeType, Tensor]
 Features = Literal["mean", "onehot", "given", "given-onehot"]
 """What node types other than the target get, see :func:`fill_features`."""
 
@@ -53,55 +55,53 @@ def fill_features(
     check_features(how)
     if target not in nodes:
         raise HanmeError(f"Expected `target` to be one of {list(nodes)}, but got {target!r}")
+    plan = dict(to_fill(nodes, links, target, how))
+    read = {other for neighbours in plan.values() for other in neighbours}
+    x = {t: to_scipy(n.x) for t, n in nodes.items() if t in read - plan.keys() and n.x is not None}
+    for kind, neighbours in plan.items():
+        size = nodes[kind].num_nodes
+        means = [_mean(links, some, size, x[other]) for other, some in neighbours.items()]
+        x[kind] = csr_array(hstack(means) if means else eye_array(size, dtype=np.float32))
+    return {t: replace(n, x=to_torch(x[t])) if t in plan else n for t, n in nodes.items()}
+
+
+def to_fill(
+    nodes: Mapping[str, Nodes], edge_types: Collection[EdgeType], target: str, how: Features
+) -> Iterator[tuple[str, dict[str, list[EdgeType]]]]:
+    """Yield the node types to fill in, in an order in which each has what it needs.
+
+    With each, the relations into it by neighbouring type; none for a type that gets one-hot ids.
+    """
     keep = how in ("given", "given-onehot")
-    x = {t: n.x for t, n in nodes.items() if n.x is not None and (keep or t == target)}
-    if how in ("mean", "given"):
-        x |= _spread(nodes, links, x)
-    for kind in nodes:
-        if kind not in x:
-            x[kind] = to_torch(eye_array(nodes[kind].num_nodes, dtype=np.float32, format="csr"))
-    return {kind: replace(n, x=x[kind]) for kind, n in nodes.items()}
+    known = [k for k, n in nodes.items() if n.width is not None and (keep or k == target)]
+    reached = known if how in ("mean", "given") else []
+    while reached:
+        reached = []
+        for kind in (kind for kind in nodes if kind not in known):
+            into = {t: [e for e in edge_types if (e[0], e[2]) == (t, kind)] for t in known}
+            if neighbours := {other: some for other, some in into.items() if some}:
+                reached.append(kind)
+                yield kind, neighbours
+        known += reached
+    yield from ((kind, {}) for kind in nodes if kind not in known)
 
 
-def _spread(
-    nodes: Mapping[str, Nodes],
-    links: Links,
-    x: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
-    """Return the means of the types without features, as far as features reach."""
-    known = {kind: to_scipy(x[kind]) for kind in nodes if kind in x}
-    found: dict[str, Tensor] = {}
-    while True:
-        unknown = [kind for kind in nodes if kind not in known]
-        means = {kind: _neighbour_means(nodes, links, kind, known) for kind in unknown}
-        reached = {kind: mean for kind, mean in means.items() if mean is not None}
-        if not reached:
-            return found
-        known |= reached
-        found |= {kind: to_torch(mean) for kind, mean in reached.items()}
+def _mean(links: Links, relations: list[EdgeType], size: int, x: csr_array) -> csr_array:
+    """Return the means over some relations between two types, which all count alike."""
+    source, end = torch.cat([links[e] for e in relations], dim=1).cpu().numpy()
+    return mean_rows(end, source, size, x)
 
 
-def _neighbour_means(
-    nodes: Mapping[str, Nodes],
-    links: Links,
-    kind: str,
-    known: Mapping[str, csr_array],
-) -> csr_array | None:
-    means = []
-    for neighbour, x in known.items():
-        relations = [e for e in links if e[0] == neighbour and e[2] == kind]
-        if relations:
-            # All relations between the two types count alike.
-            source, end = torch.cat([links[e] for e in relations], dim=1).cpu().numpy()
-            shape = nodes[kind].num_nodes, nodes[neighbour].num_nodes
-            matrix = coo_array((np.ones(len(end), np.float32), (end, source)), shape=shape).tocsr()
-            scale = (1 / np.maximum(matrix.sum(axis=1), 1)).astype(np.float32)
-            mean = matrix @ x
-            mean.data *= np.repeat(scale, np.diff(mean.indptr))
-            means.append(mean)
-    if len(means) > 1:
-        return csr_array(hstack(means, format="csr"))
-    return means[0] if means else None
+def mean_rows(
+    row: NDArray[np.int64], place: NDArray[np.int64], rows: int, x: csr_array | NDArray[np.float32]
+) -> csr_array:
+    """Return for each of some rows the mean of the rows of `x` at its places."""
+    ones = np.ones(len(row), np.float32)
+    matrix = coo_array((ones, (row, place)), shape=(rows, x.shape[0])).tocsr()
+    scale = (1 / np.maximum(matrix.sum(axis=1), 1)).astype(np.float32)
+    mean = csr_array(matrix @ x)
+    mean.data *= np.repeat(scale, np.diff(mean.indptr))
+    return mean
 
 
 def to_scipy(x: Tensor) -> csr_array:

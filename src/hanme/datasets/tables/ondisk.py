@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, diags_array, eye_array, hstack
+from scipy.sparse import csr_array, eye_array, hstack
 
 from hanme.datasets.store.files import Writer
 from hanme.datasets.store.open import stored_links, stored_nodes
@@ -19,7 +18,7 @@ from hanme.datasets.tables.nodes import Ids, NodeRows, feature_columns
 from hanme.datasets.tables.read import Reader, column
 from hanme.graph import EdgeType, Graph, Nodes
 from hanme.graph.adjacency import Adjacency, Relations
-from hanme.graph.features import Features, to_scipy
+from hanme.graph.features import Features, mean_rows, to_fill, to_scipy
 
 LINKS = 1 << 24
 """How many links are sorted at a time."""
@@ -176,38 +175,14 @@ class OnDisk(Made):
 
     def fill(self, graph: Graph, how: Features) -> Graph:
         """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
-        keep = how in ("given", "given-onehot")
-        known = [k for k, n in graph.nodes.items() if n.width and (keep or k == graph.target)]
-        while how in ("mean", "given"):
-            reached = {
-                kind: neighbours
-                for kind in graph.nodes
-                if kind not in known and (neighbours := self._neighbours(kind, known))
-            }
-            for kind, neighbours in reached.items():
-                self._write(
-                    graph,
-                    kind,
-                    _means(graph, kind, neighbours),
-                    sum(graph.nodes[other].width or 0 for other in neighbours),
-                )
-            known += reached
-            if not reached:
-                break
-        for kind, nodes in graph.nodes.items():
-            if kind not in known:
-                self._write(graph, kind, _ids(nodes.num_nodes), nodes.num_nodes)
-        return graph
-
-    def _neighbours(self, kind: str, known: list[str]) -> dict[str, list[EdgeType]]:
-        """Return the types with features that are linked to a type, and from it to them."""
         back = self.reverse | {back: there for there, back in self.reverse.items()}
-        found: dict[str, list[EdgeType]] = {}
-        for other in sorted(known, key=self.kinds.index):
-            into = [e for e in self.relations if (e[0], e[2]) == (other, kind)]
-            if into:
-                found[other] = [back[e] for e in into]
-        return found
+        for kind, into in to_fill(graph.nodes, self.relations, graph.target, how):
+            size = graph.nodes[kind].num_nodes
+            columns = sum(graph.nodes[other].width or 0 for other in into)
+            means = {other: [back[e] for e in some] for other, some in into.items()}
+            rows = _means(graph, means) if into else _ids(size)
+            self._write(graph, kind, rows, columns if into else size)
+        return graph
 
     def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
         self.say(f"{kind}: {columns:,} features from its neighbours")
@@ -239,31 +214,24 @@ def _features(
         yield csr_array((min(size, ids.size - begin), columns), dtype=np.float32)
 
 
-def _means(
-    graph: Graph, kind: str, neighbours: Mapping[str, list[EdgeType]]
-) -> Iterator[csr_array]:
+def _means(graph: Graph, neighbours: Mapping[str, list[EdgeType]]) -> Iterator[csr_array]:
     """Yield the mean features of each node's neighbours, type by type side by side."""
     total = sum(graph.adjacency(e).indptr for some in neighbours.values() for e in some)
     widest = max(graph.nodes[other].width or 1 for other in neighbours)
     assert isinstance(total, torch.Tensor)
     for begin, end in Adjacency(total, torch.empty(0)).chunks(max(1, 8 * NUMBERS // widest)):
         blocks = [_mean(graph, other, some, begin, end) for other, some in neighbours.items()]
-        yield csr_array(hstack(blocks, format="csr") if len(blocks) > 1 else blocks[0])
+        yield csr_array(hstack(blocks))
 
 
 def _mean(graph: Graph, other: str, relations: list[EdgeType], begin: int, end: int) -> csr_array:
-    nodes = torch.arange(begin, end)
-    found = [graph.adjacency(e).links(nodes) for e in relations]
+    found = [graph.adjacency(e).links(torch.arange(begin, end)) for e in relations]
     parent, ends = (torch.cat(part) for part in zip(*found, strict=True))
     met, place = torch.unique(ends, return_inverse=True)
     x = graph.nodes[other].rows(met)
     assert x is not None
-    ones: NDArray[np.float32] = np.ones(parent.numel(), np.float32)
-    shape = end - begin, met.numel()
-    matrix = coo_array((ones, (parent.numpy(), place.numpy())), shape=shape).tocsr()
-    scale = (1 / np.maximum(matrix.sum(axis=1), 1)).astype(np.float32)
     features = x.numpy() if x.layout == torch.strided else to_scipy(x)
-    return csr_array(diags_array(scale) @ csr_array(matrix @ features))
+    return mean_rows(parent.numpy(), place.numpy(), end - begin, features)
 
 
 def _ids(size: int) -> Iterator[csr_array]:
