@@ -22,7 +22,8 @@ from hanme.datasets.store.files import MANIFEST, Writer
 from hanme.datasets.store.index import hashes
 from hanme.datasets.store.manifest import open_files
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType, Graph, Texts
+from hanme.graph import Graph, Texts
+from hanme.graph.adjacency import Adjacency
 from hanme.graph.features import to_scipy
 
 LOCK, WORK = ".lock", ".work"
@@ -97,12 +98,10 @@ def write_store(
                 add_features(writer, i, (to_scipy(_slice(nodes.x, begin)) for begin in every), half)
         for i, (edge_type, count) in enumerate(graph.num_links.items()):
             say(f"{'-'.join(edge_type)}: {count:,} links")
-            links = graph.adjacency(edge_type)
-            ends = smallest(graph.sizes[edge_type[2]])
-            writer.add(f"links.{i}.begin", links.indptr.numpy())
-            writer.add(f"links.{i}.end", links.indices.numpy().astype(ends))
+            links, targets = graph.adjacency(edge_type), graph.sizes[edge_type[2]]
+            add_links(writer, i, links, targets)
             if edge_type in graph.weights:
-                writer.add(f"links.{i}.weights", _weights(graph, edge_type))
+                add_weights(writer, i, graph.weights[edge_type], graph.links[edge_type])
         add_labels(writer, graph)
         finish(writer, graph, features)
 
@@ -147,6 +146,18 @@ def add_texts(writer: Writer, name: str, parts: Iterable[Iterable[str]]) -> None
     order = np.argsort(every, kind="stable")
     writer.add(f"{name}.hash", every[order])
     writer.add(f"{name}.order", order.astype(smallest(len(order))))
+
+
+def add_links(writer: Writer, number: int, links: Adjacency, targets: int) -> None:
+    """Write the links of a relation, to so many target nodes."""
+    writer.add(f"links.{number}.begin", links.indptr.numpy())
+    writer.add(f"links.{number}.end", links.indices.numpy().astype(smallest(targets)))
+
+
+def add_weights(writer: Writer, number: int, weights: Tensor, edge_index: Tensor) -> None:
+    """Write the weights of links in the order of the adjacency."""
+    source, target = edge_index.numpy()
+    writer.add(f"links.{number}.weights", weights.numpy()[np.lexsort((target, source))])
 
 
 def add_labels(writer: Writer, graph: Graph) -> None:
@@ -209,10 +220,3 @@ def _finite(values: NDArray[Any], kind: str) -> NDArray[Any]:
 def smallest(size: int) -> str:
     """Return the type of integers below a number."""
     return "int32" if size < 2**31 else "int64"
-
-
-def _weights(graph: Graph, edge_type: EdgeType) -> NDArray[Any]:
-    """Return the weights of links in the order of the adjacency."""
-    source, target = graph.links[edge_type].numpy()
-    found: NDArray[Any] = graph.weights[edge_type].numpy()[np.lexsort((target, source))]
-    return found

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.sparse import coo_array, csr_array, diags_array, hstack, vstack
+from scipy.sparse import coo_array, csr_array, diags_array
 
 from hanme.datasets.tables.kinds import (
     CategorySpec,
@@ -147,12 +147,6 @@ def encode(
             return _unit_rows(_matrix(found, table.size, fitted.size))
         case FittedVector():
             return encode_vectors(reader, table, alias, fitted)
-
-
-def side_by_side(blocks: list[csr_array], below: bool = False) -> csr_array:
-    """Join the features of several columns; or, one below the other, of several sets of rows."""
-    join = vstack if below else hstack
-    return csr_array(join(blocks, format="csr", dtype=np.float32))
 
 
 def numbers(

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from hanme.datasets.tables.config import GraphConfig
-from hanme.datasets.tables.features import Fitted, cell_items, numbers
+from hanme.datasets.tables.features import Fitted, cell_items, numbers, width
 from hanme.datasets.tables.keys import ColumnLinks, LinkTable, NodeTable
-from hanme.datasets.tables.nodes import Ids, NodeRows, link_aliases, make_nodes
+from hanme.datasets.tables.nodes import Ids, NodeRows, feature_rows, learn, link_aliases
 from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType, Nodes
+from hanme.graph import EdgeType, Nodes, Texts
+from hanme.graph.features import to_torch
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,16 @@ class LinkRows:
                     f"SELECT {side} AS id, (row, place) AS row FROM ({self.select})", *self.values
                 )
 
-    def number(self, reader: Reader, ids: Mapping[str, Ids]) -> str:
-        """Make a table of the numbers of both ends, NULL for an unknown id; return its name."""
-        name = f"hanme_numbered_{reader.count_up()}"
+    def numbered(self, ids: Mapping[str, Ids]) -> str:
+        """Return the links with the numbers of both ends, s.node and t.node, as SQL to select from.
+
+        The number of an unknown id is NULL.
+        """
         source, _, target = self.edge_type
-        reader.connection.execute(
-            f"CREATE TEMP TABLE {name} AS SELECT s.node AS source, t.node AS target "
-            f"FROM ({self.select}) AS link LEFT JOIN {ids[source].sql} AS s ON link.source = s.id "
-            f"LEFT JOIN {ids[target].sql} AS t ON link.target = t.id",
-            list(self.values),
+        return (
+            f"({self.select}) AS link LEFT JOIN {ids[source].sql} AS s ON link.source = s.id "
+            f"LEFT JOIN {ids[target].sql} AS t ON link.target = t.id"
         )
-        return name
 
 
 class Made:
@@ -68,8 +70,16 @@ class Made:
         spec: NodeTable,
         known: dict[str, Fitted] | None,
     ) -> tuple[Nodes, dict[str, Fitted]]:
-        """Make the nodes of a type, see :func:`make_nodes`."""
-        return make_nodes(reader, ids, rows, spec, known)
+        """Make the nodes of a type; return what was learnt of their columns, too."""
+        size = max(1, ids.size)
+        names = texts = Texts.of(chain.from_iterable(ids.texts(size)))
+        learnt, x = learn(reader, rows, spec, known), None
+        if rows is not None and any(map(width, learnt.values())):  # an empty column has no values
+            found = feature_rows(reader, ids, rows.table, spec, learnt, size)
+            x = to_torch(csr_array(vstack(list(found), format="csr")))
+        if rows is not None and spec.name is not None:
+            names = Texts.of(chain.from_iterable(ids.texts(size, rows.table)))
+        return Nodes(ids.kind, ids.size, x, names, texts), learnt
 
     def add_links(
         self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
@@ -127,11 +137,9 @@ def read_links(
         Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to
         unknown ids were dropped.
     """
-    source, _, target = links.edge_type
     found = reader.arrays(
-        f"SELECT link.row, s.node AS source, t.node AS target FROM ({links.select}) AS link "
-        f"LEFT JOIN {ids[source].sql} AS s ON link.source = s.id "
-        f"LEFT JOIN {ids[target].sql} AS t ON link.target = t.id ORDER BY link.row, link.place",
+        f"SELECT link.row, s.node AS source, t.node AS target FROM {links.numbered(ids)} "
+        "ORDER BY link.row, link.place",
         *links.values,
     )
     row = column(found, "row", 0)
@@ -174,20 +182,16 @@ def _repeated(
     places = np.flatnonzero(known)
     source, target = ends[:, places]
     _, first = np.unique(source * (target.max(initial=0) + 1) + target, return_index=True)
-    again = np.ones(len(places), np.bool_)
-    again[first] = False
-    repeated = np.zeros(len(known), np.bool_)
-    repeated[places[again]] = True
+    repeated = known.copy()
+    repeated[places[first]] = False
     how = repeated_how(links)
-    if not again.any():
-        return repeated
-    if how == "error":
-        place = links.table.place(int(row[np.flatnonzero(repeated)[0]]))
+    if how == "error" and repeated.any():
+        place = links.table.place(int(row[repeated.argmax()]))
         raise HanmeError(
             f"{place}: the link is there already; "
             f'duplicates = "first" in relations.{links.name} keeps one of each'
         )
-    say_repeated(links, int(again.sum()), notes)
+    say_repeated(links, int(repeated.sum()), notes)
     return repeated if how == "first" else np.zeros_like(repeated)
 
 

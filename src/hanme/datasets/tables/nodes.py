@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from hanme.datasets.tables.config import GraphConfig
-from hanme.datasets.tables.features import Fitted, encode, fit, side_by_side, wanted
+from hanme.datasets.tables.features import Fitted, encode, fit, wanted, width
 from hanme.datasets.tables.keys import NodeTable
 from hanme.datasets.tables.kinds import FeatureSpec
 from hanme.datasets.tables.read import Reader, Table, Wanted, column
 from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
-from hanme.graph import Nodes, Texts
-from hanme.graph.features import to_torch
 
 NAME = "coalesce(nullif(trim(t.name), ''), i.id)"
 """What a node is called: one with an empty name is called by its id."""
@@ -57,29 +55,17 @@ class Ids:
         )
         ((self.size,),) = self.reader.rows(f"SELECT count(*) FROM {self.sql}")
 
-    def texts(self) -> Texts:
-        """Return the ids in the order of their numbers."""
-        return Texts.of(self.reader.arrays(f"SELECT id FROM {self.sql} ORDER BY node")["id"])
-
-    def chunks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Yield the ids in the order of their numbers, so many at a time."""
+    def texts(self, size: int, named: Table | None = None) -> Iterator[NDArray[Any]]:
+        """Yield the ids in the order of their numbers, so many at a time; or names by a table."""
         for begin in range(0, self.size, size):
-            yield self._some("SELECT i.id AS text", "", begin, begin + size)
-
-    def names(self, table: Table, size: int) -> Iterator[NDArray[Any]]:
-        """Yield the names of the nodes, so many at a time; without one, a node's id."""
-        for begin in range(0, self.size, size):
-            part = table.part(begin, begin + size).sql
-            join = f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
-            yield self._some(f"SELECT {NAME} AS text", join, begin, begin + size)
-
-    def _some(self, select: str, join: str, begin: int, end: int) -> NDArray[Any]:
-        return self.reader.arrays(
-            f"{select} FROM {self.sql} AS i {join} WHERE i.node >= ? AND i.node < ? "
-            "ORDER BY i.node",
-            begin,
-            end,
-        )["text"]
+            text, join = "i.id", ""
+            if named is not None:
+                part = named.part(begin, begin + size).sql
+                text, join = NAME, f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
+            some = f"WHERE i.node >= {begin} AND i.node < {begin + size} ORDER BY i.node"
+            yield self.reader.arrays(f"SELECT {text} AS text FROM {self.sql} AS i {join} {some}")[
+                "text"
+            ]
 
 
 def read_rows(
@@ -165,32 +151,30 @@ def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
     return {f"feature{i}": pair for i, pair in enumerate(nodes.features.items())}
 
 
-def make_nodes(
+def learn(
+    reader: Reader, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
+) -> dict[str, Fitted]:
+    """Return what was learnt of the columns of a type's features, or was `known` before."""
+    if rows is None or known:
+        return known or {}
+    columns = feature_columns(spec).items()
+    return {name: fit(reader, rows.table, alias, how) for alias, (name, how) in columns}
+
+
+def feature_rows(
     reader: Reader,
     ids: Ids,
-    rows: NodeRows | None,
+    table: Table,
     spec: NodeTable,
-    known: dict[str, Fitted] | None,
-) -> tuple[Nodes, dict[str, Fitted]]:
-    """Return the nodes of a type, and what was learnt of their columns, or was `known` before."""
-    texts = ids.texts()
-    if rows is None:
-        return Nodes(ids.kind, ids.size, None, texts, texts), {}
-    table = rows.table
-    learnt, blocks = {}, []
-    for alias, (name, feature) in feature_columns(spec).items():
-        learnt[name] = known[name] if known else fit(reader, table, alias, feature)
-        blocks.append(encode(reader, table, alias, feature, learnt[name]))
-    x = None
-    if any(block.shape[1] for block in blocks):  # a column of empty cells has no values
-        matrix = side_by_side(blocks)
-        more = csr_array((ids.size - table.size, matrix.shape[1]), dtype=np.float32)
-        x = to_torch(side_by_side([matrix, more], below=True) if more.shape[0] else matrix)
-    names = texts
-    if spec.name is not None:
-        found = reader.arrays(
-            f"SELECT {NAME} AS text FROM {ids.sql} AS i "
-            f"LEFT JOIN {table.sql} AS t ON i.node = t.rowid ORDER BY i.node"
-        )
-        names = Texts.of(found["text"])
-    return Nodes(ids.kind, ids.size, x, names, texts), learnt
+    learnt: Mapping[str, Fitted],
+    size: int,
+) -> Iterator[csr_array]:
+    """Yield the features of a type's nodes, so many at a time; ids without a row get zeros."""
+    columns = feature_columns(spec).items()
+    for begin in range(0, table.size, size):
+        part = table.part(begin, min(begin + size, table.size))
+        blocks = [encode(reader, part, alias, how, learnt[name]) for alias, (name, how) in columns]
+        yield csr_array(hstack(blocks, format="csr", dtype=np.float32))
+    every = sum(map(width, learnt.values()))
+    for begin in range(table.size, ids.size, size):
+        yield csr_array((min(size, ids.size - begin), every), dtype=np.float32)

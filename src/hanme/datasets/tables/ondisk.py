@@ -10,11 +10,11 @@ from scipy.sparse import csr_array, eye_array, hstack
 
 from hanme.datasets.store.files import Writer
 from hanme.datasets.store.open import stored_links, stored_nodes
-from hanme.datasets.store.write import add_features, add_texts, smallest
-from hanme.datasets.tables.features import Fitted, encode, fit, side_by_side, width
+from hanme.datasets.store.write import add_features, add_links, add_texts, add_weights, smallest
+from hanme.datasets.tables.features import Fitted, width
 from hanme.datasets.tables.keys import LinkTable, NodeTable
 from hanme.datasets.tables.links import LinkRows, Made, read_links, repeated_how, say_repeated
-from hanme.datasets.tables.nodes import Ids, NodeRows, feature_columns
+from hanme.datasets.tables.nodes import Ids, NodeRows, feature_rows, learn
 from hanme.datasets.tables.read import Reader, column
 from hanme.graph import EdgeType, Graph, Nodes
 from hanme.graph.adjacency import Adjacency, Relations
@@ -68,22 +68,18 @@ class OnDisk(Made):
         spec: NodeTable,
         known: dict[str, Fitted] | None,
     ) -> tuple[Nodes, dict[str, Fitted]]:
-        """Write ids, names and features of a node type, see :func:`make_nodes`."""
+        """Write ids, names and features of a node type."""
         number = self.kinds.index(ids.kind)
         self.say(f"{ids.kind}: {ids.size:,} nodes")
-        add_texts(self.writer, f"nodes.{number}.ids", ids.chunks(TEXTS))
-        learnt: dict[str, Fitted] = {}
-        columns = 0
-        if rows is not None:
-            for alias, (name, feature) in feature_columns(spec).items():
-                learnt[name] = known[name] if known else fit(reader, rows.table, alias, feature)
-            columns = sum(map(width, learnt.values()))
-            if columns:
-                made = _features(reader, ids, rows, spec, learnt, max(1, NUMBERS // columns))
-                add_features(self.writer, number, made, self.half)
-            if spec.name is not None:
-                names = ids.names(rows.table, TEXTS)
-                add_texts(self.writer, f"nodes.{number}.names", names)
+        add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
+        learnt = learn(reader, rows, spec, known)
+        columns = sum(map(width, learnt.values()))
+        if rows is not None and columns:
+            size = max(1, NUMBERS // columns)
+            found = feature_rows(reader, ids, rows.table, spec, learnt, size)
+            add_features(self.writer, number, found, self.half)
+        if rows is not None and spec.name is not None:
+            add_texts(self.writer, f"nodes.{number}.names", ids.texts(TEXTS, rows.table))
         by_id = rows is None or spec.name is None
         return self._nodes(ids.kind, ids.size, columns or None, by_id), learnt
 
@@ -104,7 +100,12 @@ class OnDisk(Made):
         how = repeated_how(rows)
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
             return self._in_memory(reader, rows, ids, notes)
-        numbered = rows.number(reader, ids)
+        numbered = f"hanme_numbered_{reader.count_up()}"
+        reader.connection.execute(
+            f"CREATE TEMP TABLE {numbered} AS SELECT s.node AS source, t.node AS target FROM "
+            f"{rows.numbered(ids)}",
+            list(rows.values),
+        )
         ((dropped,),) = reader.rows(
             f"SELECT count(*) FROM {numbered} WHERE source IS NULL OR target IS NULL"
         )
@@ -123,13 +124,10 @@ class OnDisk(Made):
         edges, weights, dropped = read_links(reader, rows, ids, notes)
         for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
             number = self.edge_types.index(edge_type)
-            made = Adjacency.of(links, ids[edge_type[0]].size)
-            self.writer.add(f"links.{number}.begin", made.indptr.numpy())
-            ends = made.indices.numpy().astype(smallest(ids[edge_type[2]].size))
-            self.writer.add(f"links.{number}.end", ends)
+            sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
+            add_links(self.writer, number, Adjacency.of(links, sources), targets)
             if weights is not None:
-                order = np.lexsort((links[1].numpy(), links[0].numpy()))
-                self.writer.add(f"links.{number}.weights", weights.numpy()[order])
+                add_weights(self.writer, number, weights, links)
             self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
         return dropped
 
@@ -190,28 +188,6 @@ class OnDisk(Made):
         add_features(self.writer, self.kinds.index(kind), rows, self.half)
         by_id = nodes.names is nodes.ids
         graph.nodes[kind] = self._nodes(kind, nodes.num_nodes, columns, by_id)
-
-
-def _features(
-    reader: Reader,
-    ids: Ids,
-    rows: NodeRows,
-    spec: NodeTable,
-    learnt: Mapping[str, Fitted],
-    size: int,
-) -> Iterator[csr_array]:
-    """Yield the features of a table's rows; ids that have no row get zeros."""
-    for begin in range(0, rows.table.size, size):
-        part = rows.table.part(begin, min(begin + size, rows.table.size))
-        yield side_by_side(
-            [
-                encode(reader, part, alias, feature, learnt[name])
-                for alias, (name, feature) in feature_columns(spec).items()
-            ]
-        )
-    columns = sum(map(width, learnt.values()))
-    for begin in range(rows.table.size, ids.size, size):
-        yield csr_array((min(size, ids.size - begin), columns), dtype=np.float32)
 
 
 def _means(graph: Graph, neighbours: Mapping[str, list[EdgeType]]) -> Iterator[csr_array]:
