@@ -129,9 +129,7 @@ class GraphConfig(Part):
         return found
 
     def default_metapaths(self) -> list[str]:
-        """Return the metapaths of the file, or each relation of the target there and back."""
-        if self.metapaths is not None:
-            return self.metapaths
+        """Return each relation of the target there and back."""
         found: list[str] = []
         for there, back in self.edge_types.values():
             if there[0] == there[2] == self.target:

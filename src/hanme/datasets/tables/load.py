@@ -19,7 +19,7 @@ from hanme.datasets.tables.config import GraphConfig, config_path, read_config
 from hanme.datasets.tables.expand import expand
 from hanme.datasets.tables.features import Fitted
 from hanme.datasets.tables.fitted import FittedGraph
-from hanme.datasets.tables.keys import LinkTable
+from hanme.datasets.tables.keys import LinkTable, Source
 from hanme.datasets.tables.labels import read_labels
 from hanme.datasets.tables.links import LinkRows, Made, open_links
 from hanme.datasets.tables.nodes import Ids, read_rows
@@ -42,8 +42,6 @@ from hanme.graph.features import Features, check_features, fill_features
 LARGE = 1 << 28
 """Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
 
-Say = Callable[[str], None]
-
 
 def tell(text: str) -> None:
     """Tell the user what takes long."""
@@ -53,7 +51,7 @@ def tell(text: str) -> None:
 def is_large(name: str | Path) -> bool:
     """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
     path = config_path(name)
-    return _size(_sources(path, expand(read_config(path), path), None)) > LARGE
+    return _size(_resolved(read_config(path), path)[1]) > LARGE
 
 
 def _size(sources: Mapping[str, ResolvedSource]) -> int:
@@ -98,12 +96,18 @@ def load_config(
 ) -> Graph:
     """Load the graph of a configuration; `path` is its file, beside which its tables are."""
     check_features(features)
-    config = expand(config, path, _known(fitted), frames)
-    sources = _sources(path, config, frames)
+    config, sources = _resolved(config, path, fitted, frames)
     if cache is not None and _size(sources) > LARGE:
         return open_store(_kept(path, sources, features, seed, fitted, cache))
     graph = _open(path, config, sources, features, fitted, cache)
     graph = graph.with_reverse(dict(config.edge_types.values()))
+    return _completed(graph, config, path, seed, fitted)
+
+
+def _completed(
+    graph: Graph, config: GraphConfig, path: Path, seed: int, fitted: FittedGraph | None
+) -> Graph:
+    """Draw what the tables leave open of the split, and choose the default metapaths."""
     graph = draw(graph, config, seed)
     if fitted is None:
         check_parts(graph, config, str(path))
@@ -122,12 +126,12 @@ def _kept(
 ) -> Path:
     """Return the store of large tables in the cache, made if the tables have changed."""
     mark = fingerprint(sources.values(), path.read_text())[:24]
-    own = cache / "stores" / _short(str(path).encode(errors="surrogateescape"))
+    own = cache / "stores" / _short(str(path))
     folder = own / f"{mark}-{features}-{seed}"
     if fitted is not None and not (
         is_store(folder) and open_store(folder).fitted == fitted.learnt()
     ):
-        folder = folder.with_name(f"{folder.name}-{_short(repr(fitted.learnt()).encode())}")
+        folder = folder.with_name(f"{folder.name}-{_short(repr(fitted.learnt()))}")
     if not is_store(folder):
         for before in own.glob("*"):
             if not before.name.startswith(mark):  # of tables that were others
@@ -137,12 +141,8 @@ def _kept(
     return folder
 
 
-def _short(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:24]
-
-
-def _known(fitted: FittedGraph | None) -> set[str] | None:
-    return None if fitted is None else {relation for _, relation, _ in fitted.relations}
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def store_tables(
@@ -153,7 +153,7 @@ def store_tables(
     seed: int = 483,
     half: bool = False,
     fitted: FittedGraph | None = None,
-    say: Say = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Store the graph of a ``graph.toml`` without holding it in memory.
 
@@ -168,35 +168,32 @@ def store_tables(
     """
     check_features(features)
     path = config_path(name)
-    config = expand(read_config(path), path, _known(fitted))
-    sources = _sources(path, config, None)
+    config, sources = _resolved(read_config(path), path, fitted)
     if fitted is not None:
         config = fitted.fit_to(config, path)
     with storing(folder) as writer:
         made = OnDisk(writer, config.node_types, dict(config.edge_types.values()), half, say)
         with Reader(sources.values(), path.parent, folder / WORK) as reader:
             graph = _build(reader, config, sources, fitted, made)
-        graph = draw(made.fill(graph, features), config, seed)
-        if fitted is None:
-            check_parts(graph, config, str(path))
+        graph = made.fill(graph, features)
         say("metapaths")
-        if config.metapaths is not None:
-            graph = replace(graph, metapaths=config.metapaths)
-        else:
-            graph = with_defaults(graph, config.default_metapaths())
+        graph = _completed(graph, config, path, seed, fitted)
         add_labels(writer, graph)
         finish(writer, graph, features)
 
 
-def _sources(
-    path: Path, config: GraphConfig, frames: Mapping[str, Any] | None
-) -> dict[str, ResolvedSource]:
-    specs = {f"nodes.{kind}": n for kind, n in config.nodes.items() if not n.implied}
-    links = {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
-    return {
-        key: ResolvedSource.find(spec, path.parent, key, frames)
-        for key, spec in {**specs, **links}.items()
-    }
+def _resolved(
+    config: GraphConfig,
+    path: Path,
+    fitted: FittedGraph | None = None,
+    frames: Mapping[str, Any] | None = None,
+) -> tuple[GraphConfig, dict[str, ResolvedSource]]:
+    """Return a configuration in which no relation has ``each``, and where its tables are."""
+    known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
+    config = expand(config, path, known, frames)
+    specs: dict[str, Source] = {f"nodes.{t}": n for t, n in config.nodes.items() if not n.implied}
+    specs |= {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
+    return config, {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
 
 
 def _open(
@@ -213,8 +210,7 @@ def _open(
     mark = fingerprint(sources.values(), config.model_dump_json())
     file = None
     if cache is not None:
-        key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
-        file = cache / "tables" / f"{key}-{features}.safetensors"
+        file = cache / "tables" / f"{_short(str(path))}-{features}.safetensors"
         graph = _cached(file, mark)
         if graph is not None and (fitted is None or fitted.learnt() == graph.fitted):
             return graph
