@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import platformdirs
 
@@ -18,16 +18,10 @@ from hanme.common.options import check_options
 from hanme.datasets.hgb import load_hgb
 from hanme.datasets.planted import planted
 from hanme.datasets.store import check_store, is_store, open_store, stored_features, write_store
-from hanme.datasets.tables import (
-    FILE,
-    FittedGraph,
-    config_path,
-    is_large,
-    is_tables,
-    load_frames,
-    load_tables,
-    store_tables,
-)
+from hanme.datasets.tables.config import FILE, config_path, is_tables
+from hanme.datasets.tables.fitted import FittedGraph
+from hanme.datasets.tables.frames import load_frames
+from hanme.datasets.tables.load import is_large, load_tables, store_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import Features
@@ -205,7 +199,7 @@ def default_features(name: str) -> Features:
     target's features, as in the paper.
     """
     if is_store(name):
-        return cast("Features", stored_features(name))
+        return stored_features(name)
     return "given" if name.lower() == "planted" or is_tables(name) else "mean"
 
 

@@ -178,14 +178,14 @@ class Mapped:
         return within
 
 
-def map_files(folder: Path, manifest: dict[str, Any]) -> dict[str, Mapped]:
+def map_files(folder: Path, entries: list[dict[str, Any]], checksums: int) -> dict[str, Mapped]:
     """Map the files of a store; sizes are compared, and no data is read."""
     path = folder / CHECKSUMS
     sums = np.fromfile(path, np.uint32) if path.exists() else np.zeros(0, np.uint32)
-    if zlib.crc32(sums.tobytes()) != manifest["checksums"]:
+    if zlib.crc32(sums.tobytes()) != checksums:
         raise HanmeError(f"{path}: it is damaged or missing; store the graph again")
     found, used = {}, 0
-    for entry in manifest["files"]:
+    for entry in entries:
         path = folder / f"{entry['name']}.bin"
         size = math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
         there = path.stat().st_size if path.exists() else None

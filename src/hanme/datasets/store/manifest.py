@@ -21,6 +21,8 @@ Size = Annotated[int, Field(ge=0, lt=2**48)]
 Whole = ("uint8", "int16", "int32", "int64")
 Real = ("float16", "float32", "float64")
 WRONG = "not the manifest of a stored graph"
+KEPT = ("target", "labels", "metapaths", "left_out", "fitted", "dropped", "notes", "digest")
+"""The attributes of a graph that are in the manifest as they are."""
 
 
 class Part(BaseModel):
@@ -63,36 +65,34 @@ class Manifest(Part):
     files: list[Array]
     checksums: int
 
-    def check(self, where: str) -> None:
-        """Refuse edge types of unknown node types."""
-        for kind in (self.target, *(kind for e in self.relations for kind in (e[0], e[2]))):
-            if kind not in self.types:
-                raise HanmeError(f"{where}: {WRONG}: no node type {kind!r}")
 
-
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a store; refuse one that storing a graph cannot have written."""
     path = folder / MANIFEST
-    manifest = read_json(path)
-    checksum, version = manifest.pop("checksum", None), manifest.get("hanme store")
+    values = read_json(path)
+    checksum, version = values.pop("checksum", None), values.get("hanme store")
     if version not in (None, VERSION):
         raise HanmeError(f"{path}: version {version}, but this hanme reads {VERSION}")
-    if checksum != checksum_of(manifest):
+    if checksum != checksum_of(values):
         raise HanmeError(f"{path}: not the whole manifest of a stored graph; store it again")
     try:
-        Manifest.model_validate(manifest).check(str(path))
+        manifest = Manifest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise HanmeError(f"{path}: {WRONG}: {place}: {first['msg']}") from None
+    for kind in (manifest.target, *(kind for e in manifest.relations for kind in e[::2])):
+        if kind not in manifest.types:
+            raise HanmeError(f"{path}: {WRONG}: no node type {kind!r}")
     return manifest
 
 
-def open_files(folder: Path) -> tuple[dict[str, Any], dict[str, Mapped]]:
+def open_files(folder: Path) -> tuple[Manifest, dict[str, Mapped]]:
     """Return the manifest and the files of a store, which fit to each other; no data is read."""
     manifest = read_manifest(folder)
-    files = map_files(folder, manifest)
-    _check(Manifest.model_validate(manifest), Files(files, str(folder / MANIFEST)))
+    entries = [entry.model_dump() for entry in manifest.files]
+    files = map_files(folder, entries, manifest.checksums)
+    _check(manifest, Files(files, str(folder / MANIFEST)))
     return manifest, files
 
 
@@ -154,7 +154,7 @@ def _check(manifest: Manifest, there: Files) -> None:
         there.expect("y", Whole, size, labels, below=2)
     else:
         there.expect("y", Whole, size, least=-1, below=labels)
-    there.expect("part", ("uint8",), sizes[manifest.target])
+    there.expect("part", ("uint8",), size)
 
 
 def _check_nodes(there: Files, start: str, about: NodeType) -> None:

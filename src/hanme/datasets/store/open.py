@@ -13,8 +13,8 @@ from torch import Tensor
 
 from hanme.common.csr import stretches
 from hanme.datasets.store.files import MANIFEST, Mapped
-from hanme.datasets.store.index import hashes
-from hanme.datasets.store.manifest import open_files, read_manifest
+from hanme.datasets.store.manifest import KEPT, open_files, read_manifest
+from hanme.datasets.store.write import hashes
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations, indptr_of
@@ -30,37 +30,28 @@ def is_store(path: str | Path) -> bool:
     return (Path(path) / MANIFEST).is_file()
 
 
-def stored_features(path: str | Path) -> Any:
+def stored_features(path: str | Path) -> Features:
     """Return how features were filled in when the graph was stored."""
-    return read_manifest(Path(path))["features"]
+    return read_manifest(Path(path)).features
 
 
 def open_store(path: str | Path) -> Graph:
     """Open a store as a graph whose arrays are mapped from its files."""
     manifest, files = open_files(Path(path))
-    relations: list[EdgeType] = [tuple(e) for e in manifest["relations"]]
+    relations: list[EdgeType] = [(start, name, end) for start, name, end in manifest.relations]
     links = Relations()
     links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}
+    weights = {e: files.get(f"links.{i}.weights") for i, e in enumerate(relations)}
     graph = StoredGraph(
-        {
-            kind: stored_nodes(files, i, kind, **about)
-            for i, (kind, about) in enumerate(manifest["types"].items())
+        nodes={
+            kind: stored_nodes(files, i, kind, **about.model_dump())
+            for i, (kind, about) in enumerate(manifest.types.items())
         },
-        links,
-        manifest["target"],
-        torch.empty(0),
-        manifest["labels"],
-        Split(*[torch.empty(0)] * 3),
-        weights=Lazy(
-            {
-                e: files[f"links.{i}.weights"].whole
-                for i, e in enumerate(relations)
-                if f"links.{i}.weights" in files
-            }
-        ),
-        **{key: manifest[key] for key in ("metapaths", "left_out", "fitted", "dropped")},
-        notes=manifest["notes"],
-        digest=manifest["digest"],
+        links=links,
+        y=torch.empty(0),
+        split=Split(*[torch.empty(0)] * 3),
+        weights=Lazy({e: file.whole for e, file in weights.items() if file is not None}),
+        **{key: getattr(manifest, key) for key in KEPT},
     )
     graph.attach(files)
     return graph

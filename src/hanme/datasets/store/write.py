@@ -19,8 +19,7 @@ from torch import Tensor
 from hanme.common.csr import take_rows
 from hanme.common.files import claiming, is_leftover
 from hanme.datasets.store.files import MANIFEST, Writer
-from hanme.datasets.store.index import hashes
-from hanme.datasets.store.manifest import open_files
+from hanme.datasets.store.manifest import KEPT, NodeType, open_files
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Texts
 from hanme.graph.adjacency import Adjacency
@@ -32,6 +31,8 @@ OURS = re.compile(r"((nodes|links)\.[0-9]+\.[a-z.]+|y|part|checksums)\.bin")
 
 DENSE = 1 / 3
 """The share of numbers other than 0 from which on features are stored as a dense matrix."""
+
+BASE, MIX = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)  # see hashes
 
 ROWS = 1 << 18
 """How many rows are written at a time."""
@@ -160,6 +161,24 @@ def add_weights(writer: Writer, number: int, weights: Tensor, edge_index: Tensor
     writer.add(f"links.{number}.weights", weights.numpy()[np.lexsort((target, source))])
 
 
+def hashes(text: NDArray[np.uint8], offsets: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return a hash of each text, Σ_i (byte_i + 1) BASE^i modulo 2^64, its bits mixed.
+
+    Sorted, they find one text among millions.
+    """
+    sizes = np.diff(offsets)
+    place = np.arange(len(text)) - np.repeat(offsets[:-1] - offsets[0], sizes)
+    powers = np.full(int(sizes.max(initial=0)) + 1, BASE)
+    powers[0] = 1
+    powers = np.cumprod(powers, dtype=np.uint64)
+    total = np.zeros(len(text) + 1, np.uint64)
+    np.cumsum((text.astype(np.uint64) + np.uint64(1)) * powers[place], out=total[1:])
+    ends = offsets - offsets[0]
+    found = (total[ends[1:]] - total[ends[:-1]]) * MIX
+    mixed: NDArray[np.int64] = (found ^ (found >> np.uint64(29))).view(np.int64)
+    return mixed
+
+
 def add_labels(writer: Writer, graph: Graph) -> None:
     """Write the labels, and the part of the split that each target node is in, 255 for none."""
     y = graph.y.numpy()
@@ -173,28 +192,14 @@ def add_labels(writer: Writer, graph: Graph) -> None:
 
 def finish(writer: Writer, graph: Graph, features: str) -> None:
     """Write the manifest: all that is not in arrays."""
-    writer.finish(
-        {
-            "target": graph.target,
-            "labels": graph.labels,
-            "types": {
-                kind: {
-                    "nodes": nodes.num_nodes,
-                    "width": nodes.width,
-                    "named_by_id": nodes.names is nodes.ids,
-                }
-                for kind, nodes in graph.nodes.items()
-            },
-            "relations": graph.edge_types,
-            "metapaths": graph.metapaths,
-            "left_out": graph.left_out,
-            "fitted": graph.fitted,
-            "dropped": graph.dropped,
-            "notes": graph.notes,
-            "digest": graph.digest,
-            "features": features,
-        }
-    )
+    about = {
+        kind: NodeType(
+            nodes=nodes.num_nodes, width=nodes.width, named_by_id=nodes.names is nodes.ids
+        ).model_dump()
+        for kind, nodes in graph.nodes.items()
+    }
+    kept = {key: getattr(graph, key) for key in KEPT}
+    writer.finish(kept | {"types": about, "relations": graph.edge_types, "features": features})
 
 
 def check_store(folder: Path) -> int:
