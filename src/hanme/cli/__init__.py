@@ -38,18 +38,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(init)
-app.command()(inspect)
-app.command()(store)
-app.command(cls=NamesModels)(train)
-app.command()(evaluate)
-app.command()(predict)
-app.command()(explain)
-app.command()(report)
-app.command()(serve)
-app.command()(reproduce)
-app.command()(benchmark)
-app.command()(tune)
+for command in (
+    init, inspect, store, train, evaluate, predict, explain, report, serve, reproduce, benchmark,
+    tune,
+):  # fmt: skip
+    app.command(cls=NamesModels if command is train else None)(command)
 
 SHARED = ("train", "evaluate", "predict")
 FAILED = 1  # what typer returns where it cannot go on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 200  # where output is piped
 SMALL, FEW = 0.01, 3  # labels below this probability are not listed, unless they are so few
-FIDELITY = "Can explanations be trusted?"
+of_fidelity = partial(typer.Option, rich_help_panel="Can explanations be trusted?")
 
 
 def explain(
@@ -48,29 +49,17 @@ def explain(
     ] = "part",
     fidelity: Annotated[
         bool,
-        typer.Option(
+        of_fidelity(
             "--fidelity",
-            rich_help_panel=FIDELITY,
             help="Instead of explaining a node, remove top and random instances of test nodes and "
             "measure how far the logit moves.",
         ),
     ] = False,
     nodes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            rich_help_panel=FIDELITY,
-            help="How many nodes, each with more than 5 instances.",
-        ),
+        int, of_fidelity(min=1, help="How many nodes, each with more than 5 instances.")
     ] = 200,
     seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            rich_help_panel=FIDELITY,
-            help="Draws nodes and random instances.",
-        ),
+        int, of_fidelity(min=0, max=2**63 - 1, help="Draws nodes and random instances.")
     ] = 1,
     graph: Grown = None,
     data: Source = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,14 +47,14 @@ DataSet = Annotated[
         callback=_unambiguous,
     ),
 ]
-DATA, CONFIGURATION = "Data", "Configuration"
-"""Panels of the help, below the options that matter most."""
+of_data = partial(typer.Option, rich_help_panel="Data")
+of_configuration = partial(typer.Option, rich_help_panel="Configuration")
+"""Options in panels of the help below those that matter most."""
 
 Source = Annotated[
     Path | None,
-    typer.Option(
+    of_data(
         "--data",
-        rich_help_panel=DATA,
         help="Folder or archive with the benchmark's files "
         "(default: the folder in HANME_DATA; without one they are downloaded).",
     ),
@@ -64,31 +65,25 @@ Grown = Annotated[
 ]
 FeaturesOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=DATA,
+    of_data(
         help="Features of node types other than the target. mean: the mean of their neighbours' "
         "(default); onehot: their ids; given: those in the data (default of a graph.toml and of "
-        "planted); given-onehot: those in the data, ids for types without any.",
+        "planted); given-onehot: those in the data, ids for types without any."
     ),
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="KEY=VALUE",
-        rich_help_panel=DATA,
-        help="An option of planted, e.g. -o movies=2000.",
+    of_data(
+        "--option", "-o", metavar="KEY=VALUE", help="An option of planted, e.g. -o movies=2000."
     ),
 ]
 Runs = Annotated[Path | None, typer.Option(help="Where the run folders go (default: OUT/runs).")]
 Processes = Annotated[int, typer.Option(min=1, help="Runs to train at a time: one per core.")]
 ConfigFolder = Annotated[
     Path | None,
-    typer.Option(
+    of_configuration(
         exists=True,
         file_okay=False,
-        rich_help_panel=CONFIGURATION,
         help="Folder with MODEL-GRAPH.toml files that replace the package's.",
     ),
 ]
@@ -106,21 +101,19 @@ def _allow(paths: list[str] | None) -> list[str] | None:
 
 Allow = Annotated[
     list[str] | None,
-    typer.Option(
+    of_data(
         "--allow",
         metavar="PATH",
         callback=_allow,
-        rich_help_panel=DATA,
         help="A file or folder that a graph.toml may read although it is outside of its own "
         "folder. Repeat it for several (default: those in HANME_ALLOW).",
     ),
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option(
+    of_configuration(
         "--set",
         metavar="KEY=VALUE",
-        rich_help_panel=CONFIGURATION,
         help="Any other option of the model (layers=3) or field of the configuration "
         "(training.lr=0.01). Repeat it for several.",
     ),

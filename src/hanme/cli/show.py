@@ -129,39 +129,28 @@ def print_scores(scores: dict[str, Any]) -> None:
     """Print micro and macro F1 by split and, where the decision rules differ, by rule."""
     if all(by_split == scores["with_fallback"] for by_split in scores.values()):
         scores = {"any": scores["with_fallback"]}
-    parts = list(product(("train", "val", "test"), ("micro", "macro")))
-    rows = [
-        [
-            rule.replace("_", " "),
-            *(f"{found[split][f1]:.2f}" if split in found else "–" for split, f1 in parts),
-        ]
-        for rule, found in scores.items()
+    rows = {rule.replace("_", " "): found for rule, found in scores.items()}
+    _print_f1("decision rule", rows, ("train", "val", "test"))
+
+
+def _print_f1(head: str, rows: dict[str, Any], parts: Sequence[str]) -> None:
+    """Print micro and macro F1 by part of the split."""
+    columns = list(product(parts, ("micro", "macro")))
+    cells = [
+        [name, *(f"{found[part][f1]:.2f}" if part in found else "–" for part, f1 in columns)]
+        for name, found in rows.items()
     ]
-    heads = ["decision rule", *(" ".join(part) for part in parts)]
-    print_table(heads, rows, title="F1 (%)", width=100)
+    heads = [head, *(" ".join(column) for column in columns)]
+    print_table(heads, cells, title="F1 (%)", width=100)
 
 
 def print_worth(model: str, result: dict[str, Any]) -> None:
     """Print the model beside the baselines on the same nodes, and say so if it does not win."""
     scores = result["scores"]
     own = scores.get("decided", scores["with_fallback"])
-    rows = {**result["baselines"], model: own}
-    if model == "linear":
-        rows.pop("linear", None)
-        rows["linear"] = own
-    heads = [f"{part} {f1}" for part in ("val", "test") for f1 in ("micro", "macro")]
-    cells = [
-        [
-            name,
-            *(
-                f"{parts[part][f1]:.2f}" if part in parts else "–"
-                for part in ("val", "test")
-                for f1 in ("micro", "macro")
-            ),
-        ]
-        for name, parts in rows.items()
-    ]
-    print_table(["what it is worth", *heads], cells, title="F1 (%)", width=100)
+    rows = {name: found for name, found in result["baselines"].items() if name != model}
+    rows[model] = own
+    _print_f1("what it is worth", rows, ("val", "test"))
     for name in ("majority", "linear"):
         other = rows.get(name, {}).get("val")
         if name == model or other is None or "val" not in own:

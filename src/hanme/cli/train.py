@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hanme.cli.options import (
-    CONFIGURATION,
     Allow,
     Changes,
     Device,
@@ -19,6 +19,7 @@ from hanme.cli.options import (
     Options,
     Source,
     fields,
+    of_configuration,
     pairs,
 )
 from hanme.cli.show import print_costs, print_scores, print_worth, show_epochs
@@ -27,7 +28,8 @@ from hanme.errors import HanmeError
 if TYPE_CHECKING:
     from hanme.runs import Run
 
-MODEL, TRAINING = "Model", "Training"
+of_model = partial(typer.Option, rich_help_panel="Model")
+of_training = partial(typer.Option, rich_help_panel="Training")
 
 DEFAULTS = {
     "data": {"features": "given"},
@@ -91,136 +93,95 @@ def train(
     json_: Json = False,
     encoder: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=MODEL,
+        of_model(
             help="How a metapath instance becomes a vector: multihop (default of hanme), direct, "
-            "mean, linear or rotate.",
+            "mean, linear or rotate."
         ),
     ] = None,
     hidden: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=MODEL, help="Size of a node's vector, all heads together."),
+        int | None, of_model(help="Size of a node's vector, all heads together.")
     ] = None,
     heads: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=MODEL, help="Number of attention heads; must divide --hidden."
-        ),
+        int | None, of_model(help="Number of attention heads; must divide --hidden.")
     ] = None,
-    dropout: Annotated[
-        float | None, typer.Option(rich_help_panel=MODEL, help="The model's dropout.")
-    ] = None,
+    dropout: Annotated[float | None, of_model(help="The model's dropout.")] = None,
     gamma: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=MODEL,
-            help="multihop: the share γ that stays at each hop (default: 0.4).",
-        ),
+        float | None, of_model(help="multihop: the share γ that stays at each hop (default: 0.4).")
     ] = None,
     values: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=MODEL,
-            help="direct: sum the projected (default) or the transformed features.",
-        ),
+        of_model(help="direct: sum the projected (default) or the transformed features."),
     ] = None,
     backend: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=MODEL,
-            help="How attention is computed: auto, streaming, chunked or eager.",
-        ),
+        str | None, of_model(help="How attention is computed: auto, streaming, chunked or eager.")
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="default: a wide part beside the model, calibrated; paper: as in the papers.",
+        of_training(
+            help="default: a wide part beside the model, calibrated; paper: as in the papers."
         ),
     ] = None,
     folds: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
+        of_training(
             help="Cross-fitting: train a model without each of so many folds of the labelled nodes "
-            "and predict their mean; all of these nodes choose thresholds, none is lost.",
+            "and predict their mean; all of these nodes choose thresholds, none is lost."
         ),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            rich_help_panel=TRAINING,
-            show_default=False,
-            help="Folds to train at a time (default: one per core).",
+        of_training(
+            min=1, show_default=False, help="Folds to train at a time (default: one per core)."
         ),
     ] = None,
     labels: Annotated[
         bool | None,
-        typer.Option(
+        of_training(
             "--labels/--no-labels",
-            rich_help_panel=TRAINING,
             show_default=False,
             help="Let the wide part read the labels of other nodes along metapaths (default: no).",
         ),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
+        of_training(
             help="Stop after this many epochs without a better validation score (default: 15; "
-            "paper: 100).",
+            "paper: 100)."
         ),
     ] = None,
     lr: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=TRAINING, help="Adam's step size (default: 0.01; paper: 0.005)."
-        ),
+        float | None, of_training(help="Adam's step size (default: 0.01; paper: 0.005).")
     ] = None,
     weight_decay: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=TRAINING, help="Adam's weight decay (default: 0.05; paper: 0.001)."
-        ),
+        float | None, of_training(help="Adam's weight decay (default: 0.05; paper: 0.001).")
     ] = None,
     select: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
+        of_training(
             help="What chooses the best epoch: macro (default) or micro F1 or the loss on "
-            "validation nodes; last: keep the last epoch.",
+            "validation nodes; last: keep the last epoch."
         ),
     ] = None,
     decide: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
+        of_training(
             help="From probabilities to labels, where nodes have several: micro or macro (default) "
             "maximise the expected F1; half: all over 0.5, HGB's rule; fallback: the same, but at "
-            "least the most likely one, the paper's.",
+            "least the most likely one, the paper's."
         ),
     ] = None,
     lts: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="Loss-aware training schedule: linear, root or geometric; or none.",
-        ),
+        of_training(help="Loss-aware training schedule: linear, root or geometric; or none."),
     ] = None,
     lts_start: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="LTS: the share λ0 of nodes to start from (default: 0.1).",
-        ),
+        float | None, of_training(help="LTS: the share λ0 of nodes to start from (default: 0.1).")
     ] = None,
     lts_until: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
+        of_training(
             help="LTS: the epoch T from which all nodes are trained on (default: half of --epochs, "
-            "at most 100).",
+            "at most 100)."
         ),
     ] = None,
     features: FeaturesOption = None,
@@ -229,10 +190,9 @@ def train(
     option: Options = None,
     config: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=CONFIGURATION,
+        of_configuration(
             help="A configuration file to start from, or the name of one of the package's, e.g. "
-            "hanme-direct-IMDB; options on the command line override it.",
+            "hanme-direct-IMDB; options on the command line override it."
         ),
     ] = None,
     changes: Changes = None,
