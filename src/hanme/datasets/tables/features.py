@@ -23,7 +23,7 @@ from hanme.datasets.tables.kinds import (
     TextSpec,
     VectorSpec,
 )
-from hanme.datasets.tables.read import Reader, Table, Wanted, column
+from hanme.datasets.tables.read import Table, Wanted, column
 from hanme.errors import HanmeError
 
 NUMBERS = 1 << 22
@@ -88,22 +88,22 @@ def wanted(column: str, spec: FeatureSpec) -> Wanted:
     return Wanted(column, spec.kind, spec.format if isinstance(spec, DateSpec) else None)
 
 
-def fit(reader: Reader, table: Table, alias: str, spec: FeatureSpec) -> Fitted:
+def fit(table: Table, alias: str, spec: FeatureSpec) -> Fitted:
     """Learn what a column needs to become features."""
     match spec:
         case NumberSpec():
-            return _fit_number(numbers(reader, table, alias), table, alias)
+            return _fit_number(numbers(table, alias), table, alias)
         case DateSpec():
-            dates = numbers(reader, table, alias, "date" + f" as {spec.format}" * bool(spec.format))
+            dates = numbers(table, alias, "date" + f" as {spec.format}" * bool(spec.format))
             return _fit_number(dates, table, alias).model_copy(update={"kind": "date"})
         case VectorSpec():
-            return fit_vectors(reader, table, alias)
+            return fit_vectors(table, alias)
         case TextSpec(method="hash"):
             return FittedHash(size=spec.size)
         case TextSpec():
-            return _fit_words(reader, table, alias, spec.size)
+            return _fit_words(table, alias, spec.size)
     items = cell_items(table, alias, getattr(spec, "separator", None))
-    values = most_frequent(reader, table, items, spec.size)
+    values = most_frequent(table, items, spec.size)
     return FittedValues(kind=spec.kind, values=list(values))
 
 
@@ -122,56 +122,52 @@ def width(fitted: Fitted) -> int:
             return len(fitted.mean)
 
 
-def encode(
-    reader: Reader, table: Table, alias: str, spec: FeatureSpec, fitted: Fitted
-) -> csr_array:
+def encode(table: Table, alias: str, spec: FeatureSpec, fitted: Fitted) -> csr_array:
     """Return the rows of a column as features, ``[rows, width]``."""
     match fitted:
         case FittedNumber():
             what = "date" if fitted.kind == "date" else "finite number"
-            return _scaled(numbers(reader, table, alias, what), fitted, table, alias)
+            return _scaled(numbers(table, alias, what), fitted, table, alias)
         case FittedValues():
             items = cell_items(table, alias, getattr(spec, "separator", None))
-            matrix = _counts(reader, table, items, fitted.values)
+            matrix = _counts(table, items, fitted.values)
             matrix.data[:] = 1
             return matrix
         case FittedWords():
-            matrix = _counts(reader, table, _words(alias), fitted.words)
+            matrix = _counts(table, _words(alias), fitted.words)
             return _unit_rows(matrix @ diags_array(np.asarray(fitted.idf, np.float32)))
         case FittedHash():
-            found = reader.arrays(
+            found = table.reader.arrays(
                 "SELECT row, CAST(md5_number_lower(item) % ? AS INTEGER) AS place "
                 f"FROM ({_unnested(table, _words(alias))})",
                 fitted.size,
             )
             return _unit_rows(_matrix(found, table.size, fitted.size))
         case FittedVector():
-            return encode_vectors(reader, table, alias, fitted)
+            return encode_vectors(table, alias, fitted)
 
 
-def numbers(
-    reader: Reader, table: Table, alias: str, what: str = "finite number"
-) -> NDArray[np.float64]:
+def numbers(table: Table, alias: str, what: str = "finite number") -> NDArray[np.float64]:
     """Return a column of numbers, NaN for an empty cell; a cell that is no number is refused."""
-    values = reader.arrays(f"SELECT {alias} FROM {table.sql}")[alias]
+    values = table.reader.arrays(f"SELECT {alias} FROM {table.sql}")[alias]
     given = np.ma.getdata(values).astype(np.float64)
     empty = np.ma.getmaskarray(values)
     wrong = np.flatnonzero(~np.isfinite(given) & ~empty)
     if wrong.size:
         row = int(wrong[0])
-        text = reader.original(table, row, alias)
+        text = table.reader.original(table, row, alias)
         raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a {what}")
     return np.where(empty, np.nan, given)
 
 
 def most_frequent(
-    reader: Reader, table: Table, items: str, size: int, at_most: int | None = None
+    table: Table, items: str, size: int, at_most: int | None = None
 ) -> dict[str, int]:
     """Return the `size` items that most rows have, with the number of rows.
 
     Items that more than `at_most` rows have are left out.
     """
-    found = reader.rows(
+    found = table.reader.rows(
         f"SELECT item, count(*) AS n FROM ({_unnested(table, f'list_distinct({items})')}) "
         "GROUP BY item HAVING n <= ? ORDER BY n DESC, item LIMIT ?",
         table.size if at_most is None else at_most,
@@ -180,9 +176,9 @@ def most_frequent(
     return dict(found)
 
 
-def placed(reader: Reader, table: Table, items: str, values: list[str]) -> dict[str, Any]:
+def placed(table: Table, items: str, values: list[str]) -> dict[str, Any]:
     """Return row and place in `values` of every item that is one of them."""
-    return reader.arrays(
+    return table.reader.arrays(
         f"SELECT row, place FROM ({_unnested(table, items)}) JOIN (SELECT unnest(CAST(? AS "
         "VARCHAR[])) AS item, unnest(range(?)) AS place) USING (item)",
         values,
@@ -235,17 +231,17 @@ def _scaled(
     return csr_array(values[:, None])
 
 
-def _fit_words(reader: Reader, table: Table, alias: str, size: int) -> FittedWords:
-    ((texts,),) = reader.rows(f"SELECT count({alias}) FROM {table.sql}")
+def _fit_words(table: Table, alias: str, size: int) -> FittedWords:
+    ((texts,),) = table.reader.rows(f"SELECT count({alias}) FROM {table.sql}")
     at_most = max(1, int(COMMON * texts))
-    found = most_frequent(reader, table, _words(alias), size, at_most)
+    found = most_frequent(table, _words(alias), size, at_most)
     idf = [float(np.log((1 + texts) / (1 + n)) + 1) for n in found.values()]
     return FittedWords(words=list(found), idf=idf)
 
 
-def fit_vectors(reader: Reader, table: Table, alias: str) -> FittedVector:
+def fit_vectors(table: Table, alias: str) -> FittedVector:
     """Learn the mean and standard deviation of each place of a column of vectors."""
-    found = reader.rows(
+    found = table.reader.rows(
         f"SELECT len({alias}) AS size, min(rowid) FROM {table.sql} WHERE {alias} IS NOT NULL "
         "GROUP BY size ORDER BY count(*) DESC, size LIMIT 1"
     )
@@ -255,7 +251,7 @@ def fit_vectors(reader: Reader, table: Table, alias: str) -> FittedVector:
     count, mean, square = 0, np.zeros(size), np.zeros(size)
     for begin in range(0, table.size, max(1, NUMBERS // max(1, size))):
         end = min(table.size, begin + max(1, NUMBERS // max(1, size)))
-        given = _vectors(reader, table.part(begin, end), alias, size)
+        given = _vectors(table.part(begin, end), alias, size)
         given = given[~np.isnan(given).any(axis=1)]
         if not len(given):
             continue
@@ -270,29 +266,29 @@ def fit_vectors(reader: Reader, table: Table, alias: str) -> FittedVector:
     return FittedVector(mean=mean.tolist(), std=np.where(std > 0, std, 1.0).tolist())
 
 
-def encode_vectors(reader: Reader, table: Table, alias: str, fitted: FittedVector) -> csr_array:
+def encode_vectors(table: Table, alias: str, fitted: FittedVector) -> csr_array:
     """Standardise vectors; an empty cell counts as the mean."""
-    given = _vectors(reader, table, alias, len(fitted.mean))
+    given = _vectors(table, alias, len(fitted.mean))
     values = (given - np.asarray(fitted.mean)) / np.asarray(fitted.std)
     return csr_array(np.nan_to_num(values).astype(np.float32))
 
 
-def _vectors(reader: Reader, table: Table, alias: str, size: int) -> NDArray[np.float64]:
+def _vectors(table: Table, alias: str, size: int) -> NDArray[np.float64]:
     """Return a column of vectors, ``[rows, size]``; a row of NaN for an empty cell."""
     given = np.full((table.size, size), np.nan)
-    rows = reader.arrays(
+    rows = table.reader.arrays(
         f"SELECT rowid AS row, len({alias}) AS size FROM {table.sql} WHERE {alias} IS NOT NULL"
     )
-    values = reader.arrays(f"SELECT unnest({alias}) AS value FROM {table.sql}")["value"]
+    values = table.reader.arrays(f"SELECT unnest({alias}) AS value FROM {table.sql}")["value"]
     known = np.isfinite(np.ma.getdata(values)) & ~np.ma.getmaskarray(values)
     if (column(rows, "size", 0) != size).any() or not known.all():
-        _refuse_vector(reader, table, alias, size)
+        _refuse_vector(table, alias, size)
     given[column(rows, "row", 0)] = np.ma.getdata(values).reshape(-1, size)
     return given
 
 
-def _refuse_vector(reader: Reader, table: Table, alias: str, size: int) -> None:
-    ((row, length),) = reader.rows(
+def _refuse_vector(table: Table, alias: str, size: int) -> None:
+    ((row, length),) = table.reader.rows(
         f"SELECT rowid, len({alias}) FROM {table.sql} WHERE {alias} IS NOT NULL AND "
         f"(len({alias}) <> ? OR len(list_filter({alias}, lambda x: coalesce(isfinite(x), false))) "
         f"<> len({alias})) ORDER BY rowid LIMIT 1",
@@ -302,8 +298,8 @@ def _refuse_vector(reader: Reader, table: Table, alias: str, size: int) -> None:
     raise HanmeError(f"{table.place(row, alias)}: {what}")
 
 
-def _counts(reader: Reader, table: Table, items: str, values: list[str]) -> csr_array:
-    return _matrix(placed(reader, table, items, values), table.size, len(values))
+def _counts(table: Table, items: str, values: list[str]) -> csr_array:
+    return _matrix(placed(table, items, values), table.size, len(values))
 
 
 def _matrix(found: Mapping[str, NDArray[Any]], rows: int, width: int) -> csr_array:

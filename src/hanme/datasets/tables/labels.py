@@ -13,7 +13,7 @@ from torch import Tensor
 from hanme.datasets.tables.features import cell_items, most_frequent, placed
 from hanme.datasets.tables.keys import NodeTable
 from hanme.datasets.tables.nodes import NodeRows
-from hanme.datasets.tables.read import Reader, Table, column
+from hanme.datasets.tables.read import Table, column
 from hanme.errors import HanmeError
 
 MOST_LABELS = 1000
@@ -39,28 +39,26 @@ class _Cells:
 
 
 def read_labels(
-    reader: Reader,
     rows: NodeRows,
     nodes: NodeTable,
     size: int,
     known: tuple[list[str], bool] | None,
     held: NDArray[np.bool_],
-    notes: list[str],
 ) -> Labels:
     """Read the labels of ``size`` nodes; those without a row have none.
 
     ``known`` has the labels of a trained run, and whether a node may have several there. Other
     labels then count as none, and a table without labels is no mistake. ``held`` says which rows
-    are not trained on, as far as a condition says so. ``notes`` takes what a user should know.
+    are not trained on, as far as a condition says so.
     """
     multilabel = known[1] if known is not None else nodes.label_separator is not None
     names = known[0] if known is not None else None
     none = np.zeros(0, np.int64)
     cells = _Cells(none, none, none)
     if nodes.label is not None:
-        names, cells = _cells(reader, rows, nodes, names)
+        names, cells = _cells(rows, nodes, names)
         if known is None:
-            names, cells = _without_rare(names, cells, nodes, held, rows.every, notes)
+            names, cells = _without_rare(names, cells, nodes, held, rows.every)
             _check_names(names, rows.every.column_title("label"))
     if names is None:
         raise HanmeError(
@@ -76,9 +74,7 @@ def read_labels(
     return Labels(names, multilabel, torch.from_numpy(y))
 
 
-def _cells(
-    reader: Reader, rows: NodeRows, nodes: NodeTable, known: list[str] | None
-) -> tuple[list[str], _Cells]:
+def _cells(rows: NodeRows, nodes: NodeTable, known: list[str] | None) -> tuple[list[str], _Cells]:
     """Return the labels, and which node has which of them."""
     table = rows.every
     if table.kinds["label"] == "list" and nodes.label_separator is None:
@@ -90,11 +86,11 @@ def _cells(
     most = MOST_LABELS + 1 if nodes.label_min_count is None else table.size
     names = known
     if names is None:
-        names = sorted(most_frequent(reader, table, items, most))
+        names = sorted(most_frequent(table, items, most))
     joined = known is not None and nodes.label_rest == OTHER and OTHER in known
     if joined:  # labels that the run does not know are among its others
-        names = sorted({*names, *most_frequent(reader, table, items, table.size)})
-    found = placed(reader, table, items, names)
+        names = sorted({*names, *most_frequent(table, items, table.size)})
+    found = placed(table, items, names)
     row, place = (column(found, key, 0).astype(np.int64) for key in ("row", "place"))
     if joined and known is not None:
         to = np.array([known.index(n if n in known else OTHER) for n in names], np.int64)
@@ -108,7 +104,6 @@ def _without_rare(
     nodes: NodeTable,
     held: NDArray[np.bool_],
     table: Table,
-    notes: list[str],
 ) -> tuple[list[str], _Cells]:
     """Drop labels that too few nodes have that may be trained on, or join them as one."""
     fewest = nodes.label_min_count or 0
@@ -129,7 +124,9 @@ def _without_rare(
     shown = ", ".join(listed[:5]) + (", ..." if len(listed) > 5 else "")
     what = "dropped" if nodes.label_rest == "drop" else f"joined as {OTHER}"
     plural = "label" if len(listed) == 1 else "labels"
-    notes.append(f"{len(listed):,} {plural} of fewer than {fewest} training rows {what}: {shown}")
+    table.reader.notes.append(
+        f"{len(listed):,} {plural} of fewer than {fewest} training rows {what}: {shown}"
+    )
     kept = [name for name, few in zip(names, rare, strict=True) if not few]
     if nodes.label_rest == OTHER:
         kept = sorted({*kept, OTHER})

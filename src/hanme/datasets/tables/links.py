@@ -63,29 +63,22 @@ class Made:
         self.weights: Mapping[EdgeType, Tensor] = {}
 
     def nodes(
-        self,
-        reader: Reader,
-        ids: Ids,
-        rows: NodeRows | None,
-        spec: NodeTable,
-        known: dict[str, Fitted] | None,
+        self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
     ) -> tuple[Nodes, dict[str, Fitted]]:
         """Make the nodes of a type; return what was learnt of their columns, too."""
         size = max(1, ids.size)
         names = texts = Texts.of(chain.from_iterable(ids.texts(size)))
-        learnt, x = learn(reader, rows, spec, known), None
+        learnt, x = learn(rows, spec, known), None
         if rows is not None and any(map(width, learnt.values())):  # an empty column has no values
-            found = feature_rows(reader, ids, rows.table, spec, learnt, size)
+            found = feature_rows(ids, rows.table, spec, learnt, size)
             x = to_torch(csr_array(vstack(list(found), format="csr")))
         if rows is not None and spec.name is not None:
             names = Texts.of(chain.from_iterable(ids.texts(size, rows.table)))
         return Nodes(ids.kind, ids.size, x, names, texts), learnt
 
-    def add_links(
-        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
-    ) -> int:
+    def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Add the links of a relation; return how many were dropped, see :func:`read_links`."""
-        links, weights, dropped = read_links(reader, rows, ids, notes)
+        links, weights, dropped = read_links(rows, ids)
         self.links = {**self.links, rows.edge_type: links}
         if weights is not None:
             self.weights = {**self.weights, rows.edge_type: weights}
@@ -128,16 +121,14 @@ def open_links(
     return LinkRows(name, edge_type, relation, table, f"{select} WHERE {where or 'true'}", values)
 
 
-def read_links(
-    reader: Reader, links: LinkRows, ids: Mapping[str, Ids], notes: list[str]
-) -> tuple[Tensor, Tensor | None, int]:
-    """Find the numbers of the ends of a relation's links; ``notes`` takes what a user should know.
+def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, Tensor | None, int]:
+    """Find the numbers of the ends of a relation's links.
 
     Returns:
         Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to
         unknown ids were dropped.
     """
-    found = reader.arrays(
+    found = links.table.reader.arrays(
         f"SELECT link.row, s.node AS source, t.node AS target FROM {links.numbered(ids)} "
         "ORDER BY link.row, link.place",
         *links.values,
@@ -147,12 +138,12 @@ def read_links(
     known: NDArray[np.bool_] = np.asarray((ends >= 0).all(axis=0))
     dropped = int((~known).sum())
     if dropped and links.relation.unknown == "refuse":
-        _refuse(reader, links, ends, int(np.flatnonzero(~known)[0]), row)
+        _refuse(links, ends, int(np.flatnonzero(~known)[0]), row)
     weights = None
     if isinstance(links.relation, LinkTable) and links.relation.weight is not None:
-        weights = _weights(reader, links.table)[row]
+        weights = _weights(links.table)[row]
         known = known & (weights > 0)
-    known = known & ~_repeated(links, ends, known, row, notes)
+    known = known & ~_repeated(links, ends, known, row)
     if weights is not None:
         weights = torch.from_numpy(weights[known].astype(np.float32))
     return torch.from_numpy(ends if known.all() else ends[:, known]), weights, dropped
@@ -164,11 +155,13 @@ def repeated_how(links: LinkRows) -> str:
     return links.relation.duplicates or ("first" if columns else "all")
 
 
-def say_repeated(links: LinkRows, again: int, notes: list[str]) -> None:
+def say_repeated(links: LinkRows, again: int) -> None:
     """Note how many links are repetitions."""
     what = "each counts" if repeated_how(links) == "all" else "each is kept once"
     if again:
-        notes.append(f"{links.name}: {again:,} links are repetitions of others; {what}")
+        links.table.reader.notes.append(
+            f"{links.name}: {again:,} links are repetitions of others; {what}"
+        )
 
 
 def _repeated(
@@ -176,7 +169,6 @@ def _repeated(
     ends: NDArray[np.int64],
     known: NDArray[np.bool_],
     row: NDArray[Any],
-    notes: list[str],
 ) -> NDArray[np.bool_]:
     """Return which links to leave out because an earlier one is the same."""
     places = np.flatnonzero(known)
@@ -191,17 +183,15 @@ def _repeated(
             f"{place}: the link is there already; "
             f'duplicates = "first" in relations.{links.name} keeps one of each'
         )
-    say_repeated(links, int(repeated.sum()), notes)
+    say_repeated(links, int(repeated.sum()))
     return repeated if how == "first" else np.zeros_like(repeated)
 
 
-def _refuse(
-    reader: Reader, links: LinkRows, ends: NDArray[Any], place: int, row: NDArray[Any]
-) -> None:
+def _refuse(links: LinkRows, ends: NDArray[Any], place: int, row: NDArray[Any]) -> None:
     side, kind = (
         ("source", links.edge_type[0]) if ends[0, place] < 0 else ("target", links.edge_type[2])
     )
-    value = reader.rows(
+    value = links.table.reader.rows(
         f"SELECT {side} FROM ({links.select}) ORDER BY row, place LIMIT 1 OFFSET {place}",
         *links.values,
     )[0][0]
@@ -215,8 +205,8 @@ def _refuse(
     )
 
 
-def _weights(reader: Reader, table: Table) -> NDArray[np.float64]:
-    values = numbers(reader, table, "weight")
+def _weights(table: Table) -> NDArray[np.float64]:
+    values = numbers(table, "weight")
     wrong = np.flatnonzero(~(values >= 0) | (values > np.finfo(np.float32).max))
     if wrong.size:
         row = int(wrong[0])

@@ -243,10 +243,9 @@ def _build(
     made: Made,
 ) -> Graph:
     """Read the tables into a graph; made in memory, it has no reverse relations."""
-    notes: list[str] = []
     types = config.node_types
     rows = {
-        kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind, notes)
+        kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
         for kind, spec in types.items()
         if not spec.implied
     }
@@ -261,15 +260,15 @@ def _build(
     learnt: dict[str, dict[str, Fitted]] = {}
     for kind, spec in types.items():
         known = fitted.features[kind] if fitted else None
-        nodes[kind], learnt[kind] = made.nodes(reader, ids[kind], rows.get(kind), spec, known)
+        nodes[kind], learnt[kind] = made.nodes(ids[kind], rows.get(kind), spec, known)
     target, mine, size = config.nodes[config.target], rows[config.target], ids[config.target].size
-    part = conditions(reader, config, mine, size)
+    part = conditions(config, mine, size)
     run = (fitted.labels, fitted.multilabel) if fitted else None
-    labels = read_labels(reader, mine, target, size, run, part > 0, notes)
-    split = read_split(reader, config, mine, labels, part)
+    labels = read_labels(mine, target, size, run, part > 0)
+    split = read_split(config, mine, labels, part)
     if fitted is None and target.split is not None:
         check_split(labels, split, mine.table)
-    dropped = {links.name: made.add_links(reader, links, ids, notes) for links in opened}
+    dropped = {links.name: made.add_links(links, ids) for links in opened}
     graph = Graph(
         nodes,
         made.links,
@@ -279,9 +278,9 @@ def _build(
         split,
         weights=made.weights,
         dropped=dropped,
-        notes=notes,
+        notes=reader.notes,
     )
-    group = groups(reader, config, mine, graph)
+    group = groups(config, mine, graph)
     if group is not None:
         graph.targets.extra[GROUP] = group
     graph.digest = _digest(graph, config)

@@ -68,13 +68,8 @@ class Ids:
             ]
 
 
-def read_rows(
-    reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str, notes: list[str]
-) -> NodeRows:
-    """Read the table of a node type, with the columns of its relations.
-
-    ``notes`` takes what a user should know of it.
-    """
+def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str) -> NodeRows:
+    """Read the table of a node type, with the columns of its relations."""
     nodes = config.nodes[kind]
     columns = {alias: wanted(*pair) for alias, pair in feature_columns(nodes).items()}
     named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
@@ -92,7 +87,7 @@ def read_rows(
     every = reader.read(source, columns)
     if nodes.id is None:
         every = reader.numbered(every)
-    return _without_duplicates(reader, every, nodes, kind, notes)
+    return _without_duplicates(every, nodes, kind)
 
 
 def link_aliases(config: GraphConfig, name: str) -> list[str]:
@@ -101,9 +96,7 @@ def link_aliases(config: GraphConfig, name: str) -> list[str]:
     return [f"link{list(config.relations).index(name)}_{i}" for i in range(len(columns))]
 
 
-def _without_duplicates(
-    reader: Reader, every: Table, nodes: NodeTable, kind: str, notes: list[str]
-) -> NodeRows:
+def _without_duplicates(every: Table, nodes: NodeTable, kind: str) -> NodeRows:
     """Check that every row has an id of its own, or do what `duplicates` says."""
     how = nodes.duplicates or ("all" if nodes.id is None else "error")
     if nodes.id is None and how == "all":
@@ -112,10 +105,12 @@ def _without_duplicates(
     if nodes.id is None:
         key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
     else:
-        empty = reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE trim(id) = '' OR id IS NULL")
+        empty = every.reader.rows(
+            f"SELECT min(rowid) FROM {every.sql} WHERE trim(id) = '' OR id IS NULL"
+        )
         if empty[0][0] is not None:
             raise HanmeError(f"{every.place(empty[0][0], 'id')}: the id is empty")
-    twice = reader.rows(
+    twice = every.reader.rows(
         f"SELECT any_value(id), min(rowid), min(rowid, 2)[2] FROM {every.sql} "
         f"GROUP BY {key} HAVING count(*) > 1 ORDER BY 3 LIMIT 1"
     )
@@ -123,13 +118,17 @@ def _without_duplicates(
         return NodeRows(every, every)
     if how == "error":
         raise HanmeError(_twice(every, nodes, *twice[0]))
-    table = reader.keep(every, f"rowid IN (SELECT min(rowid) FROM {every.sql} GROUP BY {key})")
+    table = every.reader.keep(
+        every, f"rowid IN (SELECT min(rowid) FROM {every.sql} GROUP BY {key})"
+    )
     more = every.size - table.size
     if how == "first":
-        notes.append(f"{kind}: {more:,} rows dropped, as an earlier row is the same node")
+        every.reader.notes.append(
+            f"{kind}: {more:,} rows dropped, as an earlier row is the same node"
+        )
         return NodeRows(table, table)
-    notes.append(f"{kind}: {more:,} rows joined with an earlier row of the same id")
-    found = reader.arrays(
+    every.reader.notes.append(f"{kind}: {more:,} rows joined with an earlier row of the same id")
+    found = every.reader.arrays(
         f"SELECT t.rowid AS node FROM {every.sql} AS e JOIN {table.sql} AS t USING (id) "
         "ORDER BY e.rowid"
     )
@@ -152,17 +151,16 @@ def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
 
 
 def learn(
-    reader: Reader, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
+    rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
 ) -> dict[str, Fitted]:
     """Return what was learnt of the columns of a type's features, or was `known` before."""
     if rows is None or known:
         return known or {}
     columns = feature_columns(spec).items()
-    return {name: fit(reader, rows.table, alias, how) for alias, (name, how) in columns}
+    return {name: fit(rows.table, alias, how) for alias, (name, how) in columns}
 
 
 def feature_rows(
-    reader: Reader,
     ids: Ids,
     table: Table,
     spec: NodeTable,
@@ -173,7 +171,7 @@ def feature_rows(
     columns = feature_columns(spec).items()
     for begin in range(0, table.size, size):
         part = table.part(begin, min(begin + size, table.size))
-        blocks = [encode(reader, part, alias, how, learnt[name]) for alias, (name, how) in columns]
+        blocks = [encode(part, alias, how, learnt[name]) for alias, (name, how) in columns]
         yield csr_array(hstack(blocks, format="csr", dtype=np.float32))
     every = sum(map(width, learnt.values()))
     for begin in range(table.size, ids.size, size):

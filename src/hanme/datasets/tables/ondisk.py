@@ -15,7 +15,7 @@ from hanme.datasets.tables.features import Fitted, width
 from hanme.datasets.tables.keys import LinkTable, NodeTable
 from hanme.datasets.tables.links import LinkRows, Made, read_links, repeated_how, say_repeated
 from hanme.datasets.tables.nodes import Ids, NodeRows, feature_rows, learn
-from hanme.datasets.tables.read import Reader, column
+from hanme.datasets.tables.read import column
 from hanme.graph import EdgeType, Graph, Nodes
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features, mean_rows, to_fill, to_scipy
@@ -39,7 +39,6 @@ class OnDisk(Made):
     Args:
         writer: Writes the files.
         kinds: The node types, in order.
-        edge_types: The edge types, in order.
         reverse: The reverse of each edge type of the tables.
         half: Whether to store features in half precision.
         say: Called with what is being written.
@@ -61,22 +60,17 @@ class OnDisk(Made):
         self.links = self.relations
 
     def nodes(
-        self,
-        reader: Reader,
-        ids: Ids,
-        rows: NodeRows | None,
-        spec: NodeTable,
-        known: dict[str, Fitted] | None,
+        self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
     ) -> tuple[Nodes, dict[str, Fitted]]:
         """Write ids, names and features of a node type."""
         number = self.kinds.index(ids.kind)
         self.say(f"{ids.kind}: {ids.size:,} nodes")
         add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
-        learnt = learn(reader, rows, spec, known)
+        learnt = learn(rows, spec, known)
         columns = sum(map(width, learnt.values()))
         if rows is not None and columns:
             size = max(1, NUMBERS // columns)
-            found = feature_rows(reader, ids, rows.table, spec, learnt, size)
+            found = feature_rows(ids, rows.table, spec, learnt, size)
             add_features(self.writer, number, found, self.half)
         if rows is not None and spec.name is not None:
             add_texts(self.writer, f"nodes.{number}.names", ids.texts(TEXTS, rows.table))
@@ -89,17 +83,14 @@ class OnDisk(Made):
             self.writer.mapped, number, kind, nodes=size, width=columns, named_by_id=by_id
         )
 
-    def add_links(
-        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
-    ) -> int:
+    def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Write the links of a relation and of its reverse, see :func:`read_links`."""
-        source, _, target = there = rows.edge_type
+        there = rows.edge_type
         pairs = ((there, "source", "target"), (self.reverse[there], "target", "source"))
-        sizes = {"source": ids[source].size, "target": ids[target].size}
         self.say(f"{'-'.join(there)}: {rows.table.size:,} rows")
-        how = repeated_how(rows)
+        how, reader = repeated_how(rows), rows.table.reader
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
-            return self._in_memory(reader, rows, ids, notes)
+            return self._in_memory(rows, ids)
         numbered = f"hanme_numbered_{reader.count_up()}"
         reader.connection.execute(
             f"CREATE TEMP TABLE {numbered} AS SELECT s.node AS source, t.node AS target FROM "
@@ -110,18 +101,16 @@ class OnDisk(Made):
             f"SELECT count(*) FROM {numbered} WHERE source IS NULL OR target IS NULL"
         )
         if dropped and rows.relation.unknown == "refuse":
-            read_links(reader, rows, ids, notes)  # which says where
+            read_links(rows, ids)  # which says where
         for edge_type, near, far in pairs:
-            again = self._sorted(reader, numbered, edge_type, near, far, sizes, how == "first")
-        say_repeated(rows, again, notes)
+            again = self._sorted(ids, numbered, edge_type, near, far, how == "first")
+        say_repeated(rows, again)
         reader.connection.execute(f"DROP TABLE {numbered}")
         return int(dropped)
 
-    def _in_memory(
-        self, reader: Reader, rows: LinkRows, ids: Mapping[str, Ids], notes: list[str]
-    ) -> int:
+    def _in_memory(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         there = rows.edge_type
-        edges, weights, dropped = read_links(reader, rows, ids, notes)
+        edges, weights, dropped = read_links(rows, ids)
         for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
             number = self.edge_types.index(edge_type)
             sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
@@ -133,28 +122,29 @@ class OnDisk(Made):
 
     def _sorted(
         self,
-        reader: Reader,
+        ids: Mapping[str, Ids],
         numbered: str,
         edge_type: EdgeType,
         near: str,
         far: str,
-        sizes: Mapping[str, int],
         once: bool,
     ) -> int:
         """Write links sorted by one end, then the other; return how many are repetitions."""
+        source, target = ids[edge_type[0]], ids[edge_type[2]]
+        reader = source.reader
         both = f"FROM {numbered} WHERE source IS NOT NULL AND target IS NOT NULL"
         counted = f"count(DISTINCT {far})" if once else "count(*)"
         found = reader.arrays(
             f"SELECT {near} AS node, {counted} AS links, count(*) AS every {both} GROUP BY {near}"
         )
-        begin = np.zeros(sizes[near] + 1, np.int64)
+        begin = np.zeros(source.size + 1, np.int64)
         begin[1 + column(found, "node", 0)] = column(found, "links", 0)
         every = int(column(found, "every", 0).sum())
         begin = np.cumsum(begin)
         number = self.edge_types.index(edge_type)
         self.writer.add(f"links.{number}.begin", begin)
         again = every - int(begin[-1])
-        with self.writer.column(f"links.{number}.end", smallest(sizes[far])) as ends:
+        with self.writer.column(f"links.{number}.end", smallest(target.size)) as ends:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
                 some = reader.arrays(
                     f"SELECT {'DISTINCT' if once else ''} {near} AS near, {far} AS far {both} "

@@ -46,6 +46,7 @@ class Table:
     kinds: Mapping[str, Kind]  # what each column was read as: a list only where the file has lists
     parts: Sequence[tuple[str, int]]  # the title of each file, and the number of rows before it
     source: ResolvedSource  # where it comes from
+    reader: Reader  # whose database it is in
     # the number of each row in the files, where some rows were dropped
     kept: NDArray[np.int64] | None = None
 
@@ -97,6 +98,7 @@ class Reader(ExitStack):
         self._attached = {path: f"hanme_db{i}" for i, path in enumerate(attached)}
         self._copied: dict[tuple[Path, str], str] = {}
         self._count = 0
+        self.notes: list[str] = []  # what a user should know of how the tables were read
 
     def __enter__(self) -> Self:
         temporary = self.enter_context(tempfile.TemporaryDirectory(prefix="hanme-", dir=self.work))
@@ -202,7 +204,7 @@ class Reader(ExitStack):
         if not size:
             raise HanmeError(f"{source.title}: the table is empty")
         names = {alias: wanted.column for alias, wanted in columns.items()}
-        return Table(sql, size, names, kinds, parts, source)
+        return Table(sql, size, names, kinds, parts, source, self)
 
     def keep(self, table: Table, where: str) -> Table:
         """Return a table of some of the rows, which know where they were."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from hanme.datasets.tables.config import GraphConfig
 from hanme.datasets.tables.labels import Labels
 from hanme.datasets.tables.nodes import NodeRows
-from hanme.datasets.tables.read import Reader, Table, column
+from hanme.datasets.tables.read import Table, column
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
 from hanme.graph.splits import PARTS, grouped, stratified
@@ -22,35 +22,35 @@ from hanme.graph.splits import PARTS, grouped, stratified
 GROUP = "group"
 
 
-def conditions(reader: Reader, config: GraphConfig, rows: NodeRows, size: int) -> NDArray[np.int64]:
+def conditions(config: GraphConfig, rows: NodeRows, size: int) -> NDArray[np.int64]:
     """Return for each node 1 or 2 where a condition says val or test, else 0."""
     part = np.zeros(size, np.int64)
     rule = config.split
     for i, name in ((1, "val"), (2, "test")):  # a row that both want is a test row
         text = getattr(rule, name) if rule is not None else None
         if text is not None:
-            part[: rows.table.size][reader.true(rows.table, text, f"split.{name}")] = i
+            part[: rows.table.size][rows.table.reader.true(rows.table, text, f"split.{name}")] = i
     return part
 
 
 def read_split(
-    reader: Reader, config: GraphConfig, rows: NodeRows, labels: Labels, part: NDArray[np.int64]
+    config: GraphConfig, rows: NodeRows, labels: Labels, part: NDArray[np.int64]
 ) -> Split:
     """Return the split of the column or of conditions; other labelled nodes are for training."""
     labelled = _labelled(labels)
     if config.nodes[config.target].split is not None:
         given = np.full(len(labelled), -1)
-        given[: rows.table.size] = _column(reader, rows.table)
+        given[: rows.table.size] = _column(rows.table)
         part = given
     else:
         part = np.where(labelled, part, -1)
     return Split(*(torch.from_numpy(part == i) for i in range(len(PARTS))))
 
 
-def _column(reader: Reader, table: Table) -> NDArray[np.integer]:
+def _column(table: Table) -> NDArray[np.integer]:
     """Return for each row 0, 1 or 2 for train, val and test, or -1."""
     values = ", ".join(f"'{name}'" for name in PARTS)
-    wrong = reader.rows(
+    wrong = table.reader.rows(
         f"SELECT rowid, split FROM {table.sql} WHERE trim(split) NOT IN ({values}, '') "
         "ORDER BY rowid LIMIT 1"
     )
@@ -59,7 +59,7 @@ def _column(reader: Reader, table: Table) -> NDArray[np.integer]:
         raise HanmeError(
             f"{table.place(row, 'split')}: {value[:60]!r} is none of {', '.join(PARTS)} or empty"
         )
-    found = reader.arrays(
+    found = table.reader.arrays(
         f"SELECT coalesce(list_position([{values}], trim(split)), 0) - 1 AS part FROM {table.sql}"
     )
     return column(found, "part", -1)
@@ -99,7 +99,7 @@ def _unknown(labels: Labels, train: NDArray[np.bool_]) -> list[list[int]]:
     return [[int(row), int(label)] for row, label in found]
 
 
-def groups(reader: Reader, config: GraphConfig, rows: NodeRows, graph: Graph) -> Tensor | None:
+def groups(config: GraphConfig, rows: NodeRows, graph: Graph) -> Tensor | None:
     """Return a number per target node, the same for nodes that belong into the same part."""
     group = config.split.group if config.split else None
     if group is None:
@@ -116,7 +116,7 @@ def groups(reader: Reader, config: GraphConfig, rows: NodeRows, graph: Graph) ->
         matrix = coo_array((ones, (mine, size + other)), shape=(total, total))
         _, found = connected_components(matrix, directed=False)
         return torch.from_numpy(found[:size].astype(np.int64))
-    codes = reader.arrays(
+    codes = rows.table.reader.arrays(
         "SELECT dense_rank() OVER (ORDER BY trim(together)) AS code, trim(together) IS NULL OR "
         f"trim(together) = '' AS alone FROM {rows.table.sql} ORDER BY rowid"
     )
