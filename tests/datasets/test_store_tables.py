@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hanme.datasets import load, store_graph
+from hanme.datasets import FittedGraph, load, store_graph
 from hanme.datasets.tables import load as tables_load
 from hanme.datasets.tables import ondisk
 from hanme.errors import HanmeError
@@ -124,6 +124,20 @@ def test_what_loading_refuses_is_refused_in_the_same_words(tmp_path: Path) -> No
             store_graph(str(folder), tmp_path / "s")
         assert str(storing.value) == str(loading.value)
         assert not (tmp_path / "s").exists()
+
+
+def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
+    tmp_path: Path,
+) -> None:
+    folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
+    fitted = FittedGraph.make(load(str(folder)).fitted, "run")
+    start, role = (folder / "graph.toml").read_text().split("[relations.role]")
+    role, cast = role.split("[relations.cast]")
+    cast, split = cast.split("[split]")
+    turned = f"{start}[relations.cast]{cast}[relations.role]{role}[split]{split}"
+    (folder / "graph.toml").write_text(turned)
+    tables_load.store_tables(folder, tmp_path / "s", fitted=fitted)
+    same(load(str(tmp_path / "s")), tables_load.load_tables(folder, fitted=fitted))
 
 
 def test_large_tables_are_stored_by_themselves_until_they_change(

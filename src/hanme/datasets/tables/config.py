@@ -128,6 +128,12 @@ class GraphConfig(Part):
             found[name] = ((source, name, target), (target, back, source))
         return found
 
+    def changed(self, **values: Any) -> GraphConfig:
+        """Return a copy with other values, and without what was computed from the old ones."""
+        copy = self.model_copy(update=values)
+        copy.__dict__.pop("edge_types", None)
+        return copy
+
     def default_metapaths(self) -> list[str]:
         """Return each relation of the target there and back."""
         found: list[str] = []

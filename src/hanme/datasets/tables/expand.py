@@ -38,7 +38,7 @@ def expand(
                 found[own] = relation.model_copy(update={"each": None, "where": where})
     if len(found) == len(config.relations) and set(found) == set(config.relations):
         return config
-    config = config.model_copy(update={"relations": found})
+    config = config.changed(relations=found)
     try:
         config.check_names()
     except ValueError as error:

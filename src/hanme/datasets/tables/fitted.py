@@ -58,7 +58,7 @@ class FittedGraph(BaseModel):
         there = {name: there for name, (there, _) in config.edge_types.items()}
         names = sorted(config.relations, key=lambda name: self.relations.index(there[name]))
         relations = {name: config.relations[name] for name in names}
-        return config.model_copy(update={"nodes": nodes, "relations": relations})
+        return config.changed(nodes=nodes, relations=relations)
 
     def _check(self, config: GraphConfig, path: Path) -> None:
         target = config.nodes[config.target]

@@ -169,8 +169,6 @@ def store_tables(
     check_features(features)
     path = config_path(name)
     config, sources = _resolved(read_config(path), path, fitted)
-    if fitted is not None:
-        config = fitted.fit_to(config, path)
     with storing(folder) as writer:
         made = OnDisk(writer, config.node_types, dict(config.edge_types.values()), half, say)
         with Reader(sources.values(), path.parent, folder / WORK) as reader:
@@ -188,12 +186,16 @@ def _resolved(
     fitted: FittedGraph | None = None,
     frames: Mapping[str, Any] | None = None,
 ) -> tuple[GraphConfig, dict[str, ResolvedSource]]:
-    """Return a configuration in which no relation has ``each``, and where its tables are."""
+    """Return a configuration in which no relation has ``each``, and where its tables are.
+
+    It is in the order of what a run has learnt, if one has.
+    """
     known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
     config = expand(config, path, known, frames)
     specs: dict[str, Source] = {f"nodes.{t}": n for t, n in config.nodes.items() if not n.implied}
     specs |= {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
-    return config, {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
+    sources = {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
+    return (config if fitted is None else fitted.fit_to(config, path)), sources
 
 
 def _open(
@@ -205,8 +207,6 @@ def _open(
     cache: Path | None,
 ) -> Graph:
     """Take the graph from the cache, or read the tables and fill in features."""
-    if fitted is not None:
-        config = fitted.fit_to(config, path)
     mark = fingerprint(sources.values(), config.model_dump_json())
     file = None
     if cache is not None:
