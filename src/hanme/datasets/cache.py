@@ -21,6 +21,8 @@ from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.splits import PARTS
 
 VERSION = 4
+KEPT = ("target", "labels", "dropped", "notes", "fitted", "digest")
+"""The attributes of a graph that are in the header as they are."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -58,12 +60,7 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
         "types": graph.sizes,
         "widths": graph.widths,
         "relations": list(graph.links),
-        "target": graph.target,
-        "labels": graph.labels,
-        "dropped": graph.dropped,
-        "notes": graph.notes,
-        "fitted": graph.fitted,
-        "digest": graph.digest,
+        **{key: getattr(graph, key) for key in KEPT},
     }
     header["checksum"] = _checksum(header, arrays)
     try:
@@ -132,14 +129,9 @@ def _graph(header: dict[str, Any], arrays: Arrays) -> Graph:
             for i, e in relations
             if f"weights.{i}" in arrays
         },
-        target=header["target"],
         y=y.float() if y.dim() == 2 else y.long(),
-        labels=header["labels"],
         split=Split(*(torch.from_numpy(arrays[part]) for part in PARTS)),
-        dropped=header["dropped"],
-        notes=header["notes"],
-        fitted=header["fitted"],
-        digest=header["digest"],
+        **{key: header[key] for key in KEPT},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,11 @@ from torch import Tensor
 
 from hanme.common.html import html_table
 from hanme.errors import HanmeError
-from hanme.graph import hetero
+from hanme.graph import hetero, piece
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.draw import Walk
 from hanme.graph.features import Features, fill_features
 from hanme.graph.nodes import Nodes
-from hanme.graph.piece import cut
 from hanme.graph.splits import Split, stratified
 from hanme.metapath import EdgeType
 
@@ -286,15 +285,7 @@ class Graph:
         """Return the labels of some target nodes, and which parts of the split they are in."""
         return self.y[numbers], Split(*(mask[numbers] for mask in self.split))
 
-    def cut(
-        self,
-        roots: Tensor,
-        walks: Sequence[Walk],
-        draws: Mapping[Walk, int] | None = None,
-        seed: int = 0,
-    ) -> tuple[Graph, Tensor]:
-        """Cut out what walks from some target nodes touch, see :func:`~hanme.graph.piece.cut`."""
-        return cut(self, roots, walks, draws, seed)
+    cut = piece.cut
 
     def of(
         self,

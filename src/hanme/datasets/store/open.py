@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from hanme.graph.adjacency import Adjacency, Relations, indptr_of
 from hanme.graph.features import Features
 from hanme.graph.splits import PARTS
 
-K = TypeVar("K")
 Files = Mapping[str, Mapped]
 
 
@@ -50,30 +49,27 @@ def open_store(path: str | Path) -> Graph:
         links=links,
         y=torch.empty(0),
         split=Split(*[torch.empty(0)] * 3),
-        weights=Lazy({e: file.whole for e, file in weights.items() if file is not None}),
+        weights=Lazy({e: file for e, file in weights.items() if file is not None}),
         **{key: getattr(manifest, key) for key in KEPT},
     )
     graph.attach(files)
     return graph
 
 
-class Lazy(Mapping[K, Tensor]):
-    """Tensors that are made when they are asked for, and kept."""
+class Lazy(Mapping[EdgeType, Tensor]):
+    """Tensors that are read from files when they are asked for."""
 
-    def __init__(self, makers: Mapping[K, Callable[[], Tensor]]) -> None:
-        self._makers = makers
-        self._made: dict[K, Tensor] = {}
+    def __init__(self, files: Mapping[EdgeType, Mapped]) -> None:
+        self._files = files
 
-    def __getitem__(self, key: K) -> Tensor:
-        if key not in self._made:
-            self._made[key] = self._makers[key]()
-        return self._made[key]
+    def __getitem__(self, key: EdgeType) -> Tensor:
+        return self._files[key].whole()
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._makers)
+    def __iter__(self) -> Iterator[EdgeType]:
+        return iter(self._files)
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return len(self._files)
 
 
 class StoredGraph(Graph):

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 Filled = Annotated[str, StringConstraints(min_length=1)]
+Kept = Annotated[int, Field(ge=1, description="How many values to keep, the most frequent ones.")]
 
 
 class Part(BaseModel):
@@ -47,9 +48,7 @@ class CategorySpec(Part):
     """One value, one-hot. An empty cell is all zeros."""
 
     kind: Literal["category"]
-    size: int = Field(
-        default=1000, ge=1, description="How many values to keep, the most frequent ones."
-    )
+    size: Kept = 1000
 
 
 class ListSpec(Part):
@@ -60,9 +59,7 @@ class ListSpec(Part):
 
     kind: Literal["list"]
     separator: Filled = Field(default="|", description="The text between two values.")
-    size: int = Field(
-        default=1000, ge=1, description="How many values to keep, the most frequent ones."
-    )
+    size: Kept = 1000
 
 
 class TextSpec(Part):

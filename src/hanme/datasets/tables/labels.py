@@ -127,13 +127,9 @@ def _without_rare(
     table.reader.notes.append(
         f"{len(listed):,} {plural} of fewer than {fewest} training rows {what}: {shown}"
     )
-    kept = [name for name, few in zip(names, rare, strict=True) if not few]
-    if nodes.label_rest == OTHER:
-        kept = sorted({*kept, OTHER})
-    to = np.array([kept.index(n) if n in kept else -1 for n in names], np.int64)
-    if nodes.label_rest == OTHER:
-        to[rare] = kept.index(OTHER)
-    place = to[cells.place]
+    kept = sorted({*names} - {*listed} | ({OTHER} if nodes.label_rest == OTHER else set()))
+    rest = kept.index(OTHER) if nodes.label_rest == OTHER else -1
+    place = np.array([kept.index(n) if n in kept else rest for n in names])[cells.place]
     given = place >= 0
     return kept, _Cells(cells.row[given], cells.node[given], place[given])
 
