@@ -76,11 +76,16 @@ class Rows:
         """Return a column, by the user's name of it, in SQL, and what it is read as."""
         index = self._index(column)
         name = f"c{index}" if self.format == "csv" else identifier(self.columns[index])
-        type_ = self.types[index]
+        type_, text = self.types[index], f"CAST({name} AS VARCHAR)"
+        if self.source.frame is not None and type_ in ("DOUBLE", "FLOAT"):
+            # pandas keeps whole numbers with a gap among them as 3.0
+            is_whole = f"{name} = trunc({name}) AND abs({name}) < 1e15"
+            text = (
+                f"CASE WHEN {is_whole} THEN CAST(CAST({name} AS BIGINT) AS VARCHAR) ELSE {text} END"
+            )
         if self.source.spec.empty:
-            texts = ", ".join(map(quoted, self.source.spec.empty))
-            cell = f"trim(CAST({name} AS VARCHAR))"
-            name = f"CASE WHEN {cell} NOT IN ({texts}) THEN {name} END"
+            empty = f"trim({text}) IN ({', '.join(map(quoted, self.source.spec.empty))})"
+            name, text = (f"CASE WHEN NOT {empty} THEN {cell} END" for cell in (name, text))
         if kind == "number":
             return _number(name, type_), "number"
         if kind == "date":
@@ -89,14 +94,9 @@ class Rows:
             return _vector(name, type_), "list"
         if _LIST.fullmatch(type_):
             items = f"CAST({name} AS VARCHAR[])"
-            text = f"nullif(array_to_string({items}, '|'), '')"
-            return (items, "list") if kind == "list" else (text, "text")
-        if self.source.frame is not None and type_ in ("DOUBLE", "FLOAT"):
-            # pandas keeps whole numbers with a gap among them as 3.0
-            whole = f"({name}) = trunc({name}) AND abs({name}) < 1e15"
-            name = f"CASE WHEN {whole} THEN CAST(CAST({name} AS BIGINT) AS VARCHAR) ELSE "
-            name += f"CAST({identifier(self.columns[index])} AS VARCHAR) END"
-        return f"nullif(CAST({name} AS VARCHAR), '')", "text"
+            joined = f"nullif(array_to_string({items}, '|'), '')"
+            return (items, "list") if kind == "list" else (joined, "text")
+        return f"nullif({text}, '')", "text"
 
     def sql(self, wanted: Iterable[str] = ()) -> str:
         """Return what to select from; the wanted columns of JSON are read as they are written."""
