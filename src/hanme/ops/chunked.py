@@ -19,7 +19,6 @@ from torch_geometric.utils import scatter, softmax
 
 from hanme.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
-from hanme.ops.dropout import keep
 from hanme.ops.problem import Problem
 
 BLOCK = 1 << 18
@@ -90,11 +89,7 @@ def _attend_to(problem: Problem, roots: Tensor) -> Tensor:
 
 def _attend(problem: Problem, block: Block) -> Tensor:
     weight, coefficients = scalars(problem, block)
-    if problem.dropout > 0:
-        roots = problem.chain.original(block.instances.nodes[:, 0])
-        number = block.instances.number
-        kept = keep(problem.seed, roots, number, problem.heads, problem.dropout)
-        weight = weight * kept / (1 - problem.dropout)
+    weight = problem.dropped(weight, block.instances)
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in problem.positions:
         pairs = block.pairs[position]

@@ -47,10 +47,8 @@ class PairSigmoid:
 
     def of(self, position: int, roots: Tensor, nodes: Tensor) -> Tensor:
         """Return the coefficients of some (root, node) pairs, ``[Q, K]``."""
-        dot = (self.query.index_select(0, roots) * self.keys[position].index_select(0, nodes)).sum(
-            -1
-        )
-        return torch.sigmoid(dot)
+        query, keys = self.query.index_select(0, roots), self.keys[position].index_select(0, nodes)
+        return torch.sigmoid((query * keys).sum(-1))
 
 
 Coefficients: TypeAlias = Constant | LinkProduct | PairSigmoid

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from hanme.chain import Instances
+from hanme.common.csr import repeat
 from hanme.errors import HanmeError
 from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.cost import available, memory, readable
-from hanme.ops.dropout import keep
 from hanme.ops.problem import Problem
 
 
@@ -21,17 +21,10 @@ def forward(problem: Problem) -> Tensor:
     """Return z of the problem's roots, ``[R, K, D]``."""
     _refuse_too_large(problem)
     instances = problem.chain.instances(problem.roots)
-    nodes = instances.nodes
-    group = torch.repeat_interleave(
-        torch.arange(problem.roots.numel(), device=nodes.device),
-        problem.chain.count()[problem.roots],
-    )
+    group = repeat(problem.chain.count()[problem.roots], len(instances))
     encoded, score = encode(problem, instances)
     weight = softmax(score, group, num_nodes=problem.roots.numel())
-    if problem.dropout > 0:
-        roots = problem.chain.original(nodes[:, 0])
-        kept = keep(problem.seed, roots, instances.number, problem.heads, problem.dropout)
-        weight = weight * kept / (1 - problem.dropout)
+    weight = problem.dropped(weight, instances)
     z: Tensor = scatter(weight[..., None] * encoded, group, 0, problem.roots.numel())
     return z
 

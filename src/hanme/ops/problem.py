@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from hanme.chain import Chain, Instances, Piece
 from hanme.errors import HanmeError
 from hanme.ops.autocast import widen
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
+from hanme.ops.dropout import keep
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,14 @@ class Problem:
         """Return the same problem without the narrow types that autocast makes."""
         if not torch.is_autocast_enabled(self.attention.device.type):
             return self
-        wide = self._gathered(lambda x, _: widen(x), lambda x, _: widen(x))
+        alike = [None] * len(self.values)
+        wide = self._mapped(_once(lambda x, _: widen(x)), alike, alike[1:])
         return replace(wide, attention=widen(self.attention))
 
     def within(self, piece: Piece) -> Problem:
         """Return the same problem on a piece of its chain, for the piece's roots."""
-        found = self._gathered(
-            lambda x, node_type: x.index_select(0, piece.nodes[node_type]),
-            lambda x, hop: x.index_select(0, piece.links[0][hop]),
-        )
+        rows = [piece.nodes[t] for t in self.chain.metapath.node_types]
+        found = self._mapped(_once(_take), rows, piece.links[0])
         return replace(found, chain=piece.chains[0], roots=piece.roots)
 
     def along(self, instances: Instances) -> Problem:
@@ -70,54 +73,54 @@ class Problem:
         Args:
             instances: Instances of the roots, grouped by root, ascending.
         """
-        first, c = torch.unique(self.roots), self.coefficients
-        at = [first, *instances.nodes.t()[1:]]
-        values = [
-            x if x is None else x.index_select(0, rows)
-            for x, rows in zip(self.values, at, strict=True)
-        ]
-        if isinstance(c, LinkProduct):
-            links = zip(c.links, instances.links.t(), strict=True)
-            c = LinkProduct(c.root[first], tuple(w.index_select(0, rows) for w, rows in links))
-        elif isinstance(c, PairSigmoid):
-            keys = zip(c.keys, at, strict=True)
-            c = PairSigmoid(c.query[first], tuple(key.index_select(0, rows) for key, rows in keys))
-        return replace(
-            self,
-            chain=self.chain.unfold(instances, first),
-            values=tuple(values),
-            coefficients=c,
-            root_score=self.root_score[first],
-            roots=torch.searchsorted(first, self.roots),
-        )
+        first = torch.unique(self.roots)
+        rows = [first, *instances.nodes.t()[1:]]
+        found = self._mapped(_take, rows, tuple(instances.links.t()))
+        chain, roots = self.chain.unfold(instances, first), torch.searchsorted(first, self.roots)
+        return replace(found, chain=chain, roots=roots)
 
-    def _gathered(
-        self, of_nodes: Callable[[Tensor, str], Tensor], of_links: Callable[[Tensor, int], Tensor]
+    def dropped(self, weight: Tensor, instances: Instances) -> Tensor:
+        """Apply dropout to the weights of some instances, ``[P, K]``."""
+        if self.dropout == 0:
+            return weight
+        roots = self.chain.original(instances.nodes[:, 0])
+        kept = keep(self.seed, roots, instances.number, self.heads, self.dropout)
+        return weight * kept / (1 - self.dropout)
+
+    def _mapped(
+        self, function: Callable[[Tensor, T], Tensor], nodes: Sequence[T], links: Sequence[T]
     ) -> Problem:
-        """Apply functions to what there is by node of a type, and by link of a hop.
+        """Apply a function to what there is by node of a position, and by link of a hop.
 
-        A tensor that serves several positions of a type still does so afterwards.
+        It is told which of ``nodes`` or ``links`` this is.
         """
-        types = self.chain.metapath.node_types
-        known: list[tuple[Tensor, str, Tensor]] = []
-
-        def once(x: Tensor, node_type: str) -> Tensor:
-            for before, of_type, found in known:
-                if before is x and of_type == node_type:
-                    return found
-            known.append((x, node_type, of_nodes(x, node_type)))
-            return known[-1][2]
-
-        values = [v if v is None else once(v, t) for v, t in zip(self.values, types, strict=True)]
+        pairs = zip(self.values, nodes, strict=True)
+        values = tuple(value if value is None else function(value, at) for value, at in pairs)
         c = self.coefficients
         if isinstance(c, LinkProduct):
-            links = [of_links(weight, hop) for hop, weight in enumerate(c.links)]
-            c = LinkProduct(once(c.root, types[0]), tuple(links))
+            c = LinkProduct(function(c.root, nodes[0]), tuple(map(function, c.links, links)))
         elif isinstance(c, PairSigmoid):
-            keys = [once(key, t) for key, t in zip(c.keys, types, strict=True)]
-            c = PairSigmoid(once(c.query, types[0]), tuple(keys))
-        score = once(self.root_score, types[0])
-        return replace(self, values=tuple(values), coefficients=c, root_score=score)
+            c = PairSigmoid(function(c.query, nodes[0]), tuple(map(function, c.keys, nodes)))
+        score = function(self.root_score, nodes[0])
+        return replace(self, values=values, coefficients=c, root_score=score)
+
+
+def _once(function: Callable[[Tensor, T], Tensor]) -> Callable[[Tensor, T], Tensor]:
+    """Give the same for the same: a tensor that serves several positions still does so."""
+    known: list[tuple[Tensor, T, Tensor]] = []
+
+    def call(x: Tensor, at: T) -> Tensor:
+        for before, there, found in known:
+            if before is x and there is at:
+                return found
+        known.append((x, at, function(x, at)))
+        return known[-1][2]
+
+    return call
+
+
+def _take(x: Tensor, rows: Tensor) -> Tensor:
+    return x.index_select(0, rows)
 
 
 def check(problem: Problem) -> None:
