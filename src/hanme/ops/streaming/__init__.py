@@ -27,10 +27,7 @@ def forward(problem: Problem) -> Tensor:
     owner = _owners(problem)
     own = [position for position in range(len(owner)) if owner[position] == position]
     values = _cat([_value(problem, position) for position in own])
-    first: Tensor | None = None
-    links: Tensor | None = None
-    query: Tensor | None = None
-    keys: Tensor | None = None
+    first = links = query = keys = None
     match problem.coefficients:
         case LinkProduct(root, weights):
             first, links = to_blocks(root), _cat(weights)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import Event
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,11 @@ def to_blocks(x: Tensor) -> Tensor:
         x = F.pad(x, (0, -x.size(2) % LANES))
     x = torch.unflatten(x, 2, (x.size(2) // LANES, LANES))
     return x.permute(2, 0, 1, 3).flatten(2).contiguous()
+
+
+def arrays(*tensors: Tensor | None) -> list[Any]:
+    """Return tensors as contiguous arrays, which compiled code takes; None stays."""
+    return [None if x is None else x.detach().contiguous().numpy() for x in tensors]
 
 
 _watchers: list[Callable[[], None]] = []

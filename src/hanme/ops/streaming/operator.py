@@ -20,7 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hanme.common.draws import GOLDEN
 from hanme.ops.streaming import kernels
-from hanme.ops.streaming.blocks import in_order
+from hanme.ops.streaming.blocks import arrays, in_order
 from hanme.ops.streaming.simd import LANES
 
 PARTS = 16
@@ -71,7 +71,7 @@ def _attend(
     tensors = (tau, values, score, first, links, query, keys)
     work = _Work.of(indptr, indices, owner, roots, root_ids, *tensors, slope, dropout, seed)
     z, reference, weight = (x.zero_() for x in _blank(roots, values))
-    given, out = _arrays(tensors), _arrays((z, reference, weight))
+    given, out = arrays(*tensors), arrays(z, reference, weight)
 
     def walk(block: int, part: slice) -> None:
         for piece in work.pieces(part):
@@ -103,14 +103,14 @@ def attend_backward(*arguments: Any) -> list[Tensor]:
     """
     *before, z, reference, weight, d_z = arguments
     work, tensors, roots = _Work.of(*before), before[_FLOATS], before[3]
-    given, out = _arrays(tensors), _arrays((z, reference, weight, d_z))
+    given, out = arrays(*tensors), arrays(z, reference, weight, d_z)
     gradients = [
         None
         if x is None
         else x.new_zeros(len(x), roots.numel() if of_root else x.size(1), x.size(2))
         for x, of_root in zip(tensors, _OF_ROOT, strict=True)
     ]
-    totals = _arrays(gradients)
+    totals = arrays(*gradients)
 
     def walk(block: int, part: slice) -> list[NDArray[Any] | None]:
         make = np.asarray if part is work.parts[0] else np.zeros_like  # the first adds in place
@@ -258,19 +258,9 @@ class _Work:
     seed: int
 
     @classmethod
-    def of(
-        cls,
-        indptr: Sequence[Tensor],
-        indices: Sequence[Tensor],
-        owner: Sequence[int],
-        roots: Tensor,
-        root_ids: Tensor,
-        tau: Tensor,
-        values: Tensor,
-        *rest: Any,
-    ) -> _Work:
+    def of(cls, *given: Any) -> _Work:
         """Return it for the arguments of :func:`attend`."""
-        *_, keys, slope, dropout, seed = rest
+        indptr, indices, owner, roots, root_ids, _, values, *_, keys, slope, dropout, seed = given
         layers = _layers(indptr, indices, owner)
         places, ids = roots.contiguous().numpy(), root_ids.contiguous().numpy()
         # What a part needs for gradients of its own: those of τ, V and keys by row, and of links.
@@ -315,12 +305,6 @@ def _parts(counts: NDArray[np.float64], size: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(bounds) if a < b]
 
 
-def _arrays(tensors: Sequence[Tensor | None]) -> list[NDArray[Any] | None]:
-    return [None if x is None else x.detach().contiguous().numpy() for x in tensors]
-
-
-def _pick(
-    arrays: list[NDArray[Any] | None], block: int, part: slice | None = None
-) -> list[NDArray[Any] | None]:
+def _pick(given: list[Any], block: int, part: slice = slice(None)) -> list[Any]:
     """Return one block of eight heads of each array, and of it the roots of one part."""
-    return [None if x is None else x[block] if part is None else x[block, part] for x in arrays]
+    return [None if x is None else x[block, part] for x in given]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.ops.autocast import widen
-from hanme.ops.streaming.blocks import in_order, to_blocks
+from hanme.ops.streaming.blocks import arrays, in_order, to_blocks
 from hanme.ops.streaming.kernels import RUN, inlined, kernel
 from hanme.ops.streaming.simd import LANES, exp, load, spread, store, where
 
@@ -77,8 +77,8 @@ def block_dots(x: Tensor, a: Tensor) -> Tensor:
         ``[B, N, 8]``.
     """
     dots = x.new_empty(*x.shape[:2], LANES)
-    for arrays in zip(*_arrays(x, a, dots), strict=True):
-        _dots(*arrays)
+    for given in zip(*arrays(x, a, dots), strict=True):
+        _dots(*given)
     return dots
 
 
@@ -86,8 +86,8 @@ def block_dots(x: Tensor, a: Tensor) -> Tensor:
 def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`block_dots`."""
     d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
-    for arrays in zip(*_arrays(x, a, d_dots, d_x, d_a), strict=True):
-        _dots_backward(*arrays)
+    for given in zip(*arrays(x, a, d_dots, d_x, d_a), strict=True):
+        _dots_backward(*given)
     return d_x, d_a
 
 
@@ -95,7 +95,7 @@ def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, T
 def block_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
     """Return :func:`tanh_scores` in blocks of eight heads, ``[K / 8, N, G 8]``."""
     s = h.new_empty(*h.shape[:2], groups * LANES)
-    xs, weights, vs, out = _arrays(h, weight, v, s)
+    xs, weights, vs, out = arrays(h, weight, v, s)
 
     def score(block: int, part: slice) -> None:
         _score(xs[block, part], weights[block], vs[block], out[block, part])
@@ -111,7 +111,7 @@ def block_scores_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of :func:`block_scores`."""
     d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
-    xs, weights, vs, d_out, d_xs, *totals = _arrays(h, weight, v, d_s, d_h, d_weight, d_v)
+    xs, weights, vs, d_out, d_xs, *totals = arrays(h, weight, v, d_s, d_h, d_weight, d_v)
 
     def score(block: int, part: slice) -> list[NDArray[Any]]:
         own = [np.zeros_like(x[block]) for x in totals]
@@ -143,10 +143,6 @@ block_scores.register_autograd(
     lambda ctx, d_s: (*block_scores_backward(*ctx.saved_tensors, d_s), None),
     setup_context=_remember,
 )
-
-
-def _arrays(*tensors: Tensor) -> list[NDArray[Any]]:
-    return [x.detach().contiguous().numpy() for x in tensors]
 
 
 def _parts(nodes: int) -> list[slice]:
