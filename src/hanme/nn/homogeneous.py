@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hanme.chain import Chain, Piece, checked_roots
-from hanme.common.csr import take_rows
+from hanme.common.csr import repeat, take_rows
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
@@ -95,15 +95,13 @@ class Homogeneous(nn.Module):
             edge_index + edge_index.new_tensor([[first[place[e[0]]]], [first[place[e[2]]]]])
             for e, edge_index in zip(self.edge_types, links, strict=True)
         ]
-        relation = [
-            torch.full((edge_index.size(1),), i, device=edge_index.device)
-            for i, edge_index in enumerate(shifted)
-        ]
         device = next(self.proj.parameters()).device
         none = torch.empty(2, 0, dtype=torch.long, device=device)  # a graph may have no relation
+        counts = [edge_index.size(1) for edge_index in shifted]
+        relation = repeat(torch.tensor(counts, dtype=torch.long, device=device))
         begin = place[self.target]
         target = slice(*first[begin : begin + 2])
-        return Links(torch.cat([none, *shifted], 1), torch.cat([none[0], *relation]), first, target)
+        return Links(torch.cat([none, *shifted], 1), relation, first, target)
 
 
 def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Piece]:

@@ -36,14 +36,18 @@ _Arguments = tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tenso
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """What some roots touch: chains and features on the model's device, and where the roots are."""
+class _Read:
+    """What a call reads: chains and features, on the model's device where not all nodes are read.
 
-    chains: list[Chain]
-    x_dict: dict[str, Tensor]
-    nodes: dict[str, Tensor]
-    roots: Tensor
-    instances: list[Instances] | None = None
+    ``nodes`` are the ids of the nodes by type, and ``roots`` the places of the roots among them;
+    None for all of them. ``instances`` are those to attend to, None for all.
+    """
+
+    chains: Sequence[Chain]
+    x_dict: Mapping[str, Tensor]
+    nodes: Mapping[str, Tensor] | None = None
+    roots: Tensor | None = None
+    instances: Sequence[Instances] | None = None
 
 
 class MetapathChannels(Channels):
@@ -124,7 +128,7 @@ class MetapathChannels(Channels):
         )
         self._graph: GraphCache[list[Chain]] = GraphCache()
         self._viewed: GraphCache[list[Chain]] = GraphCache()
-        self._ahead: Ahead[_Cut] = Ahead()
+        self._ahead: Ahead[_Read] = Ahead()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -139,16 +143,27 @@ class MetapathChannels(Channels):
 
         Asked for some roots, all of one node type, only what their instances touch is computed.
         """
-        if inputs.roots is None:
-            if inputs.drawn is not None:
-                return self._attend_to(self._drawn(inputs))
-            return self._attend(self._arguments(inputs.x_dict, self.chains(inputs)), None)
-        return self._attend_to(self._ahead.take(inputs.roots) or self._cut(inputs, inputs.roots))
+        ahead = None if inputs.roots is None else self._ahead.take(inputs.roots)
+        read = ahead or self._read(inputs)
+        every = read.instances or repeat(None, len(read.chains))
+        return [
+            self.activation(
+                metapath_attention(
+                    *arguments,
+                    roots=read.roots,
+                    instances=instances,
+                    negative_slope=self.negative_slope,
+                    dropout=self.dropout if self.training else 0.0,
+                    backend=self.backend,
+                ).flatten(1)
+            )
+            for arguments, instances in zip(self._arguments(read), every, strict=True)
+        ]
 
     def prepare(self, inputs: Inputs) -> None:
         """Cut out what some roots touch, for the call with the same ``roots`` that follows."""
         if inputs.roots is not None:
-            self._ahead.put(inputs.roots, self._cut(inputs, inputs.roots))
+            self._ahead.put(inputs.roots, self._read(inputs))
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
         """Return the metapaths, unless instances are drawn."""
@@ -158,20 +173,22 @@ class MetapathChannels(Channels):
         """Return the metapaths, if instances are drawn."""
         return {m.steps: self.per_root for m in self.metapaths} if self.per_root else {}
 
-    def _cut(self, inputs: Inputs, roots: Tensor) -> _Cut:
+    def _read(self, inputs: Inputs) -> _Read:
         if inputs.drawn is not None:
-            return replace(self._drawn(inputs), roots=roots.to(self.att_root[0].device))
-        piece = restrict(self._whole(inputs), roots)
+            return self._drawn(inputs)
+        if inputs.roots is None:
+            return _Read(self.chains(inputs), inputs.x_dict)
+        piece = restrict(self._whole(inputs), inputs.roots)
         device = self.att_root[0].device
         rows = {t: take_rows(features_of(inputs.x_dict, t), piece.nodes[t]) for t in self.proj}
-        return _Cut(
+        return _Read(
             [self.encoder.view(chain.to(device)) for chain in piece.chains],
             {t: x.to(device) for t, x in rows.items()},
             {t: _numbers(inputs, t, piece.nodes[t]).to(device) for t in self.proj},
             piece.roots.to(device),
         )
 
-    def _drawn(self, inputs: Inputs) -> _Cut:
+    def _drawn(self, inputs: Inputs) -> _Read:
         """Return the instances that were drawn, and the nodes of the piece that they are on."""
         assert inputs.drawn is not None
         assert inputs.ids is not None
@@ -180,54 +197,30 @@ class MetapathChannels(Channels):
         picked = [self.encoder.pick(m, inputs.drawn[m.steps].to(device)) for m in self.metapaths]
         found = [Chain.along(*some, sizes, ids[some[0].root].to(device)) for some in picked]
         chains, instances = zip(*found, strict=True)
-        return _Cut(
-            list(chains),
+        every = torch.arange(sizes[self.metapaths[0].root])
+        return _Read(
+            chains,
             {t: features_of(inputs.x_dict, t).to(device) for t in self.proj},
             {t: ids[t].to(device) for t in self.proj},
-            torch.arange(sizes[self.metapaths[0].root], device=device),
-            list(instances),
+            (every if inputs.roots is None else inputs.roots).to(device),
+            instances,
         )
-
-    def _attend_to(self, cut: _Cut) -> list[Tensor]:
-        arguments = self._arguments(cut.x_dict, cut.chains, cut.nodes)
-        return self._attend(arguments, cut.roots, cut.instances)
-
-    def _attend(
-        self,
-        every: Sequence[_Arguments],
-        roots: Tensor | None,
-        instances: Sequence[Instances] | None = None,
-    ) -> list[Tensor]:
-        return [
-            self.activation(
-                metapath_attention(
-                    *arguments,
-                    roots=roots,
-                    instances=some,
-                    negative_slope=self.negative_slope,
-                    dropout=self.dropout if self.training else 0.0,
-                    backend=self.backend,
-                ).flatten(1)
-            )
-            for arguments, some in zip(every, instances or repeat(None, len(every)), strict=True)
-        ]
 
     def follow(self, inputs: Inputs) -> list[Followed]:
         """Return what the operator is asked of each metapath, and the activation."""
         found = []
-        cut = None if inputs.drawn is None else self._drawn(inputs)
-        chains = self.chains(inputs) if cut is None else cut.chains
-        for i, arguments in enumerate(self._arguments(inputs.x_dict, chains)):
+        read = self._read(replace(inputs, roots=None))
+        for i, arguments in enumerate(self._arguments(read)):
             every = torch.arange(arguments[0].sizes[0], device=arguments[0].device)
             problem = Problem(*arguments, every, self.negative_slope, 0.0, 0)
-            if cut is not None and cut.instances is not None:
-                problem = problem.along(cut.instances[i])
+            if read.instances is not None:
+                problem = problem.along(read.instances[i])
             found.append(Followed(problem, self.activation))
         return found
 
     def instance_attention(self, inputs: Inputs) -> dict[str, Attention]:
         """Return the attention of the roots to their instances, by metapath."""
-        found = self._arguments(inputs.x_dict, self.chains(inputs))
+        found = self._arguments(_Read(self.chains(inputs), inputs.x_dict))
         return {
             name: instance_attention(
                 *arguments, roots=inputs.roots, negative_slope=self.negative_slope
@@ -254,17 +247,13 @@ class MetapathChannels(Channels):
 
         return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
 
-    def _arguments(
-        self,
-        x_dict: Mapping[str, Tensor],
-        chains: Sequence[Chain],
-        nodes: Mapping[str, Tensor] | None = None,
-    ) -> list[_Arguments]:
-        """Return the operator's arguments for each metapath, of all nodes or of some by type.
+    def _arguments(self, read: _Read) -> list[_Arguments]:
+        """Return the operator's arguments for each metapath.
 
         All are made before the operator is first called: gradients add up in that order.
         """
-        h = {t: lin(features_of(x_dict, t), self.heads) for t, lin in self.proj.items()}
+        nodes, chains = read.nodes, read.chains
+        h = {t: lin(features_of(read.x_dict, t), self.heads) for t, lin in self.proj.items()}
         dropout = self.feature_dropout if self.training else 0.0
         h = {t: node_dropout(x, dropout, None if nodes is None else nodes[t]) for t, x in h.items()}
         found: list[_Arguments] = []
