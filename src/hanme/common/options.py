@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from hanme.errors import HanmeError
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def check_options(
@@ -43,6 +45,19 @@ def check_options(
             raise HanmeError(f"{what}: {name} is missing")
     defaults = {k: p.default for k, p in known.items() if p.default is not p.empty}
     return {**defaults, **options}
+
+
+def validated(kind: type[M], values: Any, where: str) -> M:
+    """Check values against a pydantic model; a mistake raises one line that names the field."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if isinstance(own := first.get("ctx", {}).get("error"), HanmeError):
+            raise HanmeError(f"{where}: {own}") from None
+        field = ".".join(map(str, first["loc"])) or "all of it"
+        got = "" if first["type"] == "missing" else f", but got {first['input']!r}"
+        raise HanmeError(f"{where}: {field}: {first['msg']}{got}") from None
 
 
 DEEPEST = 50

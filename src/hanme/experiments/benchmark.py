@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from hanme.common.options import validated
 from hanme.common.toml import read_toml
 from hanme.datasets import is_tables
 from hanme.errors import HanmeError
@@ -120,12 +121,7 @@ class Experiment(_Part):
         if path.suffix != ".toml":
             there = " and ".join(PACKAGED)
             raise HanmeError(f"no experiment {name!r}; there are {there}, or name a TOML file")
-        try:
-            return cls.model_validate({"name": path.stem, **read_toml(path)})
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            raise HanmeError(f"{path}: {field}: {first['msg']}") from None
+        return validated(cls, {"name": path.stem, **read_toml(path)}, str(path))
 
     def stems(self, graph: str) -> dict[str, str]:
         """Return the names of a graph's figures by kind, without suffix."""

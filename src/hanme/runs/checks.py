@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from hanme.common.files import parse_json, regular
+from hanme.common.options import validated
 from hanme.errors import HanmeError
 from hanme.training import Epoch, Trainer
 
@@ -39,12 +40,7 @@ class Result(BaseModel):
 
 def check_result(values: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return the values of a ``result.json``."""
-    try:
-        found = Result.model_validate(values).model_dump()
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise HanmeError(f"{path}: not the result of a run: {field}: {first['msg']}") from None
+    found = validated(Result, values, f"{path}: not the result of a run").model_dump()
     parts = [
         part
         for by_name in (found["scores"], found["baselines"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hanme.common.options import check_options
+from hanme.common.options import check_options, validated
 from hanme.datasets import default_features
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
@@ -77,16 +77,7 @@ class RunConfig(_Part):
     @classmethod
     def make(cls, values: dict[str, Any], where: str = "configuration") -> RunConfig:
         """Check values; a mistake raises one line that names the field."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            if isinstance(own := first.get("ctx", {}).get("error"), HanmeError):
-                raise HanmeError(f"{where}: {own}") from None
-            field = ".".join(str(part) for part in first["loc"]) or "all of it"
-            raise HanmeError(
-                f"{where}: {field}: {first['msg']}, but got {first['input']!r}"
-            ) from None
+        return validated(cls, values, where)
 
     def of_fold(self, fold: int) -> RunConfig:
         """Return the configuration of the model without a fold."""

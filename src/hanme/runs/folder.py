@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from hanme.common import ranks
@@ -37,6 +36,7 @@ from hanme.common.files import (
     save_tensors,
     write_json,
 )
+from hanme.common.options import validated
 from hanme.datasets import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
@@ -162,12 +162,10 @@ class Run:
         if not path.exists():
             return {}
         tensors, _ = load_tensors(path)
+        kinds = [name.removeprefix("text ") for name in tensors if name.startswith("text ")]
         return {
-            name.removeprefix("offsets "): Texts(
-                tensors[f"text {name.removeprefix('offsets ')}"].numpy(), offsets.numpy()
-            )
-            for name, offsets in tensors.items()
-            if name.startswith("offsets ")
+            kind: Texts(tensors[f"text {kind}"].numpy(), tensors[f"offsets {kind}"].numpy())
+            for kind in kinds
         }
 
     def write_ids(self, ids: Mapping[str, Texts]) -> None:
@@ -184,10 +182,7 @@ class Run:
         path = self.folder / "decision.json"
         if not path.exists():  # runs before 0.3
             return self.config.training.plain
-        try:
-            return Decision.model_validate(read_json(path))
-        except ValidationError as error:
-            raise HanmeError(f"{path}: not a decision: {error.errors()[0]['msg']}") from None
+        return validated(Decision, read_json(path), f"{path}: not a decision")
 
     @property
     def finished(self) -> bool:
@@ -277,13 +272,7 @@ class Run:
 
     def discard(self) -> None:
         """Remove the files of a run that came to nothing; leave all others."""
-        for name in (
-            "config.json",
-            "features.json",
-            "wide.json",
-            "metrics.jsonl",
-            CHECKPOINT,
-        ):
+        for name in ("config.json", "features.json", "wide.json", "metrics.jsonl", CHECKPOINT):
             (self.folder / name).unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
