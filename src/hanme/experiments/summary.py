@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -36,33 +36,32 @@ def slug(name: str) -> str:
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean and standard deviation over all runs, by decision rule, split and average."""
     results = [run.result() for run in runs]
-    summary: dict[str, Any] = {}
-    for rule, split, average in product(RULES, ("val", "test"), AVERAGES):
-        found = [result["scores"].get(rule) or result.get(rule, {}) for result in results]
-        if not all(found):
-            continue
-        values = [scores[split][average] for scores in found]
-        summary[f"{rule}.{split}.{average}"] = _over_seeds(values)
-    summary["parameters"] = results[0]["parameters"]
-    summary["best_epochs"] = [result["best_epoch"] for result in results]
-    for cost in ("seconds_per_epoch", "peak_memory_mb"):
-        summary[cost] = statistics.median(result[cost] for result in results)
-    return summary
+    by_rule = {
+        rule: [result["scores"].get(rule) or result.get(rule) for result in results]
+        for rule in RULES
+    }
+    costs = ("seconds_per_epoch", "peak_memory_mb")
+    return _over_seeds({rule: found for rule, found in by_rule.items() if all(found)}) | {
+        "parameters": results[0]["parameters"],
+        "best_epochs": [result["best_epoch"] for result in results],
+        **{cost: statistics.median(result[cost] for result in results) for cost in costs},
+    }
 
 
 def summarise_majority(runs: Sequence[Run]) -> dict[str, Any] | None:
     """Return the same for the commonest labels; None for runs before 0.3, which do not know it."""
-    results = [run.result() for run in runs]
-    if not all("baselines" in result for result in results):
+    found = [run.result()["baselines"].get("majority") for run in runs]
+    if not all(found):
         return None
-    found = [result["baselines"]["majority"] for result in results]
-    summary: dict[str, Any] = {
-        f"{rule}.{split}.{average}": _over_seeds([scores[split][average] for scores in found])
-        for rule, split, average in product(RULES, ("val", "test"), AVERAGES)
-    }
-    return summary | {"parameters": 0, "seconds_per_epoch": 0.0, "peak_memory_mb": 0.0}
+    costs = {"parameters": 0, "seconds_per_epoch": 0.0, "peak_memory_mb": 0.0}
+    return _over_seeds(dict.fromkeys(RULES, found)) | costs
 
 
-def _over_seeds(values: list[float]) -> dict[str, Any]:
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return {"mean": statistics.mean(values), "std": spread, "values": values}
+def _over_seeds(by_rule: Mapping[str, list[Any]]) -> dict[str, Any]:
+    summary = {}
+    for rule, split, average in product(by_rule, ("val", "test"), AVERAGES):
+        values = [scores[split][average] for scores in by_rule[rule]]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        mean = statistics.mean(values)
+        summary[f"{rule}.{split}.{average}"] = {"mean": mean, "std": spread, "values": values}
+    return summary
