@@ -156,6 +156,15 @@ def test_saves_and_loads_a_graph_made_in_python(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.predict_proba(), classifier.predict_proba(), rtol=1e-5)
 
 
+def test_what_is_saved_was_fitted_last(tmp_path: Path) -> None:
+    graph = Graph.from_hetero(bare())
+    classifier = Classifier(**ACTORS).fit(graph)
+    classifier.set_params(seed=1).fit(graph, out=tmp_path / "run")
+    classifier.save(tmp_path / "copy")
+    loaded = Classifier.load(tmp_path / "copy", graph)
+    assert (loaded.predict_proba() == classifier.predict_proba()).all()
+
+
 def test_tables_that_have_grown_are_not_scored(films: Path, tmp_path: Path) -> None:
     Classifier(**SMALL).fit(Graph.from_tables(films), out=tmp_path / "run")
     with (films / "films.csv").open("a") as file:

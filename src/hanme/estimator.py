@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,12 @@ from hanme.runs.use import (
 )
 from hanme.training import Epoch, Settled, Trainer, Wide, as_predicted, settle
 from hanme.training.metrics import scores
+
+AnyGraph: TypeAlias = Graph | HeteroData | str | Path
+"""A graph, or where there is one: a ``graph.toml`` or its folder."""
+
+Nodes: TypeAlias = Sequence[str | int] | None
+"""Target nodes by id, name or number; None for all of them."""
 
 
 class Classifier(BaseEstimator):  # type: ignore[misc]
@@ -124,10 +130,9 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
         self._read(run)
         graph = as_predicted(graph, config.training)
-        model = trained_model(run, graph)
-        return self._fitted(graph, model, config, run.metrics())
+        return self._fitted(graph, trained_model(run, graph), config, run.metrics())
 
-    def on(self, graph: Graph | HeteroData | str | Path) -> Classifier:
+    def on(self, graph: AnyGraph) -> Classifier:
         """Return the same model on another graph of the same schema, such as one that has grown.
 
         Where nodes have no ids, those of a graph with as many are taken to be the same.
@@ -156,12 +161,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
                     part.forget()
         return other._fitted(here, model, self.config_, self.epochs_, grown=grown)
 
-    def predict(
-        self,
-        graph: Graph | HeteroData | str | Path | None = None,
-        *,
-        nodes: Sequence[str | int] | None = None,
-    ) -> NDArray[Any]:
+    def predict(self, graph: AnyGraph | None = None, *, nodes: Nodes = None) -> NDArray[Any]:
         """Predict labels.
 
         Args:
@@ -176,25 +176,17 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         found = self.predictions(graph, nodes=nodes)
         several = found.graph.multilabel
         chosen = found.decision.labels(found.chosen_logits, multilabel=several).numpy()
-        return chosen if found.graph.multilabel else self.classes_[chosen.argmax(1)]
+        return chosen if several else self.classes_[chosen.argmax(1)]
 
     def predict_proba(
-        self,
-        graph: Graph | HeteroData | str | Path | None = None,
-        *,
-        nodes: Sequence[str | int] | None = None,
+        self, graph: AnyGraph | None = None, *, nodes: Nodes = None
     ) -> NDArray[np.float32]:
         """Predict the probability of each label, ``[N, C]``; see :meth:`predict`."""
         found = self.predictions(graph, nodes=nodes)
         several = found.graph.multilabel
         return found.decision.probabilities(found.chosen_logits, multilabel=several).numpy()
 
-    def predictions(
-        self,
-        graph: Graph | HeteroData | str | Path | None = None,
-        *,
-        nodes: Sequence[str | int] | None = None,
-    ) -> Prediction:
+    def predictions(self, graph: AnyGraph | None = None, *, nodes: Nodes = None) -> Prediction:
         """Predict labels and probabilities as a table with ids and names; see :meth:`predict`."""
         if graph is not None:
             return self.on(graph).predictions(nodes=nodes)
@@ -263,12 +255,11 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         )
         if graph is None:
             here, model = open_run(run)
-            grown = changed(here, run.fitted())
         else:
             here = as_predicted(_relabelled(_as_graph(graph), run.fitted()), config.training)
             model = trained_model(run, here)
-            grown = changed(here, run.fitted())
         found._read(run)
+        grown = changed(here, run.fitted())
         return found._fitted(here, model, config, run.metrics(), grown=grown)
 
     _trainer: Trainer | None = None
@@ -281,7 +272,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, run: Run) -> None:
         """Take what a finished run knows besides its weights."""
-        self._run, self.decision_ = run.folder, run.decision()
+        self._trainer, self._run, self.decision_ = None, run.folder, run.decision()
         result = run.result()
         val = result["scores"]["with_fallback"].get("val", {})  # what runs before 0.3 have
         self._held_out = result.get("held_out") or {k: v / 100 for k, v in val.items()}
