@@ -42,12 +42,14 @@ def check_dropouts(**dropouts: float) -> None:
 
 def make(
     what: str,
-    given: str | type[T],
+    given: str | type[T] | T,
     known: Mapping[str, type[T]],
     own: Mapping[str, object],
     options: Mapping[str, object] | None = None,
 ) -> T:
-    """Make a part of a model from its name or class, the arguments it gets anyway, and options."""
+    """Make a part of a model from its name or class, ``own`` arguments and options, or take it."""
+    if not isinstance(given, str | type):
+        return given
     if isinstance(given, str) and given not in known:
         raise HanmeError(f"Expected `{what}` to be one of {', '.join(known)}, but got {given!r}")
     kind = known[given] if isinstance(given, str) else given

@@ -140,16 +140,10 @@ class ChannelModel(GraphModel):
         """The channels."""
         return [part for part in self.channels if isinstance(part, Channels)]
 
-    def prepare(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor,
-        *piece: Any,
-    ) -> None:
-        """Read what the call with these ``roots`` needs of the graph, while others compute."""
+    def prepare(self, *given: Any) -> None:
+        """Read what the call with the same arguments needs of the graph, while others compute."""
         for part in self.parts:
-            part.prepare(Inputs(x_dict, edge_index_dict, roots, *piece))
+            part.prepare(Inputs(*given))
 
     def walks(self) -> list[Walk] | None:
         """Return what all channels walk."""

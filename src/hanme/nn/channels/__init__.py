@@ -34,10 +34,8 @@ def make_channels(
     given: str | type[Channels] | Channels, task: Task, out_channels: int
 ) -> Channels:
     """Make channels from their name or class, with default options, or take those given."""
-    if isinstance(given, Channels):
-        if not given.wide and given.out_channels != out_channels:
-            raise HanmeError(
-                f"Expected channels of size {out_channels}, but got {given.out_channels}"
-            )
-        return given
-    return make("channels", given, CHANNELS, {"task": task, "out_channels": out_channels})
+    own = {"task": task, "out_channels": out_channels}
+    made: Channels = make("channels", given, CHANNELS, own)
+    if not made.wide and made.out_channels != out_channels:
+        raise HanmeError(f"Expected channels of size {out_channels}, but got {made.out_channels}")
+    return made

@@ -19,6 +19,4 @@ FUSIONS: dict[str, type[Fusion]] = {
 
 def make_fusion(fusion: str | type[Fusion] | Fusion, vectors: int, channels: int) -> Fusion:
     """Make a fusion from its name or class, with default options, or take the one given."""
-    if isinstance(fusion, Fusion):
-        return fusion
     return make("fusion", fusion, FUSIONS, {"vectors": vectors, "channels": channels})
