@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hanme.errors import HanmeError
@@ -23,7 +23,7 @@ class Metapath:
     """
 
     steps: tuple[EdgeType, ...]
-    text: str
+    text: str = field(compare=False)
 
     @property
     def node_types(self) -> tuple[str, ...]:
@@ -41,12 +41,6 @@ class Metapath:
 
     def __str__(self) -> str:
         return self.text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Metapath) and self.steps == other.steps
-
-    def __hash__(self) -> int:
-        return hash(self.steps)
 
     def in_one_step(self) -> Metapath:
         """Return the relation from its root to its end as a metapath of one hop."""

@@ -129,15 +129,11 @@ def predict(
     """
     run = Run.open(folder)
     loaded, model = open_run(run, source=source, graph=graph)
-    if nodes is not None and is_cut(model, loaded) and stands_alone(model):
-        return predict_some(run, model, loaded, [loaded.targets.find(n) for n in nodes])
-    return Prediction(
-        loaded,
-        all_logits(model, loaded, run.config.training.batch_size),
-        None if nodes is None else [loaded.targets.find(node) for node in nodes],
-        run.decision(),
-        grown=changed(loaded, run.fitted()),
-    )
+    chosen = None if nodes is None else [loaded.targets.find(node) for node in nodes]
+    if chosen is not None and is_cut(model, loaded) and stands_alone(model):
+        return predict_some(run, model, loaded, chosen)
+    logits = all_logits(model, loaded, run.config.training.batch_size)
+    return Prediction(loaded, logits, chosen, run.decision(), changed(loaded, run.fitted()))
 
 
 @torch.no_grad()
@@ -146,9 +142,8 @@ def predict_some(run: Run, model: Model, graph: Graph, nodes: list[int]) -> Pred
     piece, roots = piece_of(model, graph, torch.tensor(nodes))
     logits = torch.zeros(piece.targets.num_nodes, len(graph.labels))
     logits[roots] = model(*asked(model, piece, roots)).cpu()
-    return Prediction(
-        piece, logits, roots.tolist(), run.decision(), grown=changed(graph, run.fitted())
-    )
+    grown = changed(graph, run.fitted())
+    return Prediction(piece, logits, roots.tolist(), run.decision(), grown)
 
 
 def load_fitting(
