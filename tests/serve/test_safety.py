@@ -19,7 +19,7 @@ import requests
 import uvicorn
 
 from hanme.serve import connection
-from hanme.serve.guard import MOST_BYTES
+from hanme.serve.guard import MOST_BYTES, Guard
 from hanme.serve.work import Full, Pool, Stopped, TooLong
 from serving import Server, serving
 
@@ -343,6 +343,27 @@ def test_work_stops_when_its_client_goes_away() -> None:
         pool.close()
 
     asyncio.run(go())
+
+
+def test_a_request_under_way_is_told_that_the_server_stops() -> None:
+    sent: list[Any] = []
+
+    async def never(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def stopped() -> None:
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+        request = asyncio.ensure_future(Guard(never)(scope, never, send))
+        await asyncio.sleep(0)
+        request.cancel()
+        await request
+
+    asyncio.run(stopped())
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"]) == {"error": "the server is stopping"}
 
 
 def test_work_is_bounded_in_number_and_time() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
@@ -29,6 +30,9 @@ STATIC = Path(__file__).parent / "static"
 
 THREADS, WAITING, SECONDS = 2, 128, 30.0
 """How many explanations run at a time, how many more may wait, and how long one may take."""
+
+QUICK = 2
+"""How many other requests that compute run at a time: more would only wait for each other."""
 
 MOST_FOUND = 1000
 """How many nodes a search may leave in a table."""
@@ -70,7 +74,7 @@ class State:
         return self._pairs[a, b]
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:
     return cast("State", request.app.state.shared)
 
 
@@ -78,7 +82,7 @@ Shared = Annotated[State, Depends(_state)]
 Name = Annotated[str, InPath(description="The name of a run.", max_length=1000)]
 
 
-def _run(state: Shared, run: Name) -> Served:
+async def _run(state: Shared, run: Name) -> Served:
     return state.run(run)
 
 
@@ -144,7 +148,7 @@ router = APIRouter(prefix=API, responses=PROBLEMS)
 
 
 @router.get("/health")
-def health(state: Shared) -> shapes.Health:
+async def health(state: Shared) -> shapes.Health:
     """Say that the server is there, and what it takes."""
     return shapes.Health(
         status="ok",
@@ -156,19 +160,19 @@ def health(state: Shared) -> shapes.Health:
 
 
 @router.get("/runs")
-def list_runs(state: Shared) -> shapes.RunList:
+async def list_runs(state: Shared) -> shapes.RunList:
     """List the runs."""
     return state.infos
 
 
 @router.get("/runs/{run}/overview")
-def show_overview(state: Shared, run: OfRun) -> shapes.Overview:
+async def show_overview(state: Shared, run: OfRun) -> shapes.Overview:
     """Show how good a run is, and where it is weak."""
     return state.overviews[run.name]
 
 
 @router.get("/runs/{run}/metrics")
-def show_metrics(run: OfRun) -> shapes.Metrics:
+async def show_metrics(run: OfRun) -> shapes.Metrics:
     """Show the curves of training."""
     return run.metrics
 
@@ -238,7 +242,7 @@ def download_predictions(run: OfRun, query: Asked) -> StreamingResponse:
 
 
 @router.get("/runs/{run}/predictions/{node}")
-def show_prediction(run: OfRun, node: Node) -> shapes.Prediction:
+async def show_prediction(run: OfRun, node: Node) -> shapes.Prediction:
     """Show the prediction of a node."""
     return run.table.row(run.target(node))
 
@@ -297,6 +301,7 @@ def make_app(runs: Mapping[str, Served]) -> FastAPI:
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = QUICK
         yield
         state.pool.close()
 

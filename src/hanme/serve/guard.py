@@ -8,6 +8,7 @@ sends for another site's page say so (Origin, Sec-Fetch-Site) and are refused.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
@@ -103,6 +104,9 @@ class Guard:
                 await _say(careful, refusal.status_code, refusal.detail, refusal.headers)
         except Stopped:  # nobody is there to answer
             pass
+        except asyncio.CancelledError:
+            if not started:
+                await _say(careful, 503, "the server is stopping")
         except Exception:
             log.exception("a request failed")
             if not started:

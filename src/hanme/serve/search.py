@@ -96,7 +96,7 @@ class Field:
         """Return the places of the texts that fit best, with how and how well they do."""
         key = sought.encode("utf-8", "replace")
         if len(key) < 3:
-            return [(i, *_compare(sought, self[i])) for i in self._starting(key, limit)]
+            return [(i, *_compare(sought, self[i], 1.0)) for i in self._starting(key, limit)]
         lists = self._lists(key)
         shared = np.bincount(np.concatenate(lists), minlength=len(self.lengths))
         places = np.flatnonzero(shared >= max(1.0, SHARED * len(lists)))
@@ -104,7 +104,10 @@ class Field:
             # The most shared first, then the shortest.
             rank = np.minimum(shared[places], len(lists)) * 4096 - self.lengths[places]
             places = places[np.argpartition(-rank, LOOKED_AT)[:LOOKED_AT]]
-        found = [(i, *_compare(sought, self[i])) for i in places.tolist()]
+        both = np.minimum(shared[places], len(lists)) * 2
+        near = both / (len(lists) + np.maximum(self.lengths[places] - 2, 1))
+        pairs = zip(places.tolist(), near.tolist(), strict=True)
+        found = [(i, *_compare(sought, self[i], share)) for i, share in pairs]
         found.sort(key=lambda row: (ORDER.index(row[1]), -row[2], row[3], row[0]))
         return found[:limit]
 
@@ -151,7 +154,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def _compare(sought: str, text: str) -> tuple[Match, float, int]:
+def _compare(sought: str, text: str, near: float) -> tuple[Match, float, int]:
     if text == sought:
         return "exact", 1.0, len(text)
     if text.startswith(sought):
@@ -160,8 +163,7 @@ def _compare(sought: str, text: str) -> tuple[Match, float, int]:
         return "word", 1.0, len(text)
     if sought[1:] in text:
         return "within", 1.0, len(text)
-    a, b = ({s[i : i + 3] for i in range(len(s) - 2)} for s in (sought, text))
-    return "near", 2 * len(a & b) / max(1, len(a) + len(b)), len(text)
+    return "near", near, len(text)
 
 
 def _rank(found: Found) -> tuple[int, float, int, int]:
