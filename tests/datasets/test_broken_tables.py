@@ -131,7 +131,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     ),
     "a very long line": (
         {"people.csv": f"id,name\np1,A\np2,{'B' * 3_000_000}\n"},
-        r"people\.csv line 3: longer than 2,000,000 bytes",
+        r"people\.csv: its last line is longer than 2,000,000 bytes",
     ),
     "open quote": (
         {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is opened"

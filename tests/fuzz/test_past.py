@@ -4,13 +4,16 @@ Damaged run folders are in tests/runs/test_damage.py, full disks and kills in te
 """
 
 import csv
+import gzip
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,10 @@ from fuzz.inputs import RESUME, Inputs, without_seal
 DEEP = "[" * 100_000
 
 NEW = ["train", "planted", "--out", "OUT"]
+TUNE = [
+    "tune", "han", "planted", "--trials", "1", "--out", "OUT/best.toml",
+    "--set", "data.options.movies=60", "--epochs", "1",
+]  # fmt: skip
 REFUSED = {
     "a negative seed": ["inspect", "planted", "--seed", "-1"],
     "nobody's home": ["inspect", "~nosuchuser/graph.toml"],
@@ -43,7 +50,14 @@ REFUSED = {
     "a giant batch": [*NEW, "--batch-size", "99999999999999999999"],
     "options that are no table": [*NEW, "--set", "model.options=5"],
     "a folder for a file": ["tune", "han", "planted", "--force", "--out", "OUT/x.toml"],
-    "a name of no host": ["serve", "OUT", "--host", ""],
+    "a name of no host": ["serve", "OUT", "--host", " "],
+    "an empty value": ["inspect", "planted", "--features", ""],
+    "an empty value after =": ["inspect", "planted", "--features="],
+    "a giant number of metapaths": ["inspect", "planted", "--limit", "99999999999999999999"],
+    "a giant number of seeds": [*TUNE, "--seeds", "99999999999999999999"],
+    "a study without a name": [*TUNE, "--study", "."],
+    "a study that is a text": [*TUNE, "--study", "OUT/note.txt"],
+    "a study that is another database": [*TUNE, "--study", "OUT/mine.db"],
 }  # fmt: skip
 
 
@@ -51,9 +65,13 @@ REFUSED = {
 def test_options(tmp_path: Path, name: str) -> None:
     command = [text.replace("OUT", str(tmp_path)) for text in REFUSED[name]]
     (tmp_path / "x.toml").mkdir()
+    (tmp_path / "note.txt").write_text("mine")
+    with closing(sqlite3.connect(tmp_path / "mine.db")) as database:
+        database.execute("CREATE TABLE mine (a)")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     found = run(command)
     assert found.kind == "refused", found
-    assert not (tmp_path / "config.json").exists()
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
 
 
 @pytest.mark.parametrize("depth", [2_000, 300])
@@ -99,11 +117,58 @@ def test_a_metapath_of_thousands_of_hops(inputs: Inputs, tmp_path: Path) -> None
     assert run(["inspect", str(folder), "--hops", "2"]).kind == "refused"
 
 
-def test_a_last_line_that_duckdb_would_leave_out(inputs: Inputs, tmp_path: Path) -> None:
+def packed(folder: Path, name: str, content: bytes) -> None:
+    """Replace a table by a packed one."""
+    (folder / name).unlink()
+    (folder / f"{name}.gz").write_bytes(content)
+    text = (folder / "graph.toml").read_text()
+    (folder / "graph.toml").write_text(text.replace(name, f"{name}.gz"))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_line_that_duckdb_would_leave_out(
+    inputs: Inputs, tmp_path: Path, end: str, pack: bool
+) -> None:
     folder = inputs.copy("tables", tmp_path / "tables")
-    with (folder / "people.csv").open("a") as file:
-        file.write(f"p99,{'x' * 33_000_000}")
+    path = folder / "people.csv"
+    path.write_text(f"{path.read_text()}p99,{'x' * 33_000_000}{end}")
+    if pack:
+        packed(folder, path.name, gzip.compress(path.read_bytes(), 1))
     assert "its last line is longer" in run(["inspect", str(folder)]).said
+
+
+def test_a_packed_table_that_has_changed(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    content = gzip.compress((folder / "people.csv").read_bytes())
+    packed(folder, "people.csv", content[:-8] + bytes(4) + content[-4:])
+    assert "CRC check failed" in run(["inspect", str(folder)]).said
+    (folder / "people.csv.gz").rename(folder / "people.item.gz")
+    (folder / "graph.toml").unlink()
+    assert "CRC check failed" in run(["init", str(folder / "people.item.gz")]).said
+
+
+def test_whole_numbers_in_json_that_no_float_can_hold(tmp_path: Path) -> None:
+    rows = [{"id": i, "to": 10**25 + i % 3, "y": "ab"[i % 2]} for i in range(12)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    text = "target = 'row'\n[nodes.row]\ntable = 'rows.json'\nid = 'id'\nlabel = 'y'\n"
+    (tmp_path / "graph.toml").write_text(f"{text}[relations.to]\ncolumns = 'to'\n")
+    found = run(["inspect", str(tmp_path), "--json"])
+    assert [kind["nodes"] for kind in json.loads(found.out)["nodes"]] == [12, 3]
+
+
+def test_a_header_with_zero_bytes(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    path = folder / "people.csv"
+    path.write_bytes(path.read_text().encode("utf-16-le"))
+    assert "not in the encoding" in run(["inspect", str(folder)]).said
+
+
+def test_no_date_is_without_an_end(tmp_path: Path) -> None:
+    lines = [f"{i},inf,{'ab'[i % 2]}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,seen,label", *lines]))
+    for command in (["init", str(tmp_path)], ["inspect", str(tmp_path)]):
+        assert run(command).kind == "accepted"
 
 
 def test_line_ends_of_two_kinds(inputs: Inputs, tmp_path: Path) -> None:

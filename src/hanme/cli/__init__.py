@@ -9,9 +9,11 @@ import errno
 import gc
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -85,6 +87,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show γ shows ?
     try:
+        _refuse_empty(sys.argv)
         _refuse_odd([*sys.argv[1:], *_places()])
         with _joined():
             status = app(prog_name="hanme", standalone_mode=False)
@@ -124,6 +127,13 @@ def _places() -> list[str]:
         return [os.getcwd(), *named]
     except FileNotFoundError:
         raise HanmeError("the folder that you are in has been removed; go to another") from None
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Refuse an option or argument without a value, which Path would take for this folder."""
+    for before, word in pairwise(words):
+        if re.fullmatch(r"(--[\w-]+=)?", word):
+            raise HanmeError(f"{word or before}: an empty value; give one, or leave it out")
 
 
 def _refuse_odd(texts: list[str]) -> None:

@@ -57,7 +57,7 @@ def benchmark(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds: the paper's, then 1, 2, 3, ...")
+        int, typer.Option(min=1, max=1000, help="Number of seeds: the paper's, then 1, 2, ...")
     ] = 5,
     seed: Annotated[
         list[int] | None, typer.Option(help="A seed, instead of --seeds. Repeat it for several.")

@@ -18,7 +18,10 @@ def inspect(
     data_set: DataSet,
     hops: Annotated[int, typer.Option(min=1, max=12, help="Show metapaths up to so long.")] = 4,
     limit: Annotated[
-        int, typer.Option(min=1, help="Show so many metapaths, the default and short ones first.")
+        int,
+        typer.Option(
+            min=1, max=10**6, help="Show so many metapaths, the default and short ones first."
+        ),
     ] = 100,
     hidden: Annotated[int, typer.Option(min=1, max=2**24, help="Hidden size, for memory.")] = 128,
     heads: Annotated[int, typer.Option(min=1, max=2**16, help="Heads to estimate memory for.")] = 8,

@@ -30,11 +30,13 @@ def tune(
     trials: Annotated[
         int,
         typer.Option(
-            min=1, help="How many configurations to try, those of an earlier search included."
+            min=1,
+            max=10**6,
+            help="How many configurations to try, those of an earlier search included.",
         ),
     ] = 20,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs per trial: the paper's seed, then 1, 2, 3, ...")
+        int, typer.Option(min=1, max=1000, help="Runs per trial: the paper's seed, then 1, 2, ...")
     ] = 1,
     epochs: Annotated[
         int | None,

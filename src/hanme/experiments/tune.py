@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import claiming, replacing
+from hanme.common.files import claiming, regular, replacing
 from hanme.common.toml import read_toml, to_toml
+from hanme.datasets.tables.sources import database_kind
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_model, load_graph
@@ -103,6 +105,7 @@ def run_trials(
 
     for config in search.configs({}, source):  # report mistakes before anything is written
         build_model(config.model, load_graph(config))
+    _refuse_other(study)
     locked = claiming(study.with_name(f".{study.name}.lock"), str(study))
     with locked, _keeping(study), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,6 +123,20 @@ def run_trials(
             kept.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
             errors = (HanmeError,) if done else ()
             kept.optimize(partial(_try, search, source, errors), 1, catch=errors)
+
+
+def _refuse_other(study: Path) -> None:
+    """Refuse a file that is none of ours: SQLite would write into it."""
+    if not study.name or study.is_dir():
+        raise HanmeError(f"{study}: a study is a file; name one that ends in .db")
+    if not regular(study).exists() or not study.stat().st_size:
+        return
+    names = {"another"}
+    if database_kind(study) == "sqlite":
+        with suppress(sqlite3.Error), closing(sqlite3.connect(study)) as opened:
+            names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
+    if names and not {"studies", "version_info"} & names:
+        raise HanmeError(f"{study}: it is no study; name another --study file")
 
 
 @contextmanager

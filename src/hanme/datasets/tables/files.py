@@ -46,30 +46,31 @@ def _tables_in(path: Path) -> list[Found]:
     kind = database_kind(path)
     if kind is not None:
         return [Found(n, Source(database=path.name, table=n)) for n in table_names(path, kind)]
-    name = path.name
-    if suffix(name) not in FORMATS:
-        format_ = _sniff(path)
-        return [Found(name, Source(table=name, format=format_, encoding=_encoding(path)))]
-    if FORMATS[suffix(name)] != "csv":
-        return [Found(name, Source(table=name))]
     try:
-        encoding, separator = _encoding(path), None
-        with open_text(path, encoding) as text:
-            head = text.readline(100_000)
+        return [Found(path.name, _source(path))]
     except (EOFError, OSError, zlib.error) as error:
         raise HanmeError(f"{path}: it cannot be read ({error})") from None
+
+
+def _source(path: Path) -> Source:
+    """Guess how a file is to be read."""
+    name, separator = path.name, None
+    if suffix(name) not in FORMATS:
+        return Source(table=name, format=_sniff(path), encoding=_encoding(path))
+    if FORMATS[suffix(name)] != "csv":
+        return Source(table=name)
+    encoding = _encoding(path)
+    with open_text(path, encoding) as text:
+        head = text.readline(100_000)
     if suffix(name) == ".csv" and "," not in head:
         separator = next((s for s in (";", "\t", "|") if s in head), None)
-    return [Found(name, Source(table=name, separator=separator, encoding=encoding))]
+    return Source(table=name, separator=separator, encoding=encoding)
 
 
 def _sniff(path: Path) -> Format:
     """Guess what a file of an unknown ending is: its rows must have as many cells each."""
-    try:
-        with open_text(path, "latin-1") as text:
-            lines = [text.readline(100_000) for _ in range(FIRST_LINES)]
-    except (EOFError, OSError, zlib.error) as error:
-        raise HanmeError(f"{path}: it cannot be read ({error})") from None
+    with open_text(path, "latin-1") as text:
+        lines = [text.readline(100_000) for _ in range(FIRST_LINES)]
     rows = [line for line in lines if line.strip()]
     guesses: tuple[tuple[str, Format], ...] = (("\t", "tsv"), (",", "csv"))
     for separator, name in guesses:

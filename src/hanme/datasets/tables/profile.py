@@ -171,7 +171,7 @@ def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | N
         if not first:
             continue
         ((other,),) = reader.rows(
-            f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND {date} IS NULL"
+            f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND year({date}) IS NULL"
         )
         if not other:
             return way

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from hanme.datasets.tables.databases import attach, copy_sqlite
 from hanme.datasets.tables.rows import Kind, Rows, identifier
-from hanme.datasets.tables.sources import ResolvedSource, check_query, file_title, quoted
+from hanme.datasets.tables.sources import (
+    ResolvedSource,
+    check_end,
+    check_query,
+    file_title,
+    quoted,
+    table_format,
+)
 from hanme.errors import HanmeError
 
 MEMORY = "1GB"
@@ -96,6 +103,7 @@ class Reader(ExitStack):
         self._frames = {s.title: s.frame for s in sources if s.frame is not None}
         attached = sorted({s.files[0] for s in sources if s.database == "duckdb"})
         self._attached = {path: f"hanme_db{i}" for i, path in enumerate(attached)}
+        self._checked: set[Path] = set()
         self._copied: dict[tuple[Path, str], str] = {}
         self._count = 0
         self.notes: list[str] = []  # what a user should know of how the tables were read
@@ -149,7 +157,13 @@ class Reader(ExitStack):
         """Return the names of a table's columns; of several files, those of the first."""
         return next(self._parts(source)).columns
 
+    def _check(self, source: ResolvedSource) -> None:
+        for path in () if source.database else set(source.files) - self._checked:
+            check_end(path, table_format(path, source.spec), file_title(path, self.folder))
+            self._checked.add(path)
+
     def _parts(self, source: ResolvedSource) -> Iterator[Rows]:
+        self._check(source)
         if source.frame is not None:
             yield Rows(self.connection, source, None, source.title, identifier(source.title))
         elif source.database == "sqlite":

@@ -171,9 +171,7 @@ def _vector(name: str, type_: str) -> str:
 
 def _json_type(guessed: str) -> str:
     """Return the type to read a column of JSON with, so that values stay as they are written."""
-    if guessed.endswith("[]"):
-        return "VARCHAR[]"
-    return "DOUBLE" if guessed == "DOUBLE" else "VARCHAR"
+    return "VARCHAR[]" if guessed.endswith("[]") else "VARCHAR"
 
 
 def _header(path: Path, spec: Source, title: str) -> list[str]:
@@ -188,7 +186,7 @@ def _header(path: Path, spec: Source, title: str) -> list[str]:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
     if not any(columns):
         raise HanmeError(f"{title} line 1: no header")
-    if any("\ufffd" in column for column in columns):
+    if any(odd in column for odd in "\ufffd\0" for column in columns):
         raise HanmeError(f"{title} line 1: the text is not in the encoding {spec.encoding}")
     return columns
 

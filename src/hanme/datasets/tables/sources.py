@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,19 +154,32 @@ def _check_file(path: Path, folder: Path, spec: Source) -> None:
         raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
     if not path.is_file():
         raise HanmeError(f"{title}: it is not a file")
-    form = table_format(path, spec, title)
+    table_format(path, spec, title)
     try:
         with path.open("rb") as file:
             empty = not file.read(1)
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - LONGEST))
-            plain = form == "csv" and path.suffix.lower() != ".gz"
-            end = file.read() if plain and size > LONGEST else b"\n"
     except OSError as error:
         raise HanmeError(f"{title}: it cannot be read ({error.strerror})") from None
     if empty:
         raise HanmeError(f"{title}: the file is empty")
-    if b"\n" not in end and b"\r" not in end:  # DuckDB would leave it out
+
+
+def check_end(path: Path, form: str, title: str) -> None:
+    """Refuse what DuckDB would read in part or wrong: a giant last line, a packed file's damage."""
+    end = b""
+    try:
+        if path.suffix.lower() == ".gz":
+            with gzip.open(path) as packed:
+                while block := packed.read(LONGEST):
+                    end = (end + block)[-LONGEST:]
+        elif form == "csv":
+            with path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST))
+                end = file.read()
+    except (EOFError, OSError, zlib.error) as error:
+        raise HanmeError(f"{title}: it cannot be read ({error})") from None
+    last = end.rstrip(b"\r\n\0")
+    if form == "csv" and len(end) == LONGEST and b"\n" not in last and b"\r" not in last:
         raise HanmeError(f"{title}: its last line is longer than {LONGEST:,} bytes")
 
 
