@@ -358,7 +358,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     first = load_tables(films, cache=cache)
     (kept,) = (cache / "tables").iterdir()
     with monkeypatch.context() as patch:
-        for work in ("_build", "fill_features"):
+        for work in ("Tables._build", "fill_features"):
             patch.setattr(
                 f"hanme.datasets.tables.load.{work}", lambda *_: pytest.fail("done again")
             )

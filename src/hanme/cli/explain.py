@@ -127,7 +127,8 @@ def _print_explanation(found: Explanation) -> None:
         [shown(text), f"{beta:.1%}", f"{found.counts[text]:,}"]
         for text, beta in found.metapaths.items()
     ]
-    columns = _columns(found, Console().width if Console().is_terminal else WIDTH)
+    width = Console().width if Console().is_terminal else WIDTH
+    columns = found.chosen[: max(1, (width - 100) // 15)]  # those that matter, as many as fit
     instances = [
         [
             shown(str(instance)),
@@ -171,11 +172,6 @@ def _print_explanation(found: Explanation) -> None:
         width=WIDTH,
         left=2,
     )
-
-
-def _columns(found: Explanation, width: int) -> list[str]:
-    """Return the labels whose moves are shown: of those that matter, as many as fit."""
-    return found.chosen[: max(1, (width - 100) // 15)]
 
 
 def _print_fidelity(found: Fidelity) -> None:

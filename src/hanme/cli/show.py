@@ -110,13 +110,11 @@ def show_epochs() -> Iterator[Training]:
 
 
 @contextmanager
-def show_progress(
-    title: str, total: int, *columns: Any, **fields: Any
-) -> Iterator[tuple[Progress, TaskID]]:
+def show_progress(title: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
     """Show a progress bar on a terminal, nothing where output is piped."""
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield bar, bar.add_task(escape(title), total=total, **fields)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        yield bar, bar.add_task(escape(title), total=total)
 
 
 def print_costs(costs: list[str]) -> None:

@@ -13,7 +13,7 @@ from hanme.datasets.tables.draft import write_text
 from hanme.datasets.tables.files import Found
 from hanme.datasets.tables.guess import guess_tables
 from hanme.datasets.tables.keys import Source
-from hanme.datasets.tables.load import load_config
+from hanme.datasets.tables.load import Tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import Features
@@ -40,7 +40,7 @@ def load_frames(
         checked = check_config(dict(config), "config")
     else:
         checked = _guessed(frames, label)
-    return load_config(checked, path, features=features, seed=seed, frames=frames)
+    return Tables.find(checked, path, frames=frames).load(features, seed)
 
 
 def _guessed(frames: Mapping[str, Any], label: str | None) -> GraphConfig:

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +43,6 @@ LARGE = 1 << 28
 """Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
 
 
-def tell(text: str) -> None:
-    """Tell the user what takes long."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def is_large(name: str | Path) -> bool:
-    """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
-    path = config_path(name)
-    return _size(_resolved(read_config(path), path)[1]) > LARGE
-
-
-def _size(sources: Mapping[str, ResolvedSource]) -> int:
-    return sum(file.stat().st_size for file in {f for s in sources.values() for f in s.files})
-
-
 def load_tables(
     name: str | Path,
     *,
@@ -78,71 +63,7 @@ def load_tables(
         cache: A folder to keep the graph in; it is read from there while the tables stay the same.
             If the tables are large, it is a store, see :data:`LARGE`.
     """
-    path = config_path(name)
-    return load_config(
-        read_config(path), path, features=features, seed=seed, fitted=fitted, cache=cache
-    )
-
-
-def load_config(
-    config: GraphConfig,
-    path: Path,
-    *,
-    features: Features,
-    seed: int,
-    fitted: FittedGraph | None = None,
-    cache: Path | None = None,
-    frames: Mapping[str, Any] | None = None,
-) -> Graph:
-    """Load the graph of a configuration; `path` is its file, beside which its tables are."""
-    check_features(features)
-    config, sources = _resolved(config, path, fitted, frames)
-    if cache is not None and _size(sources) > LARGE:
-        return open_store(_kept(path, sources, features, seed, fitted, cache))
-    graph = _open(path, config, sources, features, fitted, cache)
-    graph = graph.with_reverse(dict(config.edge_types.values()))
-    return _completed(graph, config, path, seed, fitted)
-
-
-def _completed(
-    graph: Graph, config: GraphConfig, path: Path, seed: int, fitted: FittedGraph | None
-) -> Graph:
-    """Draw what the tables leave open of the split, and choose the default metapaths."""
-    graph = draw(graph, config, seed)
-    if fitted is None:
-        check_parts(graph, config, str(path))
-    if config.metapaths is not None:
-        return replace(graph, metapaths=config.metapaths)
-    return with_defaults(graph, config.default_metapaths())
-
-
-def _kept(
-    path: Path,
-    sources: Mapping[str, ResolvedSource],
-    features: Features,
-    seed: int,
-    fitted: FittedGraph | None,
-    cache: Path,
-) -> Path:
-    """Return the store of large tables in the cache, made if the tables have changed."""
-    mark = fingerprint(sources.values(), path.read_text())[:24]
-    own = cache / "stores" / _short(str(path))
-    folder = own / f"{mark}-{features}-{seed}"
-    if fitted is not None and not (
-        is_store(folder) and open_store(folder).fitted == fitted.learnt()
-    ):
-        folder = folder.with_name(f"{folder.name}-{_short(repr(fitted.learnt()))}")
-    if not is_store(folder):
-        for before in own.glob("*"):
-            if not before.name.startswith(mark):  # of tables that were others
-                shutil.rmtree(before)
-        tell(f"{path}: {_size(sources) / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
-        store_tables(path, folder, features=features, seed=seed, fitted=fitted, say=tell)
-    return folder
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
+    return Tables.of(name, fitted).load(features, seed, cache)
 
 
 def store_tables(
@@ -166,66 +87,196 @@ def store_tables(
         fitted: See :func:`load_tables`.
         say: Called with what is being written.
     """
-    check_features(features)
-    path = config_path(name)
-    config, sources = _resolved(read_config(path), path, fitted)
-    with storing(folder) as writer:
-        made = OnDisk(writer, config.node_types, dict(config.edge_types.values()), half, say)
-        with Reader(sources.values(), path.parent, folder / WORK) as reader:
-            graph = _build(reader, config, sources, fitted, made)
-        graph = made.fill(graph, features)
-        say("metapaths")
-        graph = _completed(graph, config, path, seed, fitted)
-        add_labels(writer, graph)
-        finish(writer, graph, features)
+    Tables.of(name, fitted).store(folder, features, seed, half, say)
 
 
-def _resolved(
-    config: GraphConfig,
-    path: Path,
-    fitted: FittedGraph | None = None,
-    frames: Mapping[str, Any] | None = None,
-) -> tuple[GraphConfig, dict[str, ResolvedSource]]:
-    """Return a configuration in which no relation has ``each``, and where its tables are.
-
-    It is in the order of what a run has learnt, if one has.
-    """
-    known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
-    config = expand(config, path, known, frames)
-    specs: dict[str, Source] = {f"nodes.{t}": n for t, n in config.nodes.items() if not n.implied}
-    specs |= {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
-    sources = {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
-    return (config if fitted is None else fitted.fit_to(config, path)), sources
+def is_large(name: str | Path) -> bool:
+    """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
+    return Tables.of(name).size > LARGE
 
 
-def _open(
-    path: Path,
-    config: GraphConfig,
-    sources: Mapping[str, ResolvedSource],
-    features: Features,
-    fitted: FittedGraph | None,
-    cache: Path | None,
-) -> Graph:
-    """Take the graph from the cache, or read the tables and fill in features."""
-    mark = fingerprint(sources.values(), config.model_dump_json())
-    file = None
-    if cache is not None:
-        file = cache / "tables" / f"{_short(str(path))}-{features}.safetensors"
-        graph = _cached(file, mark)
-        if graph is not None and (fitted is None or fitted.learnt() == graph.fitted):
-            return graph
-        if fitted is not None:  # the tables have grown: a graph in the run's way, in its own file
-            file = file.with_stem(f"{file.stem}-run")
-            mark += hashlib.sha256(str(fitted.learnt()).encode()).hexdigest()
-            if (graph := _cached(file, mark)) is not None:
+def tell(text: str) -> None:
+    """Tell the user what takes long."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A ``graph.toml`` whose tables were found."""
+
+    path: Path  # the file, beside which its tables are
+    config: GraphConfig  # what it says; no relation has ``each``
+    sources: Mapping[str, ResolvedSource]  # where its tables are
+    fitted: FittedGraph | None = None  # what a run has learnt, in whose order `config` then is
+
+    @classmethod
+    def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> Tables:
+        """Find the tables of a ``graph.toml``, or of the one in a folder."""
+        path = config_path(name)
+        return cls.find(read_config(path), path, fitted)
+
+    @classmethod
+    def find(
+        cls,
+        config: GraphConfig,
+        path: Path,
+        fitted: FittedGraph | None = None,
+        frames: Mapping[str, Any] | None = None,
+    ) -> Tables:
+        """Find the tables of a configuration in files, or among frames by name."""
+        known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
+        config = expand(config, path, known, frames)
+        specs: dict[str, Source] = {
+            f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
+        } | {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
+        sources = {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
+        config = config if fitted is None else fitted.fit_to(config, path)
+        return cls(path, config, sources, fitted)
+
+    @property
+    def size(self) -> int:
+        """The size of all files together, in bytes."""
+        files = {file for source in self.sources.values() for file in source.files}
+        return sum(file.stat().st_size for file in files)
+
+    def load(self, features: Features, seed: int, cache: Path | None = None) -> Graph:
+        """Load the graph, see :func:`load_tables`."""
+        check_features(features)
+        if cache is not None and self.size > LARGE:
+            return open_store(self._stored(features, seed, cache))
+        graph = self._read(features, cache)
+        graph = graph.with_reverse(dict(self.config.edge_types.values()))
+        return self._completed(graph, seed)
+
+    def store(
+        self, folder: Path, features: Features, seed: int, half: bool, say: Callable[[str], None]
+    ) -> None:
+        """Store the graph without holding it in memory, see :func:`store_tables`."""
+        check_features(features)
+        reverse = dict(self.config.edge_types.values())
+        with storing(folder) as writer:
+            made = OnDisk(writer, self.config.node_types, reverse, half, say)
+            with Reader(self.sources.values(), self.path.parent, folder / WORK) as reader:
+                graph = self._build(reader, made)
+            graph = made.fill(graph, features)
+            say("metapaths")
+            graph = self._completed(graph, seed)
+            add_labels(writer, graph)
+            finish(writer, graph, features)
+
+    def _stored(self, features: Features, seed: int, cache: Path) -> Path:
+        """Return the store of large tables in the cache, made if the tables have changed."""
+        mark = fingerprint(self.sources.values(), self.path.read_text("utf-8"))[:24]
+        own = cache / "stores" / _short(str(self.path))
+        folder = own / f"{mark}-{features}-{seed}"
+        learnt = self.fitted.learnt() if self.fitted else None
+        if learnt and not (is_store(folder) and open_store(folder).fitted == learnt):
+            folder = folder.with_name(f"{folder.name}-{_short(repr(learnt))}")
+        if not is_store(folder):
+            for before in own.glob("*"):
+                if not before.name.startswith(mark):  # of tables that were others
+                    shutil.rmtree(before)
+            size = f"{self.size / 1e6:,.0f} MB of tables"
+            tell(f"{self.path}: {size}; the graph is stored in {folder}")
+            self.store(folder, features, seed, half=False, say=tell)
+        return folder
+
+    def _read(self, features: Features, cache: Path | None) -> Graph:
+        """Take the graph from the cache, or read the tables and fill in features."""
+        mark = fingerprint(self.sources.values(), self.config.model_dump_json())
+        file = None
+        if cache is not None:
+            file = cache / "tables" / f"{_short(str(self.path))}-{features}.safetensors"
+            graph = _cached(file, mark)
+            learnt = self.fitted.learnt() if self.fitted else None
+            if graph is not None and learnt in (None, graph.fitted):
                 return graph
-    with Reader(sources.values(), path.parent) as reader:
-        graph = _build(reader, config, sources, fitted, Made())
-    links_ = graph.with_reverse(dict(config.edge_types.values())).links
-    graph.nodes = fill_features(graph.nodes, links_, graph.target, features)
-    if file is not None:
-        write_cache(graph, file, mark)
-    return graph
+            if learnt:  # the tables have grown: a graph in the run's way, in its own file
+                file = file.with_stem(f"{file.stem}-run")
+                mark += _short(repr(learnt))
+                if (graph := _cached(file, mark)) is not None:
+                    return graph
+        with Reader(self.sources.values(), self.path.parent) as reader:
+            graph = self._build(reader, Made())
+        links = graph.with_reverse(dict(self.config.edge_types.values())).links
+        graph.nodes = fill_features(graph.nodes, links, graph.target, features)
+        if file is not None:
+            write_cache(graph, file, mark)
+        return graph
+
+    def _completed(self, graph: Graph, seed: int) -> Graph:
+        """Draw what the tables leave open of the split, and choose the default metapaths."""
+        graph = draw(graph, self.config, seed)
+        if self.fitted is None:
+            check_parts(graph, self.config, str(self.path))
+        if self.config.metapaths is not None:
+            return replace(graph, metapaths=self.config.metapaths)
+        return with_defaults(graph, self.config.default_metapaths())
+
+    def _build(self, reader: Reader, made: Made) -> Graph:
+        """Read the tables into a graph; made in memory, it has no reverse relations."""
+        config, sources, fitted = self.config, self.sources, self.fitted
+        types = config.node_types
+        rows = {
+            kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
+            for kind, spec in types.items()
+            if not spec.implied
+        }
+        ids = {
+            kind: Ids(reader, kind, rows[kind].table if kind in rows else None) for kind in types
+        }
+        opened: list[LinkRows] = []
+        for name in config.relations:
+            source = sources.get(f"relations.{name}")
+            opened.append(open_links(reader, config, name, source, rows, opened))
+            opened[-1].add_ids(ids, set(types) - set(rows))
+
+        nodes: dict[str, Nodes] = {}
+        learnt: dict[str, dict[str, Fitted]] = {}
+        for kind, spec in types.items():
+            known = fitted.features[kind] if fitted else None
+            nodes[kind], learnt[kind] = made.nodes(ids[kind], rows.get(kind), spec, known)
+        target, mine, size = (
+            config.nodes[config.target],
+            rows[config.target],
+            ids[config.target].size,
+        )
+        part = conditions(config, mine, size)
+        run = (fitted.labels, fitted.multilabel) if fitted else None
+        labels = read_labels(mine, target, size, run, part > 0)
+        split = read_split(config, mine, labels, part)
+        if fitted is None and target.split is not None:
+            check_split(labels, split, mine.table)
+        dropped = {links.name: made.add_links(links, ids) for links in opened}
+        graph = Graph(
+            nodes,
+            made.links,
+            config.target,
+            labels.y,
+            labels.names,
+            split,
+            weights=made.weights,
+            dropped=dropped,
+            notes=reader.notes,
+        )
+        group = groups(config, mine, graph)
+        if group is not None:
+            graph.targets.extra[GROUP] = group
+        graph.digest = _digest(graph, config)
+        fitted = fitted or FittedGraph(
+            target=config.target,
+            labels=labels.names,
+            multilabel=labels.multilabel,
+            relations=[e for pair in config.edge_types.values() for e in pair],
+            features=learnt,
+            trained_on=graph.digest,
+        )
+        graph.fitted = fitted.learnt()
+        return graph
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _cached(file: Path, mark: str) -> Graph | None:
@@ -233,67 +284,6 @@ def _cached(file: Path, mark: str) -> Graph | None:
         return read_cache(file, mark)
     except DamagedCache:  # reading the tables again mends it
         return None
-
-
-def _build(
-    reader: Reader,
-    config: GraphConfig,
-    sources: Mapping[str, ResolvedSource],
-    fitted: FittedGraph | None,
-    made: Made,
-) -> Graph:
-    """Read the tables into a graph; made in memory, it has no reverse relations."""
-    types = config.node_types
-    rows = {
-        kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
-        for kind, spec in types.items()
-        if not spec.implied
-    }
-    ids = {kind: Ids(reader, kind, rows[kind].table if kind in rows else None) for kind in types}
-    opened: list[LinkRows] = []
-    for name in config.relations:
-        source = sources.get(f"relations.{name}")
-        opened.append(open_links(reader, config, name, source, rows, opened))
-        opened[-1].add_ids(ids, set(types) - set(rows))
-
-    nodes: dict[str, Nodes] = {}
-    learnt: dict[str, dict[str, Fitted]] = {}
-    for kind, spec in types.items():
-        known = fitted.features[kind] if fitted else None
-        nodes[kind], learnt[kind] = made.nodes(ids[kind], rows.get(kind), spec, known)
-    target, mine, size = config.nodes[config.target], rows[config.target], ids[config.target].size
-    part = conditions(config, mine, size)
-    run = (fitted.labels, fitted.multilabel) if fitted else None
-    labels = read_labels(mine, target, size, run, part > 0)
-    split = read_split(config, mine, labels, part)
-    if fitted is None and target.split is not None:
-        check_split(labels, split, mine.table)
-    dropped = {links.name: made.add_links(links, ids) for links in opened}
-    graph = Graph(
-        nodes,
-        made.links,
-        config.target,
-        labels.y,
-        labels.names,
-        split,
-        weights=made.weights,
-        dropped=dropped,
-        notes=reader.notes,
-    )
-    group = groups(config, mine, graph)
-    if group is not None:
-        graph.targets.extra[GROUP] = group
-    graph.digest = _digest(graph, config)
-    fitted = fitted or FittedGraph(
-        target=config.target,
-        labels=labels.names,
-        multilabel=labels.multilabel,
-        relations=[e for pair in config.edge_types.values() for e in pair],
-        features=learnt,
-        trained_on=graph.digest,
-    )
-    graph.fitted = fitted.learnt()
-    return graph
 
 
 def _digest(graph: Graph, config: GraphConfig) -> str:
