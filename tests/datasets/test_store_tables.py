@@ -115,6 +115,19 @@ def test_stored_tables_are_the_loaded_graph(
     assert not list((tmp_path / "s").glob(".*"))
 
 
+@pytest.mark.parametrize("how", ["given", "onehot"])
+def test_a_node_type_without_a_node_is_stored(how: str, tmp_path: Path) -> None:
+    folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
+    config = (folder / "graph.toml").read_text()
+    none = '[relations.none]\ntable = "none.csv"\nsource = {type = "film", column = "film"}\n'
+    none += 'target = {type = "award", column = "award"}\n[split]'
+    (folder / "none.csv").write_text("film,award\nf1,\n")
+    config = config.replace("[split]", f"[nodes.award]\n{none}")
+    (folder / "graph.toml").write_text(config.replace("[split]", 'unknown = "drop"\n[split]'))
+    store_graph(str(folder), tmp_path / "s", features=how)
+    same(load(str(tmp_path / "s")), tables_load.load_tables(folder, features=how))
+
+
 def test_what_loading_refuses_is_refused_in_the_same_words(tmp_path: Path) -> None:
     for i, role in enumerate(["", 'unknown = "drop"\nduplicates = "error"']):
         folder = tables(tmp_path / str(i), 'features = {vec = "vector"}', role, SPLITS["test"])

@@ -95,8 +95,9 @@ def write_store(
                 if texts is not None and (what == "ids" or texts is not nodes.ids):
                     add_texts(writer, f"nodes.{i}.{what}", [texts])
             if nodes.x is not None:
-                every = range(0, max(1, nodes.num_nodes), ROWS)
-                add_features(writer, i, (to_scipy(_slice(nodes.x, begin)) for begin in every), half)
+                every = range(0, nodes.num_nodes, ROWS)
+                rows = (to_scipy(_slice(nodes.x, begin)) for begin in every)
+                add_features(writer, i, rows, nodes.x.size(1), half)
         for i, (edge_type, count) in enumerate(graph.num_links.items()):
             say(f"{'-'.join(edge_type)}: {count:,} links")
             links, targets = graph.adjacency(edge_type), graph.sizes[edge_type[2]]
@@ -107,12 +108,13 @@ def write_store(
         finish(writer, graph, features)
 
 
-def add_features(writer: Writer, number: int, rows: Iterable[csr_array], half: bool) -> None:
+def add_features(
+    writer: Writer, number: int, rows: Iterable[csr_array], width: int, half: bool
+) -> None:
     """Write the features of a node type, dense or sparse by what the first rows are like."""
     given = iter(rows)
-    first = next(given)
-    value = "float16" if half else "float32"
-    start, width = f"nodes.{number}", first.shape[1]
+    first = next(given, csr_array((0, width)))  # a type may have no nodes
+    start, value = f"nodes.{number}", "float16" if half else "float32"
     if first.nnz >= DENSE * first.shape[0] * width:
         with writer.column(f"{start}.x", value, (width,)) as x:
             for some in chain([first], given):

@@ -71,7 +71,7 @@ class OnDisk(Made):
         if rows is not None and columns:
             size = max(1, NUMBERS // columns)
             found = feature_rows(ids, rows.table, spec, learnt, size)
-            add_features(self.writer, number, found, self.half)
+            add_features(self.writer, number, found, columns, self.half)
         if rows is not None and spec.name is not None:
             add_texts(self.writer, f"nodes.{number}.names", ids.texts(TEXTS, rows.table))
         by_id = rows is None or spec.name is None
@@ -175,7 +175,7 @@ class OnDisk(Made):
     def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
         self.say(f"{kind}: {columns:,} features from its neighbours")
         nodes = graph.nodes[kind]
-        add_features(self.writer, self.kinds.index(kind), rows, self.half)
+        add_features(self.writer, self.kinds.index(kind), rows, columns, self.half)
         by_id = nodes.names is nodes.ids
         graph.nodes[kind] = self._nodes(kind, nodes.num_nodes, columns, by_id)
 
