@@ -375,7 +375,9 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     ids = load_tables(films, features="onehot", cache=cache).nodes["person"].x.to_dense()
     assert torch.equal(ids, torch.eye(len(ids)))
     with monkeypatch.context() as patch:  # each choice has a file of its own
-        patch.setattr("hanme.datasets.tables.load._build", lambda *_: pytest.fail("read again"))
+        patch.setattr(
+            "hanme.datasets.tables.load.Tables._build", lambda *_: pytest.fail("read again")
+        )
         for choice in ("given", "onehot"):
             load_tables(films, features=choice, cache=cache)
     kept.write_bytes(kept.read_bytes()[:-9])  # damaged: read again

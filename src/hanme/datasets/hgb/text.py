@@ -27,6 +27,9 @@ from hanme.graph.features import to_torch
 
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DOT, _ZERO, _COMMA = b".0,"
+_SparseRow = tuple[
+    NDArray[np.int32], NDArray[np.float32]
+]  # where a row is not zero, and its values
 
 
 def parse(files: TextFiles) -> Graph:
@@ -129,7 +132,8 @@ class _ParsedNodes:
 
 def _read_nodes(files: TextFiles, info: Info) -> _ParsedNodes:
     names: dict[str, list[str]] = {kind: [] for kind in info.types.values()}
-    rows: dict[str, _SparseRows] = {}
+    rows: dict[str, list[_SparseRow]] = {kind: [] for kind in info.types.values()}
+    widths: dict[str, int] = {}
     places: dict[int, tuple[str, int]] = {}
     for row in _rows(files, "node.dat", columns=(3, 4)):
         number = row.integer(0, "node id")
@@ -141,49 +145,35 @@ def _read_nodes(files: TextFiles, info: Info) -> _ParsedNodes:
         kind = info.types[type_number]
         places[number] = kind, len(names[kind])
         names[kind].append(row.cells[1].decode())
-        rows.setdefault(kind, _SparseRows(kind)).append(row)
+        width, sparse = _sparse_row(row)
+        if widths.setdefault(kind, width) != width:
+            raise row.error(
+                f"node has {width} features, but the {kind} nodes before it have {widths[kind]}"
+            )
+        rows[kind].append(sparse)
 
     if max(places) >= len(places):
         gap = next(number for number in count() if number not in places)
         raise HanmeError(
             f"{files.title}: node.dat: node {gap} is missing (ids must run from 0 without gaps)"
         )
-    features = {kind: part.matrix() for kind, part in rows.items() if part.width}
+    features = {kind: _matrix(rows[kind], width) for kind, width in widths.items() if width}
     return _ParsedNodes(names, features, places)
 
 
-class _SparseRows:
-    """The feature rows of one node type; only values that are not zero are kept."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.width: int | None = None
-        self.columns: list[NDArray[np.int32]] = []
-        self.values: list[NDArray[np.float32]] = []
-
-    def append(self, row: _Row) -> None:
-        given = len(row.cells) > 3
-        width, columns, values = _sparse_row(row, row.cells[3]) if given else (0, [], [])
-        if self.width is None:
-            self.width = width
-        if width != self.width:
-            raise row.error(
-                f"node has {width} features, but the {self.kind} nodes before it have {self.width}"
-            )
-        self.columns.append(np.asarray(columns, np.int32))
-        self.values.append(np.asarray(values, np.float32))
-
-    def matrix(self) -> Tensor:
-        indptr = np.cumsum([0, *map(len, self.columns)])
-        arrays = np.concatenate(self.values), np.concatenate(self.columns), indptr
-        matrix = csr_array(arrays, shape=(len(self.columns), self.width))
-        matrix.eliminate_zeros()
-        return to_torch(matrix)
+def _matrix(rows: list[_SparseRow], width: int) -> Tensor:
+    columns, values = (np.concatenate(part) for part in zip(*rows, strict=True))
+    indptr = np.cumsum([0, *(len(some) for some, _ in rows)])
+    matrix = csr_array((values, columns, indptr), shape=(len(rows), width))
+    matrix.eliminate_zeros()
+    return to_torch(matrix)
 
 
-def _sparse_row(row: _Row, cell: bytes) -> tuple[int, NDArray[np.int64], NDArray[np.float32]]:
+def _sparse_row(row: _Row) -> tuple[int, _SparseRow]:
     """Parse comma-separated numbers: return how many there are, and which are not zero."""
-    text = b"," + cell + b","
+    if len(row.cells) < 4:
+        return 0, (np.zeros(0, np.int32), np.zeros(0, np.float32))
+    text = b"," + row.cells[3] + b","
     raw = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(raw == _COMMA)
     starts, ends = commas[:-1] + 1, commas[1:]
@@ -203,7 +193,7 @@ def _sparse_row(row: _Row, cell: bytes) -> tuple[int, NDArray[np.int64], NDArray
         raise row.error(
             f"feature {columns[bad] + 1} must be a finite number, but is {_show(texts[bad])}"
         )
-    return len(ends), columns, values
+    return len(ends), (columns.astype(np.int32), values)
 
 
 def _read_links(files: TextFiles, info: Info, nodes: _ParsedNodes) -> dict[EdgeType, Tensor]:
