@@ -128,6 +128,16 @@ def test_a_node_type_without_a_node_is_stored(how: str, tmp_path: Path) -> None:
     same(load(str(tmp_path / "s")), tables_load.load_tables(folder, features=how))
 
 
+@pytest.mark.parametrize("how", ["mean", "onehot"])
+def test_features_that_are_replaced_leave_nothing_behind(how: str, tmp_path: Path) -> None:
+    folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
+    (folder / "people.csv").write_text("id,age\n" + "".join(f"p{i},{i}\n" for i in range(11)))
+    config = (folder / "graph.toml").read_text().replace("[nodes.person]", "[nodes.person]\n{age}")
+    (folder / "graph.toml").write_text(config.replace("{age}", 'features = {age = "number"}'))
+    store_graph(str(folder), tmp_path / "s", features=how)
+    same(load(str(tmp_path / "s")), tables_load.load_tables(folder, features=how))
+
+
 def test_what_loading_refuses_is_refused_in_the_same_words(tmp_path: Path) -> None:
     for i, role in enumerate(["", 'unknown = "drop"\nduplicates = "error"']):
         folder = tables(tmp_path / str(i), 'features = {vec = "vector"}', role, SPLITS["test"])

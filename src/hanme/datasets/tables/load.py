@@ -153,12 +153,11 @@ class Tables:
     ) -> None:
         """Store the graph without holding it in memory, see :func:`store_tables`."""
         check_features(features)
-        reverse = dict(self.config.edge_types.values())
         with storing(folder) as writer:
-            made = OnDisk(writer, self.config.node_types, reverse, half, say)
+            made = OnDisk(writer, self.config, features, half, say)
             with Reader(self.sources.values(), self.path.parent, folder / WORK) as reader:
                 graph = self._build(reader, made)
-            graph = made.fill(graph, features)
+            graph = made.fill(graph)
             say("metapaths")
             graph = self._completed(graph, seed)
             add_labels(writer, graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, eye_array, hstack
 from hanme.datasets.store.files import Writer
 from hanme.datasets.store.open import stored_links, stored_nodes
 from hanme.datasets.store.write import add_features, add_links, add_texts, add_weights, smallest
+from hanme.datasets.tables.config import GraphConfig
 from hanme.datasets.tables.features import Fitted, width
 from hanme.datasets.tables.keys import LinkTable, NodeTable
 from hanme.datasets.tables.links import LinkRows, Made, read_links, repeated_how, say_repeated
@@ -38,8 +39,8 @@ class OnDisk(Made):
 
     Args:
         writer: Writes the files.
-        kinds: The node types, in order.
-        reverse: The reverse of each edge type of the tables.
+        config: What ``graph.toml`` says.
+        features: What node types other than the target get.
         half: Whether to store features in half precision.
         say: Called with what is being written.
     """
@@ -47,14 +48,15 @@ class OnDisk(Made):
     def __init__(
         self,
         writer: Writer,
-        kinds: Iterable[str],
-        reverse: Mapping[EdgeType, EdgeType],
+        config: GraphConfig,
+        features: Features,
         half: bool,
         say: Callable[[str], None],
     ) -> None:
         super().__init__()
-        self.writer, self.reverse, self.half, self.say = writer, dict(reverse), half, say
-        self.kinds = list(kinds)
+        self.writer, self.features, self.half, self.say = writer, features, half, say
+        self.kinds, self.reverse = list(config.node_types), dict(config.edge_types.values())
+        self.replaced = {*self.kinds} - {config.target} if features in ("mean", "onehot") else set()
         self.edge_types = [e for pair in self.reverse.items() for e in pair]
         self.relations = Relations()
         self.links = self.relations
@@ -62,12 +64,12 @@ class OnDisk(Made):
     def nodes(
         self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
     ) -> tuple[Nodes, dict[str, Fitted]]:
-        """Write ids, names and features of a node type."""
+        """Write ids, names and features of a node type, unless :meth:`fill` gives it others."""
         number = self.kinds.index(ids.kind)
         self.say(f"{ids.kind}: {ids.size:,} nodes")
         add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
         learnt = learn(rows, spec, known)
-        columns = sum(map(width, learnt.values()))
+        columns = 0 if ids.kind in self.replaced else sum(map(width, learnt.values()))
         if rows is not None and columns:
             size = max(1, NUMBERS // columns)
             found = feature_rows(ids, rows.table, spec, learnt, size)
@@ -161,10 +163,10 @@ class OnDisk(Made):
         self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
         return again
 
-    def fill(self, graph: Graph, how: Features) -> Graph:
+    def fill(self, graph: Graph) -> Graph:
         """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
         back = self.reverse | {back: there for there, back in self.reverse.items()}
-        for kind, into in to_fill(graph.nodes, self.relations, graph.target, how):
+        for kind, into in to_fill(graph.nodes, self.relations, graph.target, self.features):
             size = graph.nodes[kind].num_nodes
             columns = sum(graph.nodes[other].width or 0 for other in into)
             means = {other: [back[e] for e in some] for other, some in into.items()}
