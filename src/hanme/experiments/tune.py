@@ -136,7 +136,7 @@ def _refuse_other(study: Path) -> None:
         with suppress(sqlite3.Error), closing(sqlite3.connect(study)) as opened:
             names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
     if names and not {"studies", "version_info"} & names:
-        raise HanmeError(f"{study}: it is no study; name another --study file")
+        raise HanmeError(f"{study}: not a study; name another --study file")
 
 
 @contextmanager
