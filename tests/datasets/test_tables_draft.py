@@ -212,3 +212,101 @@ def test_a_list_of_ids_of_its_own_table_links_the_table_to_itself(tmp_path: Path
     write_draft(tmp_path, label="section")
     found = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"]
     assert [(r["columns"], r.get("type")) for r in found.values()] == [(["depends"], "package")]
+
+
+def features_of(found: dict, kind: str) -> dict:
+    return found["nodes"][kind].get("features", {})
+
+
+def test_numbers_of_rows_are_no_feature_and_lists_of_numbers_no_keys(tmp_path: Path) -> None:
+    lines = ["atom,rownames,states,size,species"]
+    lines += [f'{i},{i + 7},"{i % 3 + 1}, {i % 2 + 1}",{i * i},s{i % 7}' for i in range(1, 71)]
+    found = guessed(tmp_path, atoms_csv="\n".join(lines) + "\n")
+    assert found["nodes"]["atom"]["id"] == "atom"
+    assert found["nodes"]["atom"]["label"] == "species"
+    assert features_of(found, "atom")["size"] == "number"
+    assert "rownames" not in features_of(found, "atom")
+    assert found["relations"] == {"state": {"columns": ["states"], "separator": ","}}
+
+
+def test_the_key_that_other_tables_use_is_the_id(tmp_path: Path) -> None:
+    states = "".join(f"{i + 100},S{i:02},Name {i}\n" for i in range(10))
+    ports = "".join(f"{i},Port {i},S{i % 10:02},{'ab'[i % 2]}\n" for i in range(60))
+    found = guessed(
+        tmp_path, states_csv=f"id,code,name\n{states}", ports_csv=f"id,name,iso_state,type\n{ports}"
+    )
+    assert (found["nodes"]["state"]["id"], found["nodes"]["port"]["id"]) == ("code", "id")
+    assert found["relations"] == {"iso_state": {"columns": ["iso_state"], "type": "state"}}
+
+
+def test_tables_with_the_same_ids_are_linked(tmp_path: Path) -> None:
+    films = "".join(f"{i * 3},{'xy'[i % 2]}\n" for i in range(60))
+    scores = "".join(f"{i * 3},{i / 7:.2f}\n" for i in range(60))
+    found = guessed(tmp_path, films_csv=f"ID,class\n{films}", scores_csv=f"ID,score\n{scores}")
+    assert found["relations"] == {
+        "score_id": {"columns": ["ID"], "source": "score", "type": "film"}
+    }
+    assert load_tables(tmp_path).links
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "label"),
+    [
+        (
+            "area_code,plan,churn",
+            lambda i: f"c{i % 3},p{i % 2},{'yn'[i % 2]}",
+            "churn",
+        ),  # the file's
+        ("sex,species", lambda i: f"{'mf'[i % 2] if i > 2 else ''},s{i % 3}", "species"),
+        ("status,region", lambda i: f"{'ab'[i == 4]},r{i % 4}", "region"),  # one row has another
+        ("airport name,damage", lambda i: f"n{i % 9},d{i % 3}", "damage"),
+        ("survived,sex", lambda i: f"{i % 2},{'mf'[i % 3 > 0]}", "survived"),
+    ],
+)
+def test_the_label_is_what_people_would_predict(header, row, label, tmp_path: Path) -> None:
+    text = f"{header}\n" + "".join(f"{row(i)}\n" for i in range(100))
+    found = guessed(tmp_path, phone_churn_csv=text)
+    assert found["nodes"]["phone_churn"]["label"] == label
+
+
+def test_a_small_table_is_not_the_target(tmp_path: Path) -> None:
+    plots = "".join(f"{i},{'xy'[i % 2]}\n" for i in range(1, 13))
+    finds = "".join(f"{i},{i % 12 + 1},{'mf'[i % 2]},{i / 3:.1f}\n" for i in range(100))
+    found = guessed(
+        tmp_path, plots_csv=f"plot_id,plot_type\n{plots}", finds_csv=f"id,plot_id,sex,kg\n{finds}"
+    )
+    assert (found["target"], found["nodes"]["find"]["label"]) == ("find", "sex")
+
+
+def test_what_is_a_list_and_what_is_text(tmp_path: Path) -> None:
+    titles = [f"Thing{i}, The" if i % 5 == 0 else f"Thing{i}" for i in range(30)]
+    tongues = ["English", "English, French", "French"] + ["English"] * 47
+    lines = ["title,tongue,nick,kind,at"]
+    lines += [
+        f'"{titles[i % 30]}","{tongues[i % 50]}",red fox {i},{"abcdefg"[i % 7]},{i}.5|-{i % 7}.5'
+        for i in range(300)
+    ]
+    found = guessed(tmp_path, things_csv="\n".join(lines) + "\n")
+    assert features_of(found, "thing")["nick"]["kind"] == "text"  # words that other rows have
+    assert features_of(found, "thing")["at"] == "vector"
+    assert "separator" not in found["relations"]["title"]
+
+
+def test_objects_in_json_are_not_split(tmp_path: Path) -> None:
+    rows = [{"name": {"a": f"x{i % 30}", "b": i % 4}, "kind": "ab"[i % 2]} for i in range(60)]
+    (tmp_path / "things.json").write_text(json.dumps(rows))
+    found = guessed(tmp_path)
+    assert "relations" not in found
+    assert "name" not in found["nodes"]["thing"]
+    keyed = {f"k{i}": row for i, row in enumerate(rows)}
+    for size in (3, 60):
+        (tmp_path / "keyed.json").write_text(json.dumps(dict(list(keyed.items())[:size])))
+        (tmp_path / "graph.toml").unlink(missing_ok=True)
+        with pytest.raises(HanmeError, match=r"one object, but expected rows .* jq"):
+            write_draft(tmp_path / "keyed.json")
+
+
+def test_text_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_bytes("id,title\n1,\u201cA\u201d\n2,B\n".encode("cp1252"))
+    with pytest.raises(HanmeError, match=r"Windows-1252; .* iconv -f cp1252"):
+        write_draft(tmp_path)

@@ -30,10 +30,11 @@ def init(
     config = read_config(path)
     column = config.nodes[config.target].label
     wanted = f"its labels are in the column {column}" if column else "say which column is its label"
+    other = "" if label or not column else " If they are in another, delete it and say --label."
     folder = path.parent
     taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set has this name
     name = shlex.quote(f"./{folder}" if taken else str(folder))
-    print(printable(f"{path} is written. To classify: {config.target}; {wanted}."))
+    print(printable(f"{path} is written. To classify: {config.target}; {wanted}.{other}"))
     for reason in skipped:
         print(printable(f"Skipped: {reason}"))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")

@@ -31,6 +31,8 @@ from hanme.errors import HanmeError
 
 TEXT = '{kind = "text", method = "tfidf", size = 2000}'
 
+COPY = "each of its values has one label, so it may be a copy of it"
+
 FEW_VALUES = 20
 """So few values are a feature each rather than a relation, which would link everything."""
 HUB = 300
@@ -55,6 +57,8 @@ def write_draft(
     text = write_text(found)
     with replacing(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    for column in found.copies:
+        found.skipped.append(f"{found.target.file}, column {column.name}: {COPY}")
     for reason in found.skipped:
         on_skip(reason)
     return file
@@ -147,8 +151,7 @@ class _Draft:
         for column in columns:
             group = linked.get(re.sub(r"\d+", "#", column.name), [])
             if column in self.found.copies and is_target:
-                why = "each of its values has one label, so it may be a copy of it"
-                lines.append(f"# {_comment(column.name)} is left out: {why}")
+                lines.append(f"# {_comment(column.name)} is left out: {COPY}")
             elif column in group:
                 if column is group[0]:
                     self._column_relation(sheet, group)
@@ -237,7 +240,7 @@ class _Draft:
 
 def _name(columns: list[ColumnProfile]) -> ColumnProfile | None:
     """Return the column of names: of several, the one with the most different values."""
-    named = [c for c in columns if says(c, NAME_WORDS) and not c.number]
+    named = [c for c in columns if says(c, NAME_WORDS) and not c.number and not c.objects]
     named = [c for c in named if c.distinct * 2 > c.filled]
     return max(named, key=lambda column: column.distinct, default=None)
 
@@ -253,6 +256,8 @@ def _stem(name: str, several: bool) -> str:
 def _may_link(column: ColumnProfile) -> bool:
     """Return whether values of a column repeat, so that it could link rows."""
     if not column.filled or column.date is not None or column.vector or column.distinct < 2:
+        return False
+    if column.objects:
         return False
     if column.separator:
         found = column.items[column.separator]
@@ -325,6 +330,8 @@ def _feature_line(column: ColumnProfile, may_link: bool) -> str:
     if column.distinct == 1:
         return f"{left_out}: every cell is the same"
     if column.number:
+        if column.counts:
+            return f"{left_out}: the numbers of the rows"
         unique = column.distinct == column.filled > 2 and says(column, ("id", "key", "code"))
         return f'{key} = "number"' if not unique else f"{left_out}: ids"
     if column.separator:
@@ -334,6 +341,8 @@ def _feature_line(column: ColumnProfile, may_link: bool) -> str:
     if column.distinct <= MOST_VALUES and column.distinct <= max(20, column.filled / 2):
         or_else = "; or a relation: columns = [...]" if may_link else ""
         return f'{key} = "category"  # {column.distinct:,} different values{or_else}'
+    if column.words >= 2 and column.told >= 2:
+        return f"{key} = {TEXT}"
     return f"{left_out}: {column.distinct:,} different values"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from hanme.datasets.tables.sources import FORMATS, database_kind, open_text, suf
 from hanme.errors import HanmeError
 
 FIRST_LINES = 50
+WINDOWS = re.compile("[\x80-\x9f]")
+"""Letters that Windows-1252 has where latin-1 has none."""
 
 
 @dataclass(frozen=True)
@@ -99,5 +102,14 @@ def _encoding(path: Path) -> Encoding:
             while text.read(1 << 20):
                 pass
     except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
+        pass
+    else:
+        return "utf-8"
+    with open_text(path, "latin-1") as text:
+        while part := text.read(1 << 20):
+            if WINDOWS.search(part):
+                raise HanmeError(
+                    f"{path}: its text is neither UTF-8 nor latin-1 but, by its quotes and dashes, "
+                    f"Windows-1252; saved as UTF-8 it can be read: iconv -f cp1252 -t utf-8"
+                )
+    return "latin-1"

@@ -25,16 +25,20 @@ from hanme.datasets.tables.sources import FORMATS, ResolvedSource
 from hanme.errors import HanmeError
 
 LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "type", "kind")
+OUTCOMES = ("status", "outcome", "species", "diagnosis", "response", "survived", "sentiment", "y")
+"""What a column of labels may be called, by no other word."""
 HEADS = ("head", "h", "subject", "subj", "s", "source", "from")
 FACTS = ("relation", "rel", "r", "predicate", "pred", "p", "property", "type", "edge")
 TAILS = ("tail", "t", "object", "obj", "o", "target", "to")
 LIKELY_LABELS = 50
+FEW_LABELLED = 50
+"""A table with fewer labels is the target only if no other has labels."""
 FEW_ROWS = 5
 MATCHES = 0.8
 """The share of a column's values that must be ids of a table that its name does not allude to."""
 SINGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
-    "series": "series",
+    "series": "series", "species": "species",
 }  # fmt: skip
 
 
@@ -106,7 +110,7 @@ def _look(reader: Reader, source: ResolvedSource, found: Found) -> Sheet:
         return _look(reader, again, Found(found.title, spec))
     kind = re.sub(r"\W+", "_", found.title.split(".")[0].lower()).strip("_") or "node"
     kind = f"node_{kind}" if kind[0].isdigit() else kind
-    sheet = Sheet(found.title, found.source, table, SINGULAR.get(kind, singular(kind)), columns)
+    sheet = Sheet(found.title, found.source, table, singular(kind), columns)
     ((different,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
     sheet.repeated = table.size - different
     return sheet
@@ -114,9 +118,12 @@ def _look(reader: Reader, source: ResolvedSource, found: Found) -> Sheet:
 
 def singular(word: str) -> str:
     """Return a word of plural form in the singular, as far as English has rules."""
+    if word in SINGULAR:
+        return SINGULAR[word]
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+    plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
+    return word[:-1] if plural else word
 
 
 def untaken(name: str, taken: set[str]) -> str:
@@ -147,7 +154,7 @@ def _understand(
     nodes = [sheet for sheet in sheets if sheet.nodes]
     guesses = {id(sheet): one for sheet in nodes if (one := guess_label(sheet))}
     chosen = chosen or max(
-        nodes, key=lambda s: (guesses.get(id(s), (-1,))[0], len(s.links), s.table.size)
+        nodes, key=lambda s: (guesses.get(id(s), (-100,))[0], len(s.links), s.table.size)
     )
     column = guesses[id(chosen)][1] if id(chosen) in guesses else None
     if label is not None:
@@ -184,7 +191,8 @@ def _guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfil
     """Find a column whose values are all different and whose name is not that of another table.
 
     Rows that are there twice count once. A column that another table repeats goes before one that
-    has the table's own name: with flights by carrier, airlines are told apart by their carrier.
+    has the table's own name: with flights by carrier, airlines are told apart by their carrier,
+    and countries by their code, if no other table has their id.
     """
     kinds = {other.kind for other in others}
     different = sheet.table.size - sheet.repeated
@@ -197,8 +205,9 @@ def _guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfil
     ]
     own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", "key", "uuid"}
     for fits in (
+        lambda c: c.plain.lower() in own and _is_repeated(reader, sheet, c, others, named=True),
+        lambda c: _is_repeated(reader, sheet, c, others),
         lambda c: c.plain.lower() in own,
-        lambda c: any(_repeats(reader, other, sheet, c) for other in others),
         lambda c: c.plain.lower() == sheet.kind,
         lambda c: c.plain.lower().endswith("id"),
         lambda c: c is sheet.columns[0] and c.words <= 2,
@@ -209,16 +218,31 @@ def _guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfil
     return None
 
 
-def _repeats(reader: Reader, other: Sheet, sheet: Sheet, column: ColumnProfile) -> bool:
-    """Return whether another table has a column of this name that repeats its values."""
-    same = next((c for c in other.columns if c.plain == column.plain), None)
-    if same is None or same.distinct == same.filled:
-        return False
-    ((strays,),) = reader.rows(
-        f"SELECT count(*) FROM (SELECT DISTINCT {same.alias} AS item FROM {other.table.sql}) WHERE "
-        f"item IS NOT NULL AND item NOT IN (SELECT {column.alias} FROM {sheet.table.sql})"
-    )
-    return bool(strays <= same.distinct * (1 - MATCHES))
+def _is_repeated(
+    reader: Reader,
+    sheet: Sheet,
+    column: ColumnProfile,
+    others: list[Sheet],
+    named: bool = False,
+) -> bool:
+    """Return whether a column of another table repeats the values of a column.
+
+    It has its name, alludes to the table or, unless it must be `named`, holds texts.
+    """
+    for other in others:
+        for one in other.columns:
+            same = one.plain == column.plain or sheet.kind in words_of(one.plain)
+            texts = not (named or one.digits or column.digits) and one.distinct >= FEW_ROWS
+            if one.distinct == one.filled or one.date is not None or not (same or texts):
+                continue
+            ((strays,),) = reader.rows(
+                f"SELECT count(*) FROM (SELECT DISTINCT {one.alias} AS item FROM {other.table.sql})"
+                f" WHERE item IS NOT NULL AND item NOT IN (SELECT {column.alias} FROM "
+                f"{sheet.table.sql})"
+            )
+            if strays <= one.distinct * (1 - MATCHES):
+                return True
+    return False
 
 
 def _triples(
@@ -240,16 +264,20 @@ def _triples(
 
 def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
     """Find columns whose values are the ids of a table."""
+    if sheet.id is not None and (twin := _twin(reader, sheet, sheets)):
+        sheet.id.refers = twin
+        sheet.links.append(sheet.id)
     for column in sheet.columns:
         if column is sheet.id or not column.filled or sheet.triples or column.date is not None:
             continue
+        numbers = column.items[column.separator].digits if column.separator else column.digits
         best: tuple[float, bool, int] | None = None
         for other in sheets:
             if other.id is None:
                 continue
             named = _alludes(column.plain, other)
             # Numbers may be among other numbers by accident, so their name must fit too.
-            if column.digits and not named:
+            if numbers and not named:
                 continue
             own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
             ((total, strays, matched),) = reader.rows(
@@ -267,6 +295,23 @@ def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
                 best, column.refers, column.strays = found, other, strays
         if column.refers is not None:
             sheet.links.append(column)
+
+
+def _twin(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> Sheet | None:
+    """Return an earlier table with the same ids that tells more of the same things."""
+    for other in sheets:
+        if other is sheet or sheet.id is None or sheet.id.counts:
+            return None
+        same = other.id is not None and other.id.plain == sheet.id.plain
+        if other.id is None or not same or other.table.size != sheet.table.size:
+            continue
+        ((strays,),) = reader.rows(
+            f"SELECT count(*) FROM {sheet.table.sql} WHERE {sheet.id.alias} NOT IN "
+            f"(SELECT {other.id.alias} FROM {other.table.sql})"
+        )
+        if not strays:
+            return other
+    return None
 
 
 def _alludes(name: str, other: Sheet) -> bool:
@@ -306,18 +351,34 @@ def guess_label(sheet: Sheet) -> tuple[int, ColumnProfile] | None:
     for column in sheet.columns:
         if column is sheet.id or column in sheet.links or is_split(column):
             continue
-        if column.date is not None or column.vector:
+        if column.date is not None or column.vector or column.objects:
             continue
         separator = column.separator
         distinct = column.items[separator].distinct if separator else column.distinct
         if not 2 <= distinct <= min(LIKELY_LABELS, column.filled // 2):
             continue
-        if column.number and not says(column, LABEL_WORDS):
+        if not separator and column.second < min(FEW_ROWS, column.filled // 10):
             continue
-        score = 4 * says(column, LABEL_WORDS) + 2 * (column.filled < sheet.table.size)
+        telling = _telling(sheet, column)
+        if column.number and telling < 3:
+            continue
+        score = telling + 2 * (column.filled < 0.95 * sheet.table.size)
+        score -= 10 * (column.filled < FEW_LABELLED)
         if best is None or score > best[0]:
             best = (score, column)
     return best
+
+
+def _telling(sheet: Sheet, column: ColumnProfile) -> int:
+    """Return how much the name of a column says that it is the label."""
+    words = words_of(column.plain)
+    if set(words) <= set(words_of(sheet.kind)):  # such as churn in customer_churn.csv
+        return 5
+    if says(column, LABEL_WORDS):
+        return 4
+    if len(words) == 1 and words[0] in OUTCOMES:
+        return 3
+    return -2 if says(column, (*NAME_WORDS, "code", "id", "zip")) else 0
 
 
 def is_split(column: ColumnProfile) -> bool:

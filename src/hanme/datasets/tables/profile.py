@@ -12,6 +12,7 @@ from hanme.datasets.tables.read import Reader, Table
 NAME_WORDS = ("name", "title")
 SEPARATORS = ("|", ";", ",")
 MOST_VALUES = 1000
+FIRST_ROWS = 10_000
 MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null")
 ALWAYS_MISSING = ("NULL", "NaN", "nan", "#N/A", "\\N")
 DATES = (
@@ -28,7 +29,9 @@ class Items:
     share: float  # the share of cells that it splits
     distinct: int  # how many different parts result
     total: int  # how many parts result
+    varied: int  # how many parts result of cells that differ
     words: float  # the mean number of words in a part
+    digits: bool  # whether every part looks like a number
 
 
 @dataclass
@@ -44,12 +47,16 @@ class ColumnProfile:
     words: float  # the mean number of words in a cell
     items: dict[str, Items]  # by separator, what it makes of the cells
     examples: list[str]  # the three most frequent values
+    second: int = 0  # how many rows have the second of these
     pairs: int = 0  # how many pairs of rows share a value; rows with themselves count
     # texts such as NA among cells that are numbers otherwise
     missing: list[str] = field(default_factory=list)
     # how dates are written; empty for 2004-11-12 with a time, None if there are none
     date: str | None = None
     vector: bool = False  # whether every cell has as many numbers
+    counts: bool = False  # whether it numbers the rows
+    objects: bool = False  # whether every cell is an object of JSON, or a list of them
+    told: float = 0  # how often a word is there, on average
     refers: Sheet | None = None  # the table whose ids the cells hold
     strays: int = 0  # how many values are no id of that table
 
@@ -73,8 +80,9 @@ class ColumnProfile:
         for separator, found in self.items.items():
             few = self.distinct if separator == "," else max(20, self.distinct)
             short = found.distinct <= min(MOST_VALUES, few)
-            repeated = found.words <= 3 and found.total >= 1.5 * found.distinct
-            if found.share >= 0.1 and (short or repeated):
+            repeated = found.words <= 3 and found.varied >= 1.5 * found.distinct
+            enough = 0.1 if found.distinct * 2 > self.distinct else 0.02
+            if found.share >= enough and (short or repeated):
                 return separator
         return None
 
@@ -104,10 +112,12 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
     number = f"TRY_CAST({alias} AS DOUBLE)"
     words = rf"len(regexp_extract_all({alias}, '[\p{{L}}\p{{N}}]+'))"
     known = ", ".join(f"'{text}'" for text in (*MISSING, *ALWAYS_MISSING))
-    ((filled, distinct, finite, length, missing, always),) = reader.rows(
+    steps = f"{number} - rowid"
+    ((filled, distinct, finite, length, missing, always, counts, objects),) = reader.rows(
         f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
         f"coalesce(avg({words}), 0), coalesce(list(DISTINCT trim({alias})) FILTER "
-        f"(trim({alias}) IN ({known})), []), count(*) FILTER (trim({alias}) IN ({known})) "
+        f"(trim({alias}) IN ({known})), []), count(*) FILTER (trim({alias}) IN ({known})), "
+        f"min({steps}) = max({steps}), count(*) FILTER (starts_with(ltrim({alias}), '{{')) "
         f"FROM {table.sql}"
     )
     examples = reader.rows(
@@ -119,9 +129,15 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
     digits = 0 < filled == finite
     numeric = digits and (typed is None or typed[2] == "float")
     found = ColumnProfile(name, alias, filled, distinct, digits, numeric, length, {}, shown)
+    found.second = examples[1][1] if len(examples) > 1 else 0
     numbers_otherwise = 0 < finite == filled - always
     found.missing = sorted(m for m in missing if numbers_otherwise or m in ALWAYS_MISSING)
+    found.counts = digits and filled > 2 and bool(counts)
+    found.objects = 0 < filled == objects
     if numeric or not filled:
+        return found
+    found.told = _told(reader, table, alias)
+    if found.objects:
         return found
     found.date = _date_format(reader, table, found)
     found.vector = _is_vector(reader, table, found)
@@ -133,13 +149,15 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
 
 def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int) -> Items:
     split = f"string_split({alias}, '{separator}')"
-    ((several, distinct, total, words),) = reader.rows(
-        f"SELECT (SELECT count(*) FILTER (len({split}) > 1) FROM {table.sql}), "
-        "count(DISTINCT item), count(*), "
-        r"coalesce(avg(len(regexp_extract_all(item, '[\p{L}\p{N}]+'))), 0) "
-        f"FROM (SELECT trim(unnest({split})) AS item FROM {table.sql})"
+    ((several,),) = reader.rows(f"SELECT count(*) FILTER (len({split}) > 1) FROM {table.sql}")
+    ((distinct, total, varied, words, texts),) = reader.rows(
+        "SELECT count(DISTINCT item), coalesce(sum(n), 0)::BIGINT, count(*), "
+        r"coalesce(sum(n * len(regexp_extract_all(item, '[\p{L}\p{N}]+'))) / sum(n), 0), "
+        "count(*) FILTER (item <> '' AND TRY_CAST(item AS DOUBLE) IS NULL) FROM "
+        f"(SELECT trim(unnest({split})) AS item, n FROM "
+        f"(SELECT {alias}, count(*) AS n FROM {table.sql} GROUP BY {alias}))"
     )
-    return Items(several / filled, distinct, total, words)
+    return Items(several / filled, distinct, total, varied, words, not texts)
 
 
 def cells(column: ColumnProfile) -> str:
@@ -148,6 +166,16 @@ def cells(column: ColumnProfile) -> str:
         return f"[trim({column.alias})]"
     split = f"string_split({column.alias}, '{column.separator}')"
     return f"list_transform({split}, lambda item: trim(item))"
+
+
+def _told(reader: Reader, table: Table, alias: str) -> float:
+    """Return how often a word of the first rows is there, on average."""
+    words = rf"regexp_extract_all(lower({alias}), '[\p{{L}}\p{{N}}]+')"
+    ((told,),) = reader.rows(
+        "SELECT coalesce(count(*) / nullif(count(DISTINCT word), 0), 0) FROM (SELECT "
+        f"unnest({words}) AS word FROM {table.sql} WHERE rowid < {FIRST_ROWS})"
+    )
+    return float(told)
 
 
 def _pairs(reader: Reader, table: Table, column: ColumnProfile) -> int:
@@ -179,7 +207,7 @@ def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | N
 
 
 def _is_vector(reader: Reader, table: Table, column: ColumnProfile) -> bool:
-    """Return whether every cell has as many numbers, at least four, most of them no integers."""
+    """Return whether every cell has as many numbers, at least two, most of them no integers."""
     if column.typed is not None:
         return column.typed == "float_seq"
     inner = rf"regexp_replace({column.alias}, '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
@@ -190,7 +218,7 @@ def _is_vector(reader: Reader, table: Table, column: ColumnProfile) -> bool:
         f"array_to_string(parts, ' '), '.')) FROM (SELECT {parts} AS parts FROM {table.sql} "
         f"WHERE {column.alias} IS NOT NULL)"
     )
-    return bool(least == most and least >= 4 and not wrong and points * 2 > column.filled)
+    return bool(least == most and least >= 2 and not wrong and points * 2 > column.filled)
 
 
 def says(column: ColumnProfile, words: Iterable[str]) -> bool:

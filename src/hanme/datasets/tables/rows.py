@@ -50,10 +50,22 @@ class Rows:
         else:
             described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}")
             self.columns = [row[0] for row in described]
-            if self.format == "json" and self.columns == ["json"]:
-                raise HanmeError(f'{self.title}: no rows such as {{"id": 1, "name": "One"}} in it')
+            if self.format == "json":
+                self._refuse_no_rows([row[1] for row in described])
             read_as = _json_type if self.format == "json" else str
             self.types = [read_as(row[1]) for row in described]
+
+    def _refuse_no_rows(self, types: list[str]) -> None:
+        """Refuse JSON that is no list of objects, or one object of objects by their ids."""
+        rows = 'rows such as {"id": 1, "name": "One"}'
+        keyed = all(type_.startswith("STRUCT") for type_ in types) and len(types) > 1
+        if keyed or types[0].startswith("MAP"):
+            raise HanmeError(
+                f"{self.title}: one object, but expected {rows}; if its keys are ids, "
+                "jq 'to_entries | map({id: .key} + .value)' makes rows of it"
+            )
+        if self.columns == ["json"]:
+            raise HanmeError(f"{self.title}: no {rows} in it")
 
     def execute(self, statement: str, where: str | None = None, arrays: bool = False) -> Any:
         """Run a statement and return its rows, or its columns as arrays.
