@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
@@ -97,7 +98,7 @@ Offset = Annotated[int, Query(ge=0, lt=2**53, description="How many rows to pass
 Limit = Annotated[int, Query(ge=1, le=500, description="How many rows at most.")]
 
 
-def _query(
+async def _query(
     run: OfRun,
     filter: Annotated[table.Which, Query(description="Which nodes.")] = "all",
     label: Annotated[str, Query(max_length=1000, description="Predicted to have this.")] = "",
@@ -110,7 +111,8 @@ def _query(
     of: Annotated[str, Query(max_length=1000, description="Sort by this probability.")] = "",
     descending: Annotated[bool | None, Query(description="Largest first.")] = None,
 ) -> table.Query:
-    found = run.known.search.find(q, [run.graph.target], MOST_FOUND) if q else []
+    find, target = run.known.search.find, [run.graph.target]
+    found = await run_in_threadpool(find, q, target, MOST_FOUND) if q else []
     return table.Query(
         which=filter,
         label=run.label(label),
@@ -184,14 +186,14 @@ def show_graph(run: OfRun) -> shapes.GraphInfo:
 
 
 @router.get("/runs/{run}/search")
-def search(
+async def search(
     run: OfRun,
     q: Annotated[str, Query(min_length=1, max_length=200, description="A name or an id.")],
     type: Annotated[str, Query(max_length=1000, description="Nodes of this type alone.")] = "",
     limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
 ) -> shapes.Hits:
     """Find nodes by name or id, whole, by a part, or nearly."""
-    return run.known.hits(q, type or None, limit)
+    return await run_in_threadpool(run.known.hits, q, type or None, limit)
 
 
 @router.get("/runs/{run}/nodes/{type}/{number}")
@@ -206,13 +208,11 @@ def show_node(
 
 
 @router.get("/runs/{run}/predictions")
-def list_predictions(
+async def list_predictions(
     run: OfRun, query: Asked, offset: Offset = 0, limit: Limit = 50
 ) -> shapes.Predictions:
     """List predictions: filtered, sorted, a page at a time."""
-    nodes = run.table.select(query)
-    rows = [run.table.row(node) for node in nodes[offset : offset + limit].tolist()]
-    return shapes.Predictions(total=len(nodes), offset=offset, rows=rows)
+    return await run_in_threadpool(run.table.page, query, offset, limit)
 
 
 @router.post("/runs/{run}/predictions")

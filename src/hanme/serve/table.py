@@ -119,6 +119,12 @@ class Table:
             return np.concatenate([first[::-1] if descending else first, last])
         return chosen[::-1] if descending else chosen
 
+    def page(self, query: Query, offset: int, limit: int) -> shapes.Predictions:
+        """Return some of the rows that a query asks for."""
+        nodes = self.select(query)
+        rows = [self.row(node) for node in nodes[offset : offset + limit].tolist()]
+        return shapes.Predictions(total=len(nodes), offset=offset, rows=rows)
+
     def _order(self, sort: Sort, of: int) -> Ints:
         """Return all nodes in ascending order of a column, sorted once."""
         columns: dict[Sort, Callable[[], Ints]] = {

@@ -63,14 +63,13 @@ class Pool:
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
+                self._stopped += 1
                 raise Stopped
             self._done += 1
             return work.result()
         finally:
             stop.set()
             gone.cancel()
-            if not future.done():
-                self._stopped += 1
             work.cancel()
             _when_over(future, self._release)
 
