@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -259,21 +260,16 @@ class StoredTexts(Texts):
 
     def find(self, text: str) -> list[int]:
         """Return the places of a text, by bisection."""
-        one = Texts.of([text])
+        one, places = Texts.of([text]), range(len(self))
         sought = int(hashes(one.text, one.offsets)[0])
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if int(self._hashes.rows(torch.tensor([middle]))) < sought:
-                low = middle + 1
-            else:
-                high = middle
-        found = []
-        while low < len(self) and int(self._hashes.rows(torch.tensor([low]))) == sought:
-            place = int(self._order.rows(torch.tensor([low])))
-            found += [place] if self[place] == text else []
-            low += 1
-        return sorted(found)
+
+        def hash_at(place: int) -> int:
+            return int(self._hashes.rows(torch.tensor([place])))
+
+        first = bisect_left(places, sought, key=hash_at)
+        last = bisect_right(places, sought, lo=first, key=hash_at)
+        found: list[int] = self._order.rows(torch.arange(first, last)).tolist()
+        return sorted(place for place in found if self[place] == text)
 
 
 def _texts(files: Files, name: str) -> StoredTexts | None:
