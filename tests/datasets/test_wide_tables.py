@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from hanme.datasets import FittedGraph, load_tables
+from hanme.datasets.tables.read import Reader, Table, Wanted
+from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
 
 FILMS = """title,year,genres,director,actor_1,actor_2,keywords
@@ -170,6 +172,23 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     some = KNOWLEDGE.replace('each = "relation"', 'where = {relation = "knows"}')
     (folder / "graph.toml").write_text(some)
     assert load_tables(folder).links["thing", "fact", "thing"].size(1) == 4
+
+
+def test_a_table_of_several_relations_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    read = Reader.read
+
+    def counted(reader: Reader, source: ResolvedSource, columns: dict[str, Wanted]) -> Table:
+        titles.append(source.title)
+        return read(reader, source, columns)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    things = "id,kind\na,x\nb,y\nc,x\nd,y\n"
+    found = load_tables(write(tmp_path, KNOWLEDGE, things_csv=things, facts_tsv=TRIPLES))
+    assert len(found.links) == 6
+    assert titles == ["facts.tsv", "things.csv", "facts.tsv"]  # its relations first, then its rows
 
 
 def test_a_type_without_a_table(tmp_path: Path) -> None:

@@ -113,8 +113,9 @@ def open_links(
     if relation.weight is not None:
         columns["weight"] = Wanted(relation.weight, "number")
     names = {alias: wanted.column for alias, wanted in columns.items()}
-    same = (o.table for o in opened if o.table.source == source and o.table.columns == names)
-    table = next(same, None) or reader.read(source, columns)
+    tables = (links.table for links in opened if links.table.source.spec == source.spec)
+    same = next((table for table in tables if table.columns == names), None)
+    table = same or reader.read(source, columns)
     where = " AND ".join(f"where{i} = ?" for i in range(len(relation.where)))
     select = f"SELECT rowid AS row, 1 AS place, source, target FROM {table.sql}"
     values = tuple(relation.where.values())

@@ -44,7 +44,7 @@ class ResolvedSource:
     title: str  # what messages call it
     files: tuple[Path, ...]  # the files it reads; for a database, that file
     query: str | None  # the query, with the whole paths of its files; None for a table
-    spec: Source  # what ``graph.toml`` says
+    spec: Source  # what ``graph.toml`` says of where the rows are
     database: Database | None = None  # what kind of database file it is in, if it is in one
     frame: Any = None  # the rows, if they are in memory
 
@@ -56,6 +56,7 @@ class ResolvedSource:
 
         Messages are about ``where``. Tables in memory, ``frames`` by name, go before files.
         """
+        spec = Source(**{key: getattr(spec, key) for key in Source.model_fields})
         title = f"{where} query" if spec.table is None else spec.table
         if spec.database is not None:
             path = whole(folder / spec.database)
