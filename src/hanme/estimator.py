@@ -28,7 +28,6 @@ from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.graph.defaults import there_and_back, why_none
-from hanme.nn.channels import WideChannels
 from hanme.nn.model import Model
 from hanme.runs import (
     Prediction,
@@ -49,6 +48,7 @@ from hanme.runs.use import (
     load_fitting,
     renumber,
     trained_model,
+    wide_parts,
 )
 from hanme.training import Epoch, Settled, Trainer, Wide, as_predicted, settle
 from hanme.training.metrics import scores
@@ -156,9 +156,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         model = copy.deepcopy(self.model_)
         renumber(model, known_ids(model, self._graph), here)
         if here.targets.ids is None and here.targets.num_nodes != self._graph.targets.num_nodes:
-            for part in model.modules():
-                if isinstance(part, WideChannels):
-                    part.forget()
+            for part in wide_parts(model):
+                part.forget()
         return other._fitted(here, model, self.config_, self.epochs_, grown=grown)
 
     def predict(self, graph: AnyGraph | None = None, *, nodes: Nodes = None) -> NDArray[Any]:

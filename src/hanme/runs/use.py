@@ -15,12 +15,13 @@ from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.texts import Texts
+from hanme.nn.channels import WideChannels
 from hanme.nn.model import MeanModel, Model, asked, is_cut, piece_of
 from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
 from hanme.runs.prediction import Prediction
-from hanme.training import as_predicted, size_weights, wide_part
+from hanme.training import as_predicted, size_weights
 from hanme.training.batches import SHARED, logits_of, stands_alone
 from hanme.training.metrics import F1, f1, scores
 
@@ -53,10 +54,14 @@ def trained_model(run: Run, graph: Graph) -> Model:
     return model
 
 
+def wide_parts(model: Model) -> list[WideChannels]:
+    """Return the wide channels of a model, or of all that it is the mean of."""
+    return [part for part in model.modules() if isinstance(part, WideChannels)]
+
+
 def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
     """Return the ids that a model has weights for, by node type, where the graph has ids."""
-    parts = [wide_part(each) for each in (model.parts if isinstance(model, MeanModel) else [model])]
-    kinds = dict.fromkeys(kind for part in parts if part for kind in part.id_types)
+    kinds = dict.fromkeys(kind for part in wide_parts(model) for kind in part.id_types)
     found = {kind: graph.nodes[kind].ids for kind in kinds}
     return {
         kind: ids if isinstance(ids, Texts) else Texts.of(ids)
@@ -67,21 +72,18 @@ def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
 
 def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
     """Fit the weights of ids to a graph that may have other nodes, or in another order."""
-    if isinstance(model, MeanModel):
-        for each in model.parts:
-            renumber(each, known, graph)
-        return
-    part = wide_part(model)
+    parts = wide_parts(model)
     for kind, ids in known.items():
         here = graph.nodes[kind].ids
-        if part is None or here is None:
+        if here is None or not parts:
             continue
         mine = here if isinstance(here, Texts) else Texts.of(here)
         if len(here) == len(ids) and mine == ids:
             continue
         places = {text: i for i, text in enumerate(here)}
         numbers = torch.tensor([places.get(text, -1) for text in ids])
-        part.renumber(kind, numbers, len(here))
+        for part in parts:
+            part.renumber(kind, numbers, len(here))
 
 
 def all_logits(model: Model, graph: Graph, batch_size: int | None = None) -> Tensor:

@@ -71,16 +71,11 @@ def _attend(
     tensors = (tau, values, score, first, links, query, keys)
     work = _Work.of(indptr, indices, owner, roots, root_ids, *tensors, slope, dropout, seed)
     z, reference, weight = (x.zero_() for x in _blank(roots, values))
-    given, out = arrays(*tensors), arrays(z, reference, weight)
+    out = arrays(z, reference, weight)
 
     def walk(block: int, part: slice) -> None:
         for piece in work.pieces(part):
-            kernels.attend(
-                *work.graph(piece),
-                *_pick(given, block),
-                *work.draw(block),
-                *_pick(out, block, piece),
-            )
+            kernels.attend(*work.arguments(block, piece), *_pick(out, block, piece))
 
     for _ in in_order(walk, len(z), work.parts, work.stop):
         pass
@@ -103,7 +98,7 @@ def attend_backward(*arguments: Any) -> list[Tensor]:
     """
     *before, z, reference, weight, d_z = arguments
     work, tensors, roots = _Work.of(*before), before[_FLOATS], before[3]
-    given, out = arrays(*tensors), arrays(z, reference, weight, d_z)
+    out = arrays(z, reference, weight, d_z)
     gradients = [
         None
         if x is None
@@ -120,9 +115,7 @@ def attend_backward(*arguments: Any) -> list[Tensor]:
         ]
         for piece in work.pieces(part):
             kernels.attend_backward(
-                *work.graph(piece),
-                *_pick(given, block),
-                *work.draw(block),
+                *work.arguments(block, piece),
                 *_pick(out, block, piece),
                 *(
                     x[piece] if x is not None and of_root else x
@@ -246,9 +239,10 @@ def _starts(sizes: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the walks need besides tensors that may want gradients."""
+    """What the walks need, forward and backward; ``given`` are the arrays of τ to keys."""
 
     layers: _Layers
+    given: list[Any]
     roots: NDArray[np.int64]
     root_ids: NDArray[np.int64]
     parts: list[slice]
@@ -269,7 +263,9 @@ class _Work:
         counts = layers.counts[places]
         parts = _parts(counts, numbers * values.element_size())
         stop = Event() if counts.sum() > LONG else None
-        return cls(layers, places, ids, parts, stop, slope, dropout, int(seed))
+        return cls(
+            layers, arrays(*given[_FLOATS]), places, ids, parts, stop, slope, dropout, int(seed)
+        )
 
     def pieces(self, part: slice) -> Iterator[slice]:
         """Cut a part into runs of roots that are walked one after the other until told to stop."""
@@ -282,18 +278,20 @@ class _Work:
             if not self.stop.is_set():
                 yield slice(part.start + a, part.start + b)
 
-    def graph(self, part: slice) -> tuple[NDArray[Any], ...]:
-        layers = self.layers
-        return layers.ptr, layers.target, layers.shift, self.roots[part], self.root_ids[part]
+    def arguments(self, block: int, piece: slice) -> tuple[Any, ...]:
+        """Return what the walks of some roots take first, for one block of eight heads.
 
-    def draw(self, block: int) -> tuple[Any, ...]:
-        """Return what :func:`hanme.ops.dropout.keep` makes of the dropout: a bound to exceed."""
-        threshold = round(self.dropout * 2**32)
+        What :func:`hanme.ops.dropout.keep` does with the dropout is here a bound to exceed.
+        """
+        layers, threshold = self.layers, round(self.dropout * 2**32)
         scale = 1 / (1 - self.dropout) if threshold else 1.0
         head = np.arange(block * LANES, (block + 1) * LANES, dtype=np.uint64) * np.uint64(GOLDEN)
-        seed = np.uint64(self.seed % 2**64)
-        bound = np.uint32(max(threshold - 1, 0))
-        return self.slope, threshold > 0, bound, scale, seed, head.astype(np.uint32)
+        seed, bound = np.uint64(self.seed % 2**64), np.uint32(max(threshold - 1, 0))
+        return (
+            layers.ptr, layers.target, layers.shift, self.roots[piece], self.root_ids[piece],
+            *_pick(self.given, block),
+            self.slope, threshold > 0, bound, scale, seed, head.astype(np.uint32),
+        )  # fmt: skip
 
 
 def _parts(counts: NDArray[np.float64], size: int) -> list[slice]:
