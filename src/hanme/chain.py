@@ -16,7 +16,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from hanme.common.csr import repeat, stretches
+from hanme.common.csr import indptr_of, repeat, stretches
 from hanme.common.draws import distinct, keyed, within
 from hanme.errors import HanmeError
 from hanme.metapath import EdgeType, Metapath
@@ -82,7 +82,7 @@ class Chain:
             if not (key[1:] >= key[:-1]).all():  # large relations come sorted where it matters
                 target = target[torch.argsort(key, stable=True)]
             degree = torch.bincount(source, minlength=sizes[hop])
-            indptr.insert(0, torch.cat([degree.new_zeros(1), degree.cumsum(0)]))
+            indptr.insert(0, indptr_of(degree))
             indices.insert(0, target)
             alive = degree > 0
         return cls(metapath, sizes, tuple(indptr), tuple(indices))
@@ -106,7 +106,7 @@ class Chain:
                 nodes[:, hop] * size + nodes[:, hop + 1], return_inverse=True
             )
             degree = torch.bincount(walked // max(size, 1), minlength=sizes[hop])
-            indptr.append(torch.cat([degree.new_zeros(1), degree.cumsum(0)]))
+            indptr.append(indptr_of(degree))
             indices.append(walked % max(size, 1))
             links.append(link)
         chain = cls(metapath, sizes, tuple(indptr), tuple(indices), root_ids)
@@ -140,7 +140,7 @@ class Chain:
                 raise HanmeError(
                     f"metapath {self.metapath}: more than 2^62 instances; take a shorter metapath"
                 )
-            total = torch.cat([onward.new_zeros(1), onward.cumsum(0)])
+            total = indptr_of(onward)
             ways.insert(0, total[self.indptr[hop][1:]] - total[self.indptr[hop][:-1]])
         return tuple(ways)
 
@@ -198,7 +198,7 @@ class Chain:
         nodes, links = [roots], []
         for hop in range(len(self)):
             onward = self.completions[hop + 1][self.indices[hop]]
-            before = torch.cat([onward.new_zeros(1), onward.cumsum(0)])
+            before = indptr_of(onward)
             rest = before[self.indptr[hop][node]] + rest
             link = torch.searchsorted(before, rest, right=True) - 1
             rest = rest - before[link]
@@ -230,7 +230,7 @@ class Chain:
         each = torch.arange(len(instances) + 1, device=self.device)
         row = torch.searchsorted(roots, instances.nodes[:, 0].contiguous())
         counts = torch.bincount(row, minlength=roots.numel())
-        begin = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        begin = indptr_of(counts)
         hops = len(self)
         return Chain(
             self.metapath,

@@ -20,6 +20,11 @@ def stretches(begin: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return offset[row] + torch.arange(row.numel(), device=row.device), row
 
 
+def indptr_of(counts: Tensor) -> Tensor:
+    """Return where the links of each node begin, from the number of links of each."""
+    return F.pad(counts.cumsum(0), (1, 0))
+
+
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Return some rows of a matrix, dense or sparse CSR, at the cost of what is in them."""
     if x.layout == torch.strided:
@@ -29,7 +34,7 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     degree = indptr[rows + 1] - begin
     places, _ = stretches(begin, degree)
     return torch.sparse_csr_tensor(
-        F.pad(degree.cumsum(0), (1, 0)),
+        indptr_of(degree),
         x.col_indices()[places],
         x.values()[places],
         (rows.numel(), x.size(1)),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from hanme.common.csr import repeat, stretches
+from hanme.common.csr import indptr_of, repeat, stretches
 from hanme.metapath import EdgeType
 
 
@@ -81,8 +80,3 @@ class Relations(Mapping[EdgeType, Tensor]):
 
     def __len__(self) -> int:
         return len(self.adjacency)
-
-
-def indptr_of(counts: Tensor) -> Tensor:
-    """Return where the links of each node begin, from the number of links of each."""
-    return F.pad(counts.cumsum(0), (1, 0))

@@ -9,9 +9,9 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from hanme.common.csr import indptr_of
 from hanme.common.draws import distinct, keyed
 from hanme.errors import HanmeError
-from hanme.graph.adjacency import indptr_of
 from hanme.metapath import EdgeType
 
 if TYPE_CHECKING:

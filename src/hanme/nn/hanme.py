@@ -32,16 +32,10 @@ class HANME(ChannelModel):
             instance.
         fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a class or an instance.
         channels: Channels beside the metapaths': names in ``CHANNELS``, classes or instances.
-        dropout: Dropout on the attention weights of the instances.
-        feature_dropout: Dropout on the projected features.
-        activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
-        negative_slope: LeakyReLU's slope below 0, of the attention over instances.
-        backend: The backend of :func:`metapath_attention`.
-        per_root: In batches, attend to at most so many instances of each metapath and root, drawn
-            evenly (default: all).
         blocks: What a wide part sees of each node, see :class:`~hanme.nn.channels.WideChannels`
             (default: no wide part).
-        **options: Options of the encoder.
+
+    The other arguments are those of :class:`~hanme.nn.channels.MetapathChannels`.
     """
 
     renamed = (("conv.semantic.", "fusion."), ("conv.", "channels.0."), ("lin.", "head."))

@@ -14,6 +14,7 @@ from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import softmax
 
 from hanme.chain import Chain
+from hanme.common.csr import indptr_of
 from hanme.errors import HanmeError
 from hanme.metapath import Metadata
 from hanme.nn.cache import GraphCache
@@ -197,7 +198,8 @@ class Edges:
         order = torch.argsort(edge_index[1], stable=True)
         start, end = edge_index[:, order]
         back = torch.argsort(start, stable=True)
-        return cls(start, end, kind[order], _indptr(end, nodes), back, _indptr(start, nodes))
+        into, out = (indptr_of(torch.bincount(ids, minlength=nodes)) for ids in (end, start))
+        return cls(start, end, kind[order], into, back, out)
 
     def around(self, nodes: Tensor, hops: int) -> tuple[Tensor, Edges]:
         """Return the nodes within some hops of the ones given, and the links that count there."""
@@ -207,10 +209,6 @@ class Edges:
         start, end = piece.chains[0].indices[0], piece.chains[0].sources(0)
         held, kind = piece.nodes["node"], self.kind[piece.links[0][0]]
         return held, Edges.of(torch.stack([start, end]), kind, held.numel())
-
-
-def _indptr(ids: Tensor, nodes: int) -> Tensor:
-    return F.pad(torch.bincount(ids, minlength=nodes).cumsum(0), (1, 0))
 
 
 def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.common.csr import stretches
+from hanme.common.csr import indptr_of, stretches
 from hanme.datasets.store.files import MANIFEST, Mapped
 from hanme.datasets.store.manifest import KEPT, open_files, read_manifest
 from hanme.datasets.store.write import hashes
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
-from hanme.graph.adjacency import Adjacency, Relations, indptr_of
+from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features
 from hanme.graph.splits import PARTS
 
