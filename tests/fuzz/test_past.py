@@ -110,6 +110,14 @@ def test_pipes_and_devices_are_not_waited_for(inputs: Inputs, tmp_path: Path) ->
         assert f"{name}: it is a pipe" in run(["predict", str(run_folder)]).said
 
 
+def test_a_number_of_values_that_sql_cannot_hold(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    path = folder / "graph.toml"
+    given = '{kind = "category", size = 99999999999999999999}'
+    path.write_text(path.read_text().replace('country = "category"', f"country = {given}"))
+    assert "country.category.size" in run(["inspect", str(folder)]).said
+
+
 def test_a_metapath_of_thousands_of_hops(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("tables", tmp_path / "tables")
     path = folder / "graph.toml"

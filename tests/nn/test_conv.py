@@ -133,7 +133,7 @@ def test_only_types_that_metapaths_touch_are_projected() -> None:
     assert list(conv.channels.proj) == ["m"]
 
 
-@pytest.mark.parametrize("name", ["items", "training", "to", "a.b"])
+@pytest.mark.parametrize("name", ["items", "training", "to", "a.b", "_modules"])
 @pytest.mark.parametrize("model", [HANME, GAT])
 def test_types_may_be_called_anything(name: str, model: type) -> None:
     data = HeteroData()

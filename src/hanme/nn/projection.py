@@ -76,7 +76,11 @@ class Projections(ModuleDict):  # type: ignore[misc]
         out_channels: The size of a node's vector.
     """
 
-    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, "training", "reset_parameters")  # names in use
+    CLASS_ATTRS = (
+        *ModuleDict.CLASS_ATTRS,
+        *vars(torch.nn.Module()),
+        "reset_parameters",
+    )  # names in use
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int

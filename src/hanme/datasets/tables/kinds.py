@@ -15,7 +15,9 @@ from pydantic import (
 )
 
 Filled = Annotated[str, StringConstraints(min_length=1)]
-Kept = Annotated[int, Field(ge=1, description="How many values to keep, the most frequent ones.")]
+Kept = Annotated[
+    int, Field(ge=1, le=2**31, description="How many values to keep, the most frequent ones.")
+]
 
 
 class Part(BaseModel):

@@ -42,12 +42,12 @@ class Ids:
         first = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
         if table is not None:
             first = f"SELECT id, rowid::BIGINT AS node FROM {table.sql}"
-        reader.connection.execute(f"CREATE TEMP TABLE {self.sql} AS {first}")
+        reader.rows(f"CREATE TEMP TABLE {self.sql} AS {first}")
         self.size = 0 if table is None else table.size
 
     def add(self, select: str, *values: object) -> None:
         """Add new ids in the order of their rows; `select` has the columns id and row."""
-        self.reader.connection.execute(
+        self.reader.rows(
             f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
             f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "
             f"AND id NOT IN (SELECT id FROM {self.sql}) GROUP BY id)",

@@ -9,7 +9,7 @@ import glob
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from hanme.datasets.tables.sources import (
     file_title,
     quoted,
     table_format,
+    translate,
 )
 from hanme.errors import HanmeError
 
@@ -143,14 +144,24 @@ class Reader(ExitStack):
                 f"{type(frame).__name__} ({what})"
             ) from None
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn an error of DuckDB, such as too little memory, into one line."""
+        try:
+            yield
+        except duckdb.Error as error:
+            raise HanmeError(translate(str(error), str(self.folder), "query")) from None
+
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the result of a statement, a tuple per row."""
-        found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
+        with self._translated():
+            found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
         return found
 
     def arrays(self, sql: str, *values: object) -> dict[str, NDArray[Any]]:
         """Return the result of a statement, an array per column."""
-        found: dict[str, NDArray[Any]] = self.connection.execute(sql, list(values)).fetchnumpy()
+        with self._translated():
+            found: dict[str, NDArray[Any]] = self.connection.execute(sql, list(values)).fetchnumpy()
         return found
 
     def columns(self, source: ResolvedSource) -> list[str]:
@@ -223,7 +234,7 @@ class Reader(ExitStack):
     def keep(self, table: Table, where: str) -> Table:
         """Return a table of some of the rows, which know where they were."""
         sql = self._new_name()
-        self.connection.execute(
+        self.rows(
             f"CREATE TEMP TABLE {sql} AS SELECT * FROM {table.sql} WHERE {where} ORDER BY rowid"
         )
         kept = self.arrays(f"SELECT rowid AS row FROM {table.sql} WHERE {where} ORDER BY rowid")
@@ -233,10 +244,8 @@ class Reader(ExitStack):
         """Return a table with a column of ids, which are the numbers of the rows from 1 on."""
         sql = self._new_name()
         number = "CAST(rowid + 1 AS VARCHAR) AS id"
-        self.connection.execute(
-            f"CREATE TEMP TABLE {sql} AS SELECT *, {number} FROM {table.sql} ORDER BY rowid"
-        )
-        self.connection.execute(f"DROP TABLE {table.sql}")
+        self.rows(f"CREATE TEMP TABLE {sql} AS SELECT *, {number} FROM {table.sql} ORDER BY rowid")
+        self.rows(f"DROP TABLE {table.sql}")
         return replace(table, sql=sql)
 
     def true(self, table: Table, condition: str, where: str) -> NDArray[np.bool_]:

@@ -194,7 +194,7 @@ def _header(path: Path, spec: Source, title: str) -> list[str]:
         with open_text(path, encoding) as file:
             rows = csv.reader(file, delimiter=separator(path, spec), strict=True)
             columns = next(rows, [])
-    except (UnicodeError, csv.Error, EOFError, OSError, zlib.error) as error:
+    except (ValueError, csv.Error, EOFError, OSError, zlib.error) as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
     if not any(columns):
         raise HanmeError(f"{title} line 1: no header")
