@@ -51,7 +51,7 @@ class Ids:
             f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
             f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "
             f"AND id NOT IN (SELECT id FROM {self.sql}) GROUP BY id)",
-            list(values),
+            *values,
         )
         ((self.size,),) = self.reader.rows(f"SELECT count(*) FROM {self.sql}")
 
