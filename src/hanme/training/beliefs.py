@@ -23,7 +23,15 @@ from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
-from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, fit_wide, inputs_of, walks
+from hanme.training.wide import (
+    MOST_SPANNED,
+    Wide,
+    can_be_made,
+    fit_parts,
+    inputs_of,
+    walks,
+    wide_logits,
+)
 
 FOLDS = 5
 MOST_PATHS = 24
@@ -38,10 +46,10 @@ WIDTH = 0.2
 
 
 class Fold(NamedTuple):
-    """A fit of the wide part without a fold of the labelled nodes.
+    """A fit of the wide part to training nodes.
 
     Args:
-        graph: The graph, with the fold to validate on.
+        graph: The graph, with these training nodes and others to validate on.
         weights: What was fitted, see :func:`~hanme.training.fit_wide`.
         logits: The logits of all target nodes.
     """
@@ -108,25 +116,28 @@ def believed(graph: Graph, logits: Tensor) -> Tensor:
 
 
 def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[Fold]:
-    """Fit the wide part without each fold of the labelled nodes in turn.
+    """Fit the wide part to the training nodes, then without each fold of the labelled nodes.
 
-    Nothing is returned where there are so many labelled nodes that validation nodes will do, or
-    fewer than folds.
+    There are no folds where so many nodes have labels that validation nodes will do, or fewer than
+    folds.
     """
-    if not wide.beliefs or not FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
-        return []
-    found = []
-    for number in range(1, FOLDS + 1):
-        split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
-        fold = replace(graph, split=split)
-        weights = fit_wide(part, fold, wide, split.train)
-        found.append(Fold(fold, weights, wide_logits(part, fold)))
-    return found
+    graphs = [graph]
+    if wide.beliefs and FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
+        for number in range(1, FOLDS + 1):
+            split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
+            graphs.append(replace(graph, split=split))
+    if any(block.read == "labels" for block in part.blocks):  # rows differ from fold to fold
+        return [fold for each in graphs for fold in _fitted(part, wide, [each])]
+    return _fitted(part, wide, graphs)
 
 
-def weigh_beliefs(
-    part: WideChannels, folds: Sequence[Fold], graph: Graph, train_only: Tensor
-) -> Trust:
+def _fitted(part: WideChannels, wide: Wide, graphs: Sequence[Graph]) -> list[Fold]:
+    weights = fit_parts(part, graphs[0], wide, [each.split.train for each in graphs])
+    logits = wide_logits(part, graphs[0], wide, weights)
+    return [Fold(*each) for each in zip(graphs, weights, logits, strict=True)]
+
+
+def weigh_beliefs(part: WideChannels, first: Fold, folds: Sequence[Fold]) -> Trust:
     """Find how far to trust the wide part and its beliefs, on nodes that its weights have not seen.
 
     Beliefs are trusted if validation nodes have a smaller loss with them, judged by slopes that
@@ -135,16 +146,16 @@ def weigh_beliefs(
 
     Args:
         part: The wide part.
-        folds: What :func:`cross_fit` gives; if nothing, validation nodes are weighed on alone.
-        graph: The graph.
-        train_only: The logits of all target nodes, of weights fitted to the training nodes.
+        first: Its fit to the training nodes.
+        folds: Those without each fold; if none, validation nodes are weighed on alone.
     """
+    graph = first.graph
     none = Trust(1.0, [], torch.zeros(len(graph.labels)))
     if all(block.read != "beliefs" for block in part.blocks):
         return none
-    val = Weighed.of(part, graph, train_only)
+    val = Weighed.of(part, first)
     if folds:
-        every = Weighed.joined([Weighed.of(part, fold.graph, fold.logits) for fold in folds])
+        every = Weighed.joined([Weighed.of(part, fold) for fold in folds])
         judged = [(every.some(~graph.split.val[every.nodes]), val)]
     else:
         every, half = val, torch.arange(len(val.nodes)) % 2 == 0
@@ -171,8 +182,9 @@ class Weighed(NamedTuple):
     y: Tensor
 
     @classmethod
-    def of(cls, part: WideChannels, graph: Graph, logits: Tensor) -> Weighed:
-        """Return a graph's validation nodes."""
+    def of(cls, part: WideChannels, fold: Fold) -> Weighed:
+        """Return the validation nodes of a fit."""
+        graph, _, logits = fold
         val = graph.split.val.nonzero().flatten()
         rows = part.reading(inputs_of(graph), believed(graph, logits))
         means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
@@ -220,8 +232,3 @@ def with_beliefs(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust)
         means = [torch.from_numpy(rows(some).toarray()) for some in rows.chunks(nodes)]
         found = found + slope * torch.cat(means)
     return found
-
-
-def wide_logits(part: WideChannels, graph: Graph) -> Tensor:
-    """Return what the wide part adds to the logits of all target nodes."""
-    return torch.stack(part(inputs_of(graph))).sum(0)

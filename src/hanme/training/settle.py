@@ -15,15 +15,9 @@ from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
-from hanme.training.beliefs import (
-    believed,
-    cross_fit,
-    weigh_beliefs,
-    wide_logits,
-    with_beliefs,
-)
+from hanme.training.beliefs import believed, cross_fit, weigh_beliefs, with_beliefs
 from hanme.training.config import TrainingConfig
-from hanme.training.wide import Wide, fill_wide, fit_wide
+from hanme.training.wide import Wide, fill_wide, fit_parts, wide_logits
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
@@ -87,21 +81,20 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     own = part or WideChannels(
         Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks + wide.beliefs
     )
-    folds = cross_fit(own, graph, wide, config.seed)
-    weights = fit_wide(own, graph, wide, graph.split.train)
-    last = seen = wide_logits(own, graph)
-    trust = weigh_beliefs(own, folds, graph, seen)
-    if config.refit:
-        if folds:  # all labelled nodes count, each in most of the fits
-            fill_wide(own, after, wide, torch.stack([fold.weights for fold in folds]).mean(0))
-        else:
-            fit_wide(own, after, wide, graph.split.labelled, weights)
-        last = wide_logits(own, after)
-    seen = with_beliefs(own, graph, seen, trust)
+    first, *folds = cross_fit(own, graph, wide, config.seed)
+    trust = weigh_beliefs(own, first, folds)
+    weights = first.weights
+    if config.refit and folds:  # all labelled nodes count, each in most of the fits
+        weights = torch.stack([fold.weights for fold in folds]).mean(0)
+    elif config.refit:
+        (weights,) = fit_parts(own, after, wide, [graph.split.labelled], weights)
+    (bare,) = wide_logits(own, after, wide, [weights])
+    seen = with_beliefs(own, graph, first.logits, trust)
+    last = with_beliefs(own, after, bare, trust)
+    fill_wide(own, after, wide, weights)
     own.scale(trust.slope, trust.bias)
     if trust.slopes:
-        own.believe(believed(after, last), trust.slopes)
-    last = wide_logits(own, after)
+        own.believe(believed(after, bare), trust.slopes)
     alone = _answer(seen, last, graph, config, calibrated=bool(folds))
     if part is None:
         final = logits_of(model, after, batch_size=config.batch_size) if config.refit else deep

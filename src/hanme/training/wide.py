@@ -197,16 +197,42 @@ def fit_wide(
     Returns:
         The weights of the scaled rows of all blocks, and in the last row the bias.
     """
-    made = part.rows(inputs_of(graph))
-    chosen = nodes.nonzero().flatten()
-    rows = [
-        csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
-        for each, scale in zip(made, wide.scales, strict=True)
-    ]
-    joined = to_torch(csr_array(hstack(rows, format="csr")))
-    weights = _fit(joined, graph.y[chosen], wide.strength, len(graph.labels), start)
+    (weights,) = fit_parts(part, graph, wide, [nodes], start)
     fill_wide(part, graph, wide, weights)
     return weights
+
+
+def fit_parts(
+    part: WideChannels,
+    graph: Graph,
+    wide: Wide,
+    parts: Sequence[Tensor],
+    start: Tensor | None = None,
+) -> list[Tensor]:
+    """Return the weights that fit each of several masks of nodes, see :func:`fit_wide`."""
+    chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
+    rows = [
+        csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
+        for each, scale in zip(part.rows(inputs_of(graph)), wide.scales, strict=True)
+    ]
+    joined = csr_array(hstack(rows, format="csr"))
+    masks = [mask[chosen] for mask in parts]
+    return _fit(joined, graph.y[chosen], masks, wide.strength, len(graph.labels), start)
+
+
+def wide_logits(
+    part: WideChannels, graph: Graph, wide: Wide, weights: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the logits of all target nodes for each of several weights, in one pass over them.
+
+    Beliefs are left out.
+    """
+    made = part.rows(inputs_of(graph))
+    *blocks, bias = torch.split(torch.cat(list(weights), 1), [*(rows.width for rows in made), 1])
+    nodes = np.arange(graph.targets.num_nodes)
+    for rows, block, scale in zip(made, blocks, wide.scales, strict=True):
+        bias = bias + rows.times(nodes, block * scale)
+    return list(bias.split(len(graph.labels), 1))
 
 
 def fill_wide(part: WideChannels, graph: Graph, wide: Wide, weights: Tensor) -> None:
@@ -223,23 +249,37 @@ def inputs_of(graph: Graph) -> Inputs:
 
 
 def _fit(
-    rows: Tensor, y: Tensor, strength: float, labels: int, start: Tensor | None = None
-) -> Tensor:
-    """Fit weights; with fewer nodes than columns in the space that the rows span, for speed.
+    rows: csr_array,
+    y: Tensor,
+    parts: Sequence[Tensor],
+    strength: float,
+    labels: int,
+    start: Tensor | None = None,
+) -> list[Tensor]:
+    """Fit weights to parts; with fewer nodes than columns in the space that rows span, for speed.
 
     For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
     """
-    if len(y) > MOST_SPANNED or len(y) >= rows.size(1):
-        return logistic(rows, y, strength, labels=labels, start=start, steps=STEPS)
-    dense = rows.to_dense()
+    if len(y) > MOST_SPANNED or len(y) >= rows.shape[1]:
+        some = [(to_torch(csr_array(rows[part.numpy()])), y[part]) for part in parts]
+        return [logistic(*each, strength, labels=labels, start=start, steps=STEPS) for each in some]
+    dense = torch.from_numpy(rows.toarray())
+    weights = torch.zeros(len(y), len(parts), labels)
+    biases = torch.zeros(1, len(parts), labels)
     with one_thread():
-        values, vectors = torch.linalg.eigh((dense @ dense.t()).double())
-        kept = values > values.max() * 1e-9
-        root = values[kept].sqrt()
-        span = (vectors[:, kept] * root).float().contiguous()
-        found = logistic(span, y, strength, labels=labels)
-        back = (vectors[:, kept] / root).float() @ found[:-1]
-    return torch.cat([dense.t() @ back, found[-1:]])
+        products = (dense @ dense.t()).double()
+        for i, part in enumerate(parts):
+            values, vectors = torch.linalg.eigh(products[part][:, part])
+            kept = values > values.max() * 1e-9
+            root = values[kept].sqrt()
+            span = (vectors[:, kept] * root).float().contiguous()
+            found = logistic(span, y[part], strength, labels=labels)
+            weights[part, i], biases[:, i] = (
+                (vectors[:, kept] / root).float() @ found[:-1],
+                found[-1],
+            )
+        back = dense.t() @ weights.flatten(1)
+    return list(torch.cat([back.view(-1, len(parts), labels), biases]).unbind(1))
 
 
 def _stack(parts: Sequence[csr_array]) -> csr_array:

@@ -9,12 +9,13 @@ from functools import reduce
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.graph.features import to_scipy
+from hanme.graph.features import to_scipy, to_torch
 from hanme.metapath import EdgeType, Metadata, Metapath
 
 Read = Literal["features", "ids", "labels", "beliefs"]
@@ -182,6 +183,16 @@ class Rows:
         if self.block.scaling == "unit":
             values = values / (np.sqrt(values @ values) or 1)
         return columns, values
+
+    def times(self, roots: NDArray[np.int64], weight: Tensor) -> Tensor:
+        """Return the rows of some roots times a matrix, ``[R, C]``.
+
+        A column that is new since the matrix was fitted adds nothing.
+        """
+        known = min(self.width, len(weight))
+        weight = weight.detach().cpu()[:known]
+        parts = [csr_array(self(some)[:, :known]) for some in self.chunks(roots)]
+        return torch.cat([torch.mm(to_torch(part), weight) for part in parts])
 
     @property
     def width(self) -> int:

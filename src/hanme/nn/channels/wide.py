@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from hanme.chain import checked_roots
-from hanme.graph.features import to_torch
 from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
@@ -198,7 +197,7 @@ class WideChannels(Channels):
         if not any(len(weight) for weight in self.weight):  # not fitted yet
             return [torch.zeros(len(chosen), self.labels, device=device)]
         found = [
-            torch.cat([_logits(rows(part), weight) for part in rows.chunks(chosen)]).to(device)
+            rows.times(chosen, weight).to(device)
             for rows, weight in zip(self.rows(inputs), self.weights(inputs.ids), strict=True)
         ]
         return [found[0] + self.bias, *found[1:]]
@@ -227,12 +226,3 @@ def _rows_of(weight: Tensor, nodes: Tensor) -> Tensor:
     found = weight.new_zeros(nodes.numel(), weight.size(1))
     found[known] = weight[nodes[known]]
     return found
-
-
-def _logits(rows: csr_array, weight: Tensor) -> Tensor:
-    """Multiply rows by weights; a column that is new since the weights were fitted adds nothing."""
-    if rows.shape[1] > len(weight):
-        rows = rows[:, : len(weight)]
-    elif rows.shape[1] < len(weight):
-        weight = weight[: rows.shape[1]]
-    return torch.mm(to_torch(csr_array(rows)), weight.detach().cpu())
