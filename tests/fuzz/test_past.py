@@ -200,7 +200,8 @@ def test_a_wide_part_held_at_0_too_strongly(inputs: Inputs, tmp_path: Path) -> N
     folder = inputs.copy("begun", tmp_path / "run")
     without_seal(folder / "wide.json")
     values = json.loads((folder / "wide.json").read_text())
-    (folder / "wide.json").write_text(json.dumps(values | {"strength": 1e300}))
+    values["mixtures"][0]["strength"] = 1e300
+    (folder / "wide.json").write_text(json.dumps(values))
     resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
     assert "strength" in run(resume).said
 

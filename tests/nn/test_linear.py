@@ -14,7 +14,7 @@ from hanme.nn import Linear
 from hanme.nn.channels import Inputs, WideChannels
 from hanme.nn.channels.blocks import Block, Rows
 from hanme.training import choose_wide, fit_wide
-from hanme.training.wide import candidates
+from hanme.training.wide import candidates, fill_wide
 
 
 def graph() -> Graph:
@@ -166,7 +166,8 @@ def fitted() -> tuple[Graph, Linear]:
     made = planted(movies=200, guests=0, noise=0, genres=3, seed=1).with_features("given")
     wide = choose_wide(made, seed=1)
     model = Linear(made.metadata(), "movie", 3, blocks=wide.blocks)
-    fit_wide(model.parts[0], made, wide, made.split.train)
+    (part,) = model.parts
+    fill_wide(part, made, fit_wide(part, made, wide, [made.split.train]).mean((0, 1)))
     return made, model
 
 

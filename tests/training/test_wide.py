@@ -10,13 +10,14 @@ from sklearn.linear_model import LogisticRegression
 
 from hanme.datasets import planted
 from hanme.decision import Decision
+from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs import RunConfig
 from hanme.runs.train import prepare
 from hanme.training import choose_wide, settle
 from hanme.training.convex import logistic
 from hanme.training.metrics import scores
-from hanme.training.wide import _fit
+from hanme.training.wide import Mixture, Wide, _fit
 
 
 def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,9 +93,17 @@ def settled(graph: Graph, model: str, **training: object) -> tuple[float, float,
 def test_what_is_chosen_has_a_smaller_out_of_fold_loss_than_what_one_would_take_by_hand() -> None:
     graph = planted(movies=300, seed=1).with_features("given")
     wide = choose_wide(graph, seed=1)
-    assert wide.loss == min(wide.losses.values())
-    assert wide.loss < wide.losses["plain"]
-    assert len(wide.blocks) == len(wide.scales) > 0
+    learnt, by_hand = wide.mixtures
+    assert learnt.loss < by_hand.loss
+    assert by_hand.scales.count(0) > 0
+
+
+def test_what_an_earlier_version_chose_is_one_mixture() -> None:
+    before = {"blocks": ["features:plain"], "scales": [2.0], "strength": 0.1, "loss": 0.5}
+    wide = Wide.make({**before, "losses": {"plain": 0.5}, "beliefs": []}, "wide.json")
+    assert wide.mixtures == [Mixture(scales=[2.0], strength=0.1, loss=0.5)]
+    with pytest.raises(HanmeError, match="as many scales"):
+        Wide.make({**before, "scales": []}, "wide.json")
 
 
 def test_the_model_with_a_wide_part_loses_nothing_that_either_has_alone() -> None:

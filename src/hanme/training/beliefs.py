@@ -27,7 +27,7 @@ from hanme.training.wide import (
     MOST_SPANNED,
     Wide,
     can_be_made,
-    fit_parts,
+    fit_wide,
     inputs_of,
     walks,
     wide_logits,
@@ -41,6 +41,9 @@ MOST_BELIEFS = 2**23
 FEW = 10
 """A path that fewer of the nodes to learn from have says nothing."""
 
+BLEND = 0.2
+"""How far the slopes of mixtures are expected from all alike with a sum of 1."""
+
 WIDTH = 0.2
 """How far slopes are expected from 0, for means along a path with a mean square of 1."""
 
@@ -50,8 +53,8 @@ class Fold(NamedTuple):
 
     Args:
         graph: The graph, with these training nodes and others to validate on.
-        weights: What was fitted, see :func:`~hanme.training.fit_wide`.
-        logits: The logits of all target nodes.
+        weights: What was fitted, the mixtures added up, ``[D + 1, C]``.
+        logits: The logits of all target nodes, ``[N, C]``.
     """
 
     graph: Graph
@@ -122,19 +125,42 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[F
     folds.
     """
     graphs = [graph]
-    if wide.beliefs and FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
+    if FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
         for number in range(1, FOLDS + 1):
             split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
             graphs.append(replace(graph, split=split))
     if any(block.read == "labels" for block in part.blocks):  # rows differ from fold to fold
-        return [fold for each in graphs for fold in _fitted(part, wide, [each])]
-    return _fitted(part, wide, graphs)
+        return _blended(
+            graphs, *zip(*(_fitted(part, wide, [each]) for each in graphs), strict=True)
+        )
+    weights, logits = _fitted(part, wide, graphs)
+    return _blended(graphs, [weights], [logits])
 
 
-def _fitted(part: WideChannels, wide: Wide, graphs: Sequence[Graph]) -> list[Fold]:
-    weights = fit_parts(part, graphs[0], wide, [each.split.train for each in graphs])
-    logits = wide_logits(part, graphs[0], wide, weights)
-    return [Fold(*each) for each in zip(graphs, weights, logits, strict=True)]
+def _fitted(part: WideChannels, wide: Wide, graphs: Sequence[Graph]) -> tuple[Tensor, Tensor]:
+    """Return weights and the logits of all target nodes, by graph and mixture."""
+    weights = fit_wide(part, graphs[0], wide, [each.split.train for each in graphs])
+    logits = wide_logits(part, graphs[0], weights.flatten(0, 1))
+    return weights, logits.reshape(*weights.shape[:2], *logits.shape[1:])
+
+
+def _blended(
+    graphs: Sequence[Graph], weights: Sequence[Tensor], logits: Sequence[Tensor]
+) -> list[Fold]:
+    """Add the mixtures up, each times a slope that is fitted to nodes which no weight has seen."""
+    by_graph, found = torch.cat(list(weights)), torch.cat(list(logits))
+    count, graph = by_graph.size(1), graphs[0]
+    slopes, bias = torch.full((count,), 1 / count), torch.zeros(len(graph.labels))
+    unseen = [each.split.val & ~graph.split.val for each in graphs]
+    if count > 1 and len(graphs) > 1:
+        parts = torch.cat([z[:, mask] for z, mask in zip(found, unseen, strict=True)], 1)
+        y = torch.cat([graph.y[mask] for mask in unseen])
+        fitted, bias = calibrate(list(parts), y, [(1 / count, BLEND)] * count)
+        slopes = torch.tensor(fitted)
+    blended = torch.einsum("m,gmdc->gdc", slopes, by_graph)
+    blended[:, -1] += bias
+    out = torch.einsum("m,gmnc->gnc", slopes, found) + bias
+    return [Fold(*each) for each in zip(graphs, blended, out, strict=True)]
 
 
 def weigh_beliefs(part: WideChannels, first: Fold, folds: Sequence[Fold]) -> Trust:

@@ -15,25 +15,23 @@ from hanme.training.convex import logistic
 
 STEPS = 30
 FOLDS = 4
-STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03)
+STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 LEAST = 0.003
 """A block with less than this share of all relevance is left out."""
 
 
 class Relevance(NamedTuple):
-    """What was chosen.
+    """How much each block counts in a mixture of them.
 
     Args:
         weights: The relevance of each block, 0 for one left out: rows are scaled by its root.
         strength: How strongly weights are held at 0.
         loss: The out-of-fold loss of a node.
-        losses: The out-of-fold loss of each mixture that was tried, by name.
     """
 
     weights: NDArray[np.float64]
     strength: float
     loss: float
-    losses: dict[str, float]
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -45,11 +43,11 @@ def gram(rows: Tensor) -> Tensor:
     return products / scale if scale > 0 else products
 
 
-def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> Relevance:
-    """Choose the mixture of blocks and the strength with the least out-of-fold loss.
+def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> list[Relevance]:
+    """Choose two mixtures of blocks, each with the strength of the least out-of-fold loss.
 
-    Tried are all blocks alike, the plain ones alone, and the mixture of the least leave-one-out
-    error of ridge regression, which is known in closed form and has a gradient.
+    The first has the least leave-one-out error of ridge regression, which is known in closed form
+    and has a gradient. The second, if there is one, has the plain blocks alone.
 
     Args:
         grams: :func:`gram` of each block's rows.
@@ -57,20 +55,17 @@ def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> Relevanc
         plain: The blocks that a linear model by hand would have.
     """
     stacked = torch.stack(list(grams))
-    alike = np.full(len(grams), 1 / len(grams))
     by_hand = np.zeros(len(grams))
-    by_hand[list(plain)] = 1 / max(1, len(plain))
-    mixtures = {"learnt": _learnt(stacked, y), "alike": alike, "plain": by_hand}
-    found = {}
-    for name, weights in mixtures.items():
+    by_hand[list(plain)] = 1
+    found = []
+    for weights in (_learnt(stacked, y), by_hand):
         if not weights.any():
             continue
-        weights = np.where(weights < LEAST * weights.sum(), 0, weights)
+        weights = np.where(weights < LEAST * weights.sum(), 0, weights) / weights.sum()
         mixed = torch.einsum("b,bij->ij", torch.from_numpy(weights).float(), stacked)
-        found[name] = (*_out_of_fold(mixed, y), weights)
-    best = min(found, key=lambda name: found[name][0])
-    loss, strength, weights = found[best]
-    return Relevance(weights, strength, loss, {name: row[0] for name, row in found.items()})
+        loss, strength = _out_of_fold(mixed, y)
+        found.append(Relevance(weights, strength, loss))
+    return found
 
 
 def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
 from hanme.training.beliefs import believed, cross_fit, weigh_beliefs, with_beliefs
 from hanme.training.config import TrainingConfig
-from hanme.training.wide import Wide, fill_wide, fit_parts, wide_logits
+from hanme.training.wide import Wide, fill_wide, fit_wide, wide_logits
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
@@ -87,11 +87,11 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     if config.refit and folds:  # all labelled nodes count, each in most of the fits
         weights = torch.stack([fold.weights for fold in folds]).mean(0)
     elif config.refit:
-        (weights,) = fit_parts(own, after, wide, [graph.split.labelled], weights)
-    (bare,) = wide_logits(own, after, wide, [weights])
+        weights = fit_wide(own, after, wide, [graph.split.labelled], weights).mean((0, 1))
+    (bare,) = wide_logits(own, after, weights[None])
     seen = with_beliefs(own, graph, first.logits, trust)
     last = with_beliefs(own, after, bare, trust)
-    fill_wide(own, after, wide, weights)
+    fill_wide(own, after, weights)
     own.scale(trust.slope, trust.bias)
     if trust.slopes:
         own.believe(believed(after, bare), trust.slopes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
@@ -28,6 +28,9 @@ SAMPLE = 1200
 MOST_SPANNED = 3000
 """With at most so many nodes, weights are fitted in the space that their rows span."""
 
+THIN = 0.1
+"""Rows with a smaller share of numbers other than 0 are multiplied as sparse matrices."""
+
 MOST_WORK = 6e8
 """With more nodes, a step of the fit takes about so many multiplications at the most."""
 
@@ -38,26 +41,52 @@ MOST_BLOCKS = 40
 LONGEST = 4
 
 
+class Mixture(BaseModel):
+    """A linear model of some blocks.
+
+    Args:
+        scales: What the rows of each block are multiplied by; 0 for one that is left out.
+        strength: How strongly weights are held at 0.
+        loss: The out-of-fold loss of a node when it was chosen.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scales: list[float]
+    strength: float = Field(gt=0, le=1e6)
+    loss: float
+
+
 class Wide(BaseModel):
     """What a wide part is made of.
 
     Args:
         blocks: The blocks, as texts.
-        scales: What the rows of each are multiplied by.
-        strength: How strongly weights are held at 0.
-        loss: The out-of-fold loss of a node when they were chosen.
-        losses: That loss for each mixture of blocks that was tried.
+        mixtures: The linear models of these blocks whose sum it is.
         beliefs: The blocks of beliefs to try, as texts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     blocks: list[str]
-    scales: list[float]
-    strength: float = Field(gt=0, le=1e6)
-    loss: float
-    losses: dict[str, float]
+    mixtures: list[Mixture] = Field(min_length=1)
     beliefs: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_mixture(cls, values: Any) -> Any:
+        """Read what versions before 0.4 wrote, which had one mixture."""
+        if not isinstance(values, dict) or "mixtures" in values:
+            return values
+        one = {key: values[key] for key in Mixture.model_fields if key in values}
+        kept = {key: values[key] for key in ("blocks", "beliefs") if key in values}
+        return kept | {"mixtures": [one]}
+
+    @model_validator(mode="after")
+    def _as_many_scales(self) -> Wide:
+        if any(len(mixture.scales) != len(self.blocks) for mixture in self.mixtures):
+            raise ValueError("a mixture has as many scales as there are blocks")
+        return self
 
     @classmethod
     def make(cls, values: Any, where: str) -> Wide:
@@ -71,7 +100,9 @@ class Wide(BaseModel):
 
 
 def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
-    """Choose blocks, their scales and the strength by out-of-fold loss on training nodes.
+    """Choose mixtures of blocks and their strengths by out-of-fold loss on training nodes.
+
+    With many labelled nodes, one mixture will do.
 
     Args:
         graph: The graph.
@@ -101,27 +132,29 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
     with one_thread():
         found = choose(grams, graph.y[nodes], plain)
-    kept = _affordable(graph, blocks, found.weights.tolist())
-    scales = []
+    if int(graph.split.labelled.sum()) > MOST_SPANNED:
+        best = min(found, key=lambda mixture: mixture.loss)
+        found, kept = [best], _affordable(graph, blocks, best.weights.tolist())
+    else:
+        kept = np.flatnonzero(sum(mixture.weights for mixture in found)).tolist()
+    spread = []
     for i in kept:
-        dense = _rows(blocks[i], graph)(nodes)
-        spread = float(dense.multiply(dense).sum() / len(nodes)) - float((dense.mean(0) ** 2).sum())
-        scales.append(float(np.sqrt(found.weights[i] / max(spread, 1e-12))))
+        rows = _rows(blocks[i], graph)(nodes)
+        centre = float((rows.mean(0) ** 2).sum())
+        spread.append(max(float(rows.multiply(rows).sum() / len(nodes)) - centre, 1e-12))
     return Wide(
         blocks=[str(blocks[i]) for i in kept],
-        scales=scales,
-        strength=found.strength,
-        loss=found.loss,
-        losses=found.losses,
+        mixtures=[
+            Mixture(scales=np.sqrt(weights[kept] / spread).tolist(), strength=strength, loss=loss)
+            for weights, strength, loss in found
+        ],
     )
 
 
 def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float]) -> list[int]:
-    """Return the blocks to keep: all, or on many nodes the most relevant as far as time allows."""
+    """Return the most relevant blocks as far as time allows."""
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
     labelled = int(graph.split.labelled.sum())
-    if labelled <= MOST_SPANNED:
-        return sorted(order)
     kept, work = order[:1], 0.0
     for i in order:
         rows = _rows(blocks[i], graph).numbers() / graph.targets.num_nodes
@@ -183,64 +216,73 @@ def can_be_made(block: Block, graph: Graph) -> bool:
 
 
 def fit_wide(
-    part: WideChannels, graph: Graph, wide: Wide, nodes: Tensor, start: Tensor | None = None
-) -> Tensor:
-    """Fit the matrices of wide channels to the labels of some nodes.
-
-    Args:
-        part: The channels, whose weights are replaced.
-        graph: The graph.
-        wide: What was chosen.
-        nodes: A mask of the labelled nodes to fit to.
-        start: Where to start, as returned by the fit to some of these nodes.
-
-    Returns:
-        The weights of the scaled rows of all blocks, and in the last row the bias.
-    """
-    (weights,) = fit_parts(part, graph, wide, [nodes], start)
-    fill_wide(part, graph, wide, weights)
-    return weights
-
-
-def fit_parts(
     part: WideChannels,
     graph: Graph,
     wide: Wide,
     parts: Sequence[Tensor],
     start: Tensor | None = None,
-) -> list[Tensor]:
-    """Return the weights that fit each of several masks of nodes, see :func:`fit_wide`."""
+) -> Tensor:
+    """Fit each mixture to the labels of some nodes, and of others.
+
+    Args:
+        part: The channels, which stay as they are: :func:`fill_wide` gives them weights.
+        graph: The graph.
+        wide: What was chosen.
+        parts: Masks of labelled nodes to fit to, one after the other.
+        start: Where to start, as returned by the fit to some of these nodes.
+
+    Returns:
+        By part and mixture the weights of the rows of all blocks, and in the last row the bias,
+        ``[P, M, D + 1, C]``.
+    """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
     rows = [
-        csr_array(_stack([each(some) for some in each.chunks(chosen.numpy())]) * scale)
-        for each, scale in zip(part.rows(inputs_of(graph)), wide.scales, strict=True)
+        csr_array(vstack([each(some) for some in each.chunks(chosen.numpy())], format="csr"))
+        for each in part.rows(inputs_of(graph))
     ]
-    joined = csr_array(hstack(rows, format="csr"))
-    masks = [mask[chosen] for mask in parts]
-    return _fit(joined, graph.y[chosen], masks, wide.strength, len(graph.labels), start)
+    y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
+    found = []
+    for mixture in wide.mixtures:
+        scaled = [
+            r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
+        ]
+        scales = np.repeat([*mixture.scales, 1], [*(r.shape[1] for r in rows), 1])
+        scale = torch.from_numpy(scales).float()[:, None]
+        begin = None if start is None else torch.where(scale > 0, start / scale, 0)
+        joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
+        fitted = _fit(joined, y, masks, mixture.strength, len(graph.labels), begin)
+        found.append(scale * torch.stack(fitted))
+    return torch.stack(found, 1)
 
 
-def wide_logits(
-    part: WideChannels, graph: Graph, wide: Wide, weights: Sequence[Tensor]
-) -> list[Tensor]:
-    """Return the logits of all target nodes for each of several weights, in one pass over them.
+def wide_logits(part: WideChannels, graph: Graph, weights: Tensor) -> Tensor:
+    """Return the logits of all target nodes for several weights, in one pass over the nodes.
 
     Beliefs are left out.
+
+    Args:
+        part: The channels.
+        graph: The graph.
+        weights: As :func:`fit_wide` returns them, ``[K, D + 1, C]``.
+
+    Returns:
+        The logits, ``[K, N, C]``.
     """
     made = part.rows(inputs_of(graph))
-    *blocks, bias = torch.split(torch.cat(list(weights), 1), [*(rows.width for rows in made), 1])
+    side_by_side = weights.transpose(0, 1).flatten(1)
+    *blocks, bias = torch.split(side_by_side, [*(rows.width for rows in made), 1])
     nodes = np.arange(graph.targets.num_nodes)
-    for rows, block, scale in zip(made, blocks, wide.scales, strict=True):
-        bias = bias + rows.times(nodes, block * scale)
-    return list(bias.split(len(graph.labels), 1))
+    for rows, block in zip(made, blocks, strict=True):
+        if block.any():
+            bias = bias + rows.times(nodes, block)
+    return bias.expand(len(nodes), -1).reshape(len(nodes), len(weights), -1).transpose(0, 1)
 
 
-def fill_wide(part: WideChannels, graph: Graph, wide: Wide, weights: Tensor) -> None:
-    """Give wide channels weights that were fitted, see :func:`fit_wide`."""
+def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
+    """Give wide channels weights of the rows of all blocks, and the bias, ``[D + 1, C]``."""
     made = part.rows(inputs_of(graph))
-    *parts, bias = torch.split(weights, [*(rows.width for rows in made), 1])
-    scaled = [each * scale for each, scale in zip(parts, wide.scales, strict=True)]
-    part.fill(scaled, bias[0], made)
+    *blocks, bias = torch.split(weights, [*(rows.width for rows in made), 1])
+    part.fill(blocks, bias[0], made)
 
 
 def inputs_of(graph: Graph) -> Inputs:
@@ -263,27 +305,23 @@ def _fit(
     if len(y) > MOST_SPANNED or len(y) >= rows.shape[1]:
         some = [(to_torch(csr_array(rows[part.numpy()])), y[part]) for part in parts]
         return [logistic(*each, strength, labels=labels, start=start, steps=STEPS) for each in some]
-    dense = torch.from_numpy(rows.toarray())
+    thin = rows.nnz < THIN * rows.shape[0] * rows.shape[1]
+    given = rows if thin else rows.toarray()
+    products = given @ given.T
+    whole = torch.from_numpy(products.toarray() if thin else products).double()
     weights = torch.zeros(len(y), len(parts), labels)
     biases = torch.zeros(1, len(parts), labels)
     with one_thread():
-        products = (dense @ dense.t()).double()
         for i, part in enumerate(parts):
-            values, vectors = torch.linalg.eigh(products[part][:, part])
+            values, vectors = torch.linalg.eigh(whole[part][:, part])
             kept = values > values.max() * 1e-9
             root = values[kept].sqrt()
             span = (vectors[:, kept] * root).float().contiguous()
             found = logistic(span, y[part], strength, labels=labels)
-            weights[part, i], biases[:, i] = (
-                (vectors[:, kept] / root).float() @ found[:-1],
-                found[-1],
-            )
-        back = dense.t() @ weights.flatten(1)
-    return list(torch.cat([back.view(-1, len(parts), labels), biases]).unbind(1))
-
-
-def _stack(parts: Sequence[csr_array]) -> csr_array:
-    return csr_array(vstack(parts, format="csr")) if len(parts) > 1 else parts[0]
+            weights[part, i] = (vectors[:, kept] / root).float() @ found[:-1]
+            biases[:, i] = found[-1]
+    back = torch.from_numpy(given.T @ weights.flatten(1).numpy()).view(-1, len(parts), labels)
+    return list(torch.cat([back, biases]).unbind(1))
 
 
 def _rows(block: Block, graph: Graph) -> Rows:
