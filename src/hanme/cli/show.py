@@ -39,7 +39,7 @@ class Training:
         self.epoch, self.scores = 0, ""
         self.parts, self.parts_before = 0, 0
         self.began = self.drawn = time.monotonic()
-        self.started = False
+        self.started = self.settling = False
 
     def plan(self, title: str, epochs: int) -> None:
         """Say what is trained, and for how many epochs at most."""
@@ -65,6 +65,11 @@ class Training:
         self.epoch, self.parts_before, self.parts = epoch.epoch, self.parts, 0
         self._draw()
 
+    def on_settle(self) -> None:
+        """Note that the epochs are over."""
+        self.settling = True
+        self.bar.update(self.task, description="fitting the wide part", completed=self.epochs)
+
     @property
     def share(self) -> float:
         """The share of the epoch that is done, as far as that is known."""
@@ -72,10 +77,13 @@ class Training:
 
     def _draw(self) -> None:
         self.drawn = time.monotonic()
-        self.bar.update(self.task, completed=self.epoch + self.share, scores=self.scores)
+        if not self.settling:
+            self.bar.update(self.task, completed=self.epoch + self.share, scores=self.scores)
 
     def __str__(self) -> str:
         passed = f"{time.monotonic() - self.began:.0f} s"
+        if self.settling:
+            return f"{passed}: fitting the wide part and the decision  {self.scores}".rstrip()
         if not self.epoch and not self.parts:
             return f"{passed}: {'preparing' if self.started else 'loading'}"
         more = self.share and self.epoch < self.epochs

@@ -266,6 +266,7 @@ def train(
             processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,
             on_epoch=shown.on_epoch,
+            on_settle=shown.on_settle,
             on_fold=lambda done: print_costs([f"fold {done} of {run_config.training.folds} done"]),
         )
     if json_:

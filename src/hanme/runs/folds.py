@@ -29,6 +29,7 @@ def train(
     processes: int = 1,
     on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    on_settle: Callable[[], None] = lambda: None,
     on_fold: Callable[[int], None] = lambda done: None,
 ) -> Run:
     """Train a model, or one for each fold, and write a run folder.
@@ -42,11 +43,18 @@ def train(
         on_start: Called before any work with what it will cost, a line per metapath and one on the
             time of an epoch, which is measured only if this is given.
         on_epoch: Called after each epoch, of folds only where they are trained one by one.
+        on_settle: Called when the epochs are over, before the wide part and the decision are fitted.
         on_fold: Called after each fold with the number of those done.
     """
     if not config.training.cross_fitted:
         return train_one(
-            config, folder, graph=graph, resume=resume, on_start=on_start, on_epoch=on_epoch
+            config,
+            folder,
+            graph=graph,
+            resume=resume,
+            on_start=on_start,
+            on_epoch=on_epoch,
+            on_settle=on_settle,
         )
     if ranks.under_torchrun():
         raise HanmeError("torchrun shares one training: give no folds, or train them without it")

@@ -55,6 +55,7 @@ def train_one(
     resume: bool = False,
     on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    on_settle: Callable[[], None] = lambda: None,
 ) -> Run:
     """Train one model and write a run folder, see :func:`hanme.runs.train`."""
     found, finished = ranks.from_first(lambda: _find(folder, config, resume))
@@ -79,6 +80,7 @@ def train_one(
             if found is None and ranks.is_first():
                 run.discard()  # nothing to continue: leave the folder as it was
             raise
+        on_settle()
         settled = settle(trainer.model, trainer.graph, config.training, wide)
         ranks.from_first(lambda: finish(run, trainer, settled))
         return run
