@@ -43,7 +43,7 @@ def train(
         on_start: Called before any work with what it will cost, a line per metapath and one on the
             time of an epoch, which is measured only if this is given.
         on_epoch: Called after each epoch, of folds only where they are trained one by one.
-        on_settle: Called when the epochs are over, before the wide part and the decision are fitted.
+        on_settle: Called when the epochs are over, before the wide part is fitted.
         on_fold: Called after each fold with the number of those done.
     """
     if not config.training.cross_fitted:
