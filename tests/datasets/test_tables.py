@@ -19,6 +19,7 @@ from hanme import Graph
 from hanme.datasets import FittedGraph, known_name, load, load_tables
 from hanme.datasets.tables.config import schema
 from hanme.errors import HanmeError
+from hanme.graph.names import feature_names
 
 ROOT = Path(__file__).parents[2]
 FILMS = ROOT / "examples" / "films"
@@ -123,6 +124,23 @@ def test_features_against_scikit_learn(films: Path) -> None:
     assert max(seen[w] for w in words) <= len(given) / 2
     left_out = [n for w, n in seen.items() if w not in words and n <= len(given) / 2]
     assert min(seen[w] for w in words) >= max(left_out)
+
+
+def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> None:
+    given = np.random.default_rng(0).normal(size=600).round(3)
+    lines = [f"{i},{'uv'[int(abs(n) > 0.7)]},{n if i % 50 else ''}\n" for i, n in enumerate(given)]
+    graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
+    data = load_tables(write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R))
+    x = data.nodes["a"].x.to_dense().numpy()
+    knots = data.fitted["features"]["a"]["n"]["knots"]
+    empty = np.arange(600) % 50 == 0
+    assert len(knots) == 5
+    assert set(knots) <= set(given[~empty])
+    spline = np.stack([np.interp(given, knots, hat) for hat in np.eye(5)], 1)
+    np.testing.assert_allclose(x[:, 1:6], np.where(empty[:, None], 0, spline), atol=1e-6)
+    np.testing.assert_array_equal(x[:, 6], empty)
+    names = feature_names(data, "a")
+    assert (names[0], names[1], names[-1]) == ("n", f"n near {knots[0]:g}", "n empty")
 
 
 def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
@@ -453,6 +471,7 @@ def test_the_features_of_a_run_of_version_0_1(tmp_path: Path) -> None:
         pytest.approx([-0.5, 0, 0, 0, 0, 0, 0, 1]),
     ]
     assert data.y.tolist() == [1, 0, 1]
+    learnt["n"] |= {"knots": [], "gaps": False}  # as later runs have them
     assert data.fitted == {key: value for key, value in run.items() if key != "widths"}
     with pytest.raises(HanmeError, match=r"features\.json: not the features of a run"):
         FittedGraph.make(run | {"labels": 3}, "features.json")

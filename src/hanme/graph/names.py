@@ -33,4 +33,6 @@ def _column_names(graph: Graph, node_type: str) -> list[str]:
             names += [f"{column}[{i}]" for i in range(len(learnt["mean"]))]
         else:
             names.append(column)
+            names += [f"{column} near {knot:g}" for knot in learnt.get("knots", [])]
+            names += [f"{column} empty"] * learnt.get("gaps", False)
     return names

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.sparse import coo_array, csr_array, diags_array
+from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
 from hanme.datasets.tables.kinds import (
     CategorySpec,
@@ -29,6 +29,12 @@ from hanme.errors import HanmeError
 NUMBERS = 1 << 22
 """How many numbers of vectors are read at a time."""
 
+ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS = 100, 5, 16
+"""A column of numbers has a knot for each so many: at least so many, or none, and at most so many.
+
+On tables of fewer than 500 rows the gain on validation rows was within the noise.
+"""
+
 COMMON = 0.5
 """TF-IDF leaves out words that a larger share of the texts has: they say little."""
 
@@ -38,11 +44,16 @@ class _Fitted(BaseModel):
 
 
 class FittedNumber(_Fitted):
-    """The mean and standard deviation of a column."""
+    """The mean and standard deviation of a column, and what else its numbers become features by.
+
+    Each knot has a feature that is 1 there and falls to 0 at the knots beside it.
+    """
 
     kind: Literal["number", "date"] = "number"
     mean: float
     std: float = Field(gt=0)
+    knots: list[float] = []  # in ascending order
+    gaps: bool = False  # whether an empty cell has a feature
 
 
 class FittedValues(_Fitted):
@@ -111,7 +122,7 @@ def width(fitted: Fitted) -> int:
     """Return how many features a column becomes."""
     match fitted:
         case FittedNumber():
-            return 1
+            return 1 + len(fitted.knots) + fitted.gaps
         case FittedValues():
             return len(fitted.values)
         case FittedWords():
@@ -211,13 +222,26 @@ def _fit_number(given: NDArray[np.float64], table: Table, alias: str) -> FittedN
         mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 1.0)
     if not np.isfinite([mean, std]).all():
         raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
-    return FittedNumber(mean=mean, std=std or 1.0)
+    gaps = FEWEST_KNOTS * ROWS_PER_KNOT <= known.size < given.size
+    return FittedNumber(mean=mean, std=std or 1.0, knots=_knots(known), gaps=gaps)
+
+
+def _knots(known: NDArray[np.float64]) -> list[float]:
+    """Return numbers of the column, as many of the others between each two: more of more rows."""
+    count = min(MOST_KNOTS, len(known) // ROWS_PER_KNOT)
+    if count < FEWEST_KNOTS:
+        return []
+    found = np.unique(np.quantile(known, np.linspace(0, 1, count), method="nearest"))
+    return list(map(float, found)) if len(found) > 2 else []  # a line says all of two
 
 
 def _scaled(
     given: NDArray[np.float64], fitted: FittedNumber, table: Table, alias: str
 ) -> csr_array:
-    """Standardise numbers; an empty cell counts as the mean, which becomes 0."""
+    """Standardise numbers; an empty cell counts as the mean, which becomes 0.
+
+    The features of knots and of empty cells follow.
+    """
     with np.errstate(over="ignore"):
         values = ((given - fitted.mean) / fitted.std).astype(np.float32)
     values[np.isnan(given)] = 0
@@ -228,7 +252,25 @@ def _scaled(
             f"{table.place(row, alias)}: {given[row]:g} is too far from the mean "
             f"{fitted.mean:g} to be a feature"
         )
-    return csr_array(values[:, None])
+    blocks = [csr_array(values[:, None])]
+    if fitted.knots:
+        blocks.append(_hats(given, np.asarray(fitted.knots)))
+    if fitted.gaps:
+        blocks.append(csr_array(np.isnan(given)[:, None].astype(np.float32)))
+    return csr_array(hstack(blocks, format="csr", dtype=np.float32))
+
+
+def _hats(given: NDArray[np.float64], knots: NDArray[np.float64]) -> csr_array:
+    """Return how near a number is to each of the two knots around it, ``[rows, knots]``."""
+    row = np.flatnonzero(~np.isnan(given))
+    value = np.clip(given[row], knots[0], knots[-1])
+    left = np.clip(np.searchsorted(knots, value, "right") - 1, 0, len(knots) - 2)
+    share = (value - knots[left]) / (knots[left + 1] - knots[left])
+    data = np.concatenate([1 - share, share]).astype(np.float32)
+    place = (np.tile(row, 2), np.concatenate([left, left + 1]))
+    found = csr_array((data, place), shape=(len(given), len(knots)))
+    found.eliminate_zeros()
+    return found
 
 
 def _fit_words(table: Table, alias: str, size: int) -> FittedWords:

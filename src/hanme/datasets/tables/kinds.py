@@ -40,7 +40,8 @@ class Part(BaseModel):
 class NumberSpec(Part):
     """A number, standardised: minus the column's mean, divided by its standard deviation.
 
-    An empty cell counts as the mean.
+    An empty cell counts as the mean. From 500 numbers on, 5 to 16 *knots* among them have a feature
+    each, which says how near a number is, and so have empty cells.
     """
 
     kind: Literal["number"]
@@ -77,9 +78,9 @@ class TextSpec(Part):
 
 
 class DateSpec(Part):
-    """A date as a number, its year with the part of the year that has passed, standardised.
+    """A date as a number: its year with the part of the year that has passed.
 
-    An empty cell counts as the mean.
+    See `number` for the features.
     """
 
     kind: Literal["date"]
