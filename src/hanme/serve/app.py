@@ -312,6 +312,7 @@ def make_app(runs: Mapping[str, Served]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=f"{API}/openapi.json",
+        generate_unique_id_function=lambda route: route.name,  # what generated clients call it
         lifespan=alive,
     )
     app.state.shared = state
