@@ -198,6 +198,10 @@ def test_the_overview_says_how_good_it_is(
     if run == "films":
         visitor.page.get_by_text("Show as a table: Scores").click()
         visitor.picture("overview" if visitor.page.viewport_size["width"] > 400 else "phone")
+    weakest = visitor.page.get_by_text("See its mistakes").locator("a").first
+    label = weakest.inner_text()
+    weakest.click()
+    playwright.expect(visitor.page.locator("#by-given")).to_have_value(label)
 
 
 @on_both
@@ -270,6 +274,10 @@ def test_a_node_shows_what_and_why(visitor: Visitor, served: dict[str, Served], 
     assert found.instances[0].nodes[-1].name in text
     total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
     assert float(total) == pytest.approx(found.logit, abs=0.006)
+    rows = page.get_by_role("table", name="Features and neighbours").locator("tbody tr")
+    reasons = [tuple(text.split("\t")[:2]) for text in rows.all_inner_texts()]
+    assert len(set(reasons)) == len(reasons) > 0
+    assert any(f"above all {what.strip()}" in text for what, _ in reasons)
     if found.against:  # where there is one label, what counts is how far it is ahead
         assert total.startswith("+")
         page.locator("#against").select_option(label="no other label")

@@ -39,7 +39,8 @@ export function plain(text) {
 /** Show a name in its own direction, cut by the style sheet where it does not fit, whole in its title. */
 export function name(text, tag = "bdi.name") {
   const shown = text === "" ? "(no name)" : text;
-  return h(tag, { title: shown.length > 24 ? plain(shown).slice(0, 500) : null }, cut(shown, 300));
+  const parts = cut(shown, 300).split(/(?<=[/_])/); // a line may break after these
+  return h(tag, { title: shown.length > 24 ? plain(shown).slice(0, 500) : null }, parts.map((part, i) => [i > 0 && h("wbr"), part]));
 }
 
 /** Keep at most so many characters. */

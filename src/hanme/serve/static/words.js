@@ -37,18 +37,25 @@ export function blockWords(block) {
   if (!path) return read === "ids" ? "which one it is" : "its own features";
   if (read === "ids") return `which ${metapathWords(path)} it has`;
   if (read === "labels") return `labels of ${metapathWords(path)}`;
-  if (read === "beliefs") return `what is believed of ${metapathWords(path)}`;
+  if (read === "beliefs") return `first guesses for ${metapathWords(path)}`;
   return `features of ${steps(path).length === 2 ? "its " : ""}${metapathWords(path)}`;
 }
-
-/** Say how the block weighs them. */
-export const blockScale = (block) => (block.endsWith(":unit") ? "by rarity" : "as they are");
 
 /** Add up what has the same words: [{name, value}], largest first. */
 export function grouped(parts, words) {
   const sums = new Map();
   for (const { name, value } of parts) sums.set(words(name), (sums.get(words(name)) ?? 0) + value);
   return [...sums].map(([name, value]) => ({ name, value })).sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+}
+
+/** The nodes and features that count in the linear part, largest first; one that several blocks read alike is added up. */
+export function merged(reasons) {
+  const found = new Map();
+  for (const one of reasons) {
+    const where = blockWords(one.block), key = JSON.stringify([where, one.what, one.node]);
+    found.set(key, { ...one, where, part: one.part + (found.get(key)?.part ?? 0) });
+  }
+  return [...found.values()].sort((a, b) => Math.abs(b.part) - Math.abs(a.part));
 }
 
 /** Name the nodes of an instance after its root; the root, met again, is "itself". */

@@ -8,7 +8,7 @@ import { chips, pages } from "./nodes.js";
 import { header, reasons, rivalOf, says, sum } from "./node.js";
 
 const PAGE = 50;
-const FILTERS = { differ: "Other labels", a_right: "Only the first is right", b_right: "Only the second is right", all: "All" };
+const FILTERS = { differ: "Different labels", a_right: "Only the first is right", b_right: "Only the second is right", all: "All" };
 
 export async function compareView(context) {
   const { run, runs, rest } = context;
@@ -31,7 +31,7 @@ async function all({ run, runs, query, signal, say }, a, b) {
       h("h1", {}, "Where do they differ?"),
       h("p.lead", {}, h("b", {}, name(a.name)), " against ", others.length > 1 ? h("select", { id: "other", "aria-label": "Compare with", onchange: (event) => go(to(a.name, "compare", [event.target.value])) },
         others.map((each) => h("option", { value: each.name, selected: each === b }, each.name))) : h("b", {}, name(b.name)),
-        `: ${some(found.differ, run.target)} of ${count(run.nodes)} get other labels.`),
+        `: ${some(found.differ, run.target)} of ${count(run.nodes)} get different labels.`),
       h("div.grid", {}, found.nodes > 0 && right(found, a, b, nodes), found.part && scores(a, b, first, second)),
       h("div.shows", { role: "group", "aria-label": "Show" }, Object.entries(FILTERS).map(([key, words]) =>
         h("button", { type: "button", id: `show-${key}`, "aria-pressed": String(key === filter), onclick: () => change({ show: key === "differ" ? null : key, page: null }) }, words.replace("the first", a.name).replace("the second", b.name)))),

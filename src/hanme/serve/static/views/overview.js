@@ -90,7 +90,8 @@ function byLabel(run, found, list) {
   const numbers = table("Scores by label", ["label", "have it", "given", "precision", "recall", "F1", "given from"],
     rows.map((row) => [link(row.label), count(row.nodes), count(row.given), percent(row.precision), percent(row.recall), percent(row.f1), thresholds[row.label] ? percent(thresholds[row.label]) : "likeliest"]), { numeric: [1, 2, 3, 4, 5, 6] });
   return section("Which labels is it weak at?", "F1 by label, weakest first. Precision: how many of those given are right. Recall: how many of those there are found.",
-    figure("F1 by label", bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model" }))), numbers));
+    figure("F1 by label", bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model" }))), numbers),
+    list({}) && h("p.hint", {}, "See its mistakes: ", rows.slice(0, 3).map((row, i) => [i > 0 && ", ", link(row.label)]), "."));
 }
 
 function byDegree(found, nodes) {

@@ -66,7 +66,7 @@ function outcome(state, { before, after, instances }) {
       : "Nothing is changed yet. Choose a label to watch."),
     h("p.actions", {}, changed(state) && h("button", { type: "button", id: "undo", onclick: () => change({ cut: [], drop: [], add: [] }) }, "Undo all"),
       h("a.button.quiet", { href: to(run.name, "node", [state.number], { label }) }, "Why?")),
-    h("p.hint", {}, "Exact, with the weights of metapaths and the features of nodes as they are. Share this page by its address."));
+    h("p.hint", {}, "Exact. Links and paths can be changed here; features, and the weights of metapaths, stay as they are. Share this page by its address."));
 }
 
 function links(state, cells) {
