@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from hanme.decision import Decision, calibrate
-from hanme.decision.calibration import PRIOR
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Task, WideChannels
@@ -21,6 +20,9 @@ from hanme.training.wide import Wide, fill_wide, fit_wide, wide_logits
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
+
+SHARES = [(0.8, 0.1), (0.2, 0.1)]
+"""Where the slopes of the wide part and the rest are expected then, and how far from there."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,11 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     assert isinstance(model, ChannelModel)
     val, y = graph.split.val, graph.y[graph.split.val]
     parts = [seen] if model.head is None else [seen, deep]
-    width = KNOWN if folds else PRIOR
-    slopes, bias = calibrate([logits[val] for logits in parts], y, bias_width=width)
+    held = [logits[val] for logits in parts]
+    if folds:
+        slopes, bias = calibrate(held, y, SHARES[: len(parts)], KNOWN)
+    else:
+        slopes, bias = calibrate(held, y)
     part.scale(slopes[0], bias)
     if isinstance(model.head, nn.Linear):
         model.head.weight.mul_(slopes[1])
