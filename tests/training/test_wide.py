@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
+from torch_geometric.data import HeteroData
 
 from hanme.datasets import planted
 from hanme.decision import Decision
@@ -17,6 +18,7 @@ from hanme.runs.train import prepare
 from hanme.training import choose_wide, settle
 from hanme.training.convex import logistic
 from hanme.training.metrics import scores
+from hanme.training.relevance import gram
 from hanme.training.wide import Mixture, Wide, _fit
 
 
@@ -53,6 +55,19 @@ def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:
     (short,) = _fit(csr_array(rows.numpy()), y, everyone, 0.3, 3)
     long = logistic(rows, y, 0.3, steps=500)
     torch.testing.assert_close(rows @ short[:-1], rows @ long[:-1], rtol=0.02, atol=0.05)
+
+
+def test_a_large_column_that_hardly_differs_hides_no_others_from_few_nodes() -> None:
+    rows, y = data(60, 200, 3)
+    wider = torch.cat([rows, torch.full((60, 1), 3e4)], 1)
+    parts = [torch.arange(60) % 5 != 0, torch.ones(60, dtype=torch.bool)]
+    for short, long in zip(
+        _fit(csr_array(rows.numpy()), y, parts, 0.3, 3),
+        _fit(csr_array(wider.numpy()), y, parts, 0.3, 3),
+        strict=True,
+    ):
+        expected, found = (x @ w[:-1] + w[-1] for x, w in ((rows, short), (wider, long)))
+        torch.testing.assert_close(found, expected, rtol=0.01, atol=0.01)
 
 
 def test_columns_that_are_large_and_hardly_differ_are_no_obstacle() -> None:
@@ -96,6 +111,32 @@ def test_what_is_chosen_has_a_smaller_out_of_fold_loss_than_what_one_would_take_
     learnt, by_hand = wide.mixtures
     assert learnt.loss < by_hand.loss
     assert by_hand.scales.count(0) > 0
+
+
+def made(x: torch.Tensor) -> Graph:
+    """Return nodes without links whose label the second feature says."""
+    data = HeteroData()
+    data["node"].x, data["node"].y = x, (x[:, -1] > x[:, -1].median()).long()
+    return Graph.from_hetero(data)
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e6])
+def test_features_count_as_much_whatever_their_unit_and_origin(factor: float) -> None:
+    x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    moved = factor * torch.cat([torch.full((100, 1), 3e4), 10 + x], 1)
+    for data in (factor * x, moved):
+        wide, expected = choose_wide(made(data), seed=1), choose_wide(made(x), seed=1)
+        place, before = wide.blocks.index("features:plain"), expected.blocks.index("features:plain")
+        by_hand = wide.mixtures[1].scales[place] * factor
+        assert by_hand == pytest.approx(expected.mixtures[1].scales[before], rel=0.01)
+
+
+def test_features_that_differ_by_rounding_alone_are_none() -> None:
+    assert gram(csr_array(np.float32([[1 / 3], [1 / 3], [np.float32(1 / 3) + 2e-8]])))[1] == 0
+    graph = made(torch.full((50, 1), 0.1))
+    y = torch.arange(50) % 2
+    with pytest.raises(HanmeError, match="no features and no links"):
+        choose_wide(replace(graph, y=y), seed=1)
 
 
 def test_what_an_earlier_version_chose_is_one_mixture() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.decision.losses import node_losses
@@ -18,6 +19,12 @@ FOLDS = 4
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 LEAST = 0.003
 """A block with less than this share of all relevance is left out."""
+
+THIN = 0.1
+"""Rows with a smaller share of numbers other than 0 are multiplied as sparse matrices."""
+
+ALIKE = 1e-13
+"""Rows are alike if the squares of what they differ by are a smaller share of their squares."""
 
 
 class Relevance(NamedTuple):
@@ -34,13 +41,31 @@ class Relevance(NamedTuple):
     loss: float
 
 
-def gram(rows: Tensor) -> Tensor:
-    """Return the products of centred rows with each other, ``[n, n]``, with a mean square of 1."""
-    dense = rows.to_dense() if rows.layout == torch.sparse_csr else rows
-    dense = dense - dense.mean(0)
-    products = dense @ dense.t()
-    scale = products.diagonal().mean()
-    return products / scale if scale > 0 else products
+def products(rows: csr_array) -> Tensor:
+    """Return the products of rows with each other, ``[n, n]``, of double precision."""
+    thin = rows.nnz < THIN * rows.shape[0] * rows.shape[1]
+    given = rows.astype(np.float64) if thin else rows.toarray().astype(np.float64)
+    found = given @ given.T
+    return torch.from_numpy(found.toarray() if thin else found)
+
+
+def centred(whole: Tensor) -> Tensor:
+    """Return the products that the rows have with each other once their mean is taken off."""
+    mean = whole.mean(0)
+    return whole - mean - mean[:, None] + mean.mean()
+
+
+def gram(rows: csr_array) -> tuple[Tensor, float]:
+    """Return the products of centred rows, divided by the mean square of these, and that.
+
+    Rows that differ by rounding errors alone have no products.
+    """
+    whole = products(rows)
+    found = centred(whole)
+    spread = float(found.diagonal().mean())
+    if spread <= ALIKE * float(whole.diagonal().mean()):
+        return torch.zeros_like(whole, dtype=torch.float), 0.0
+    return (found / spread).float(), spread
 
 
 def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> list[Relevance]:
@@ -50,7 +75,7 @@ def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> list[Rel
     and has a gradient. The second, if there is one, has the plain blocks alone.
 
     Args:
-        grams: :func:`gram` of each block's rows.
+        grams: The products that :func:`gram` returns of each block's rows.
         y: Labels as 0 and 1, ``[n, C]``, or numbers of labels, ``[n]``.
         plain: The blocks that a linear model by hand would have.
     """

@@ -20,16 +20,13 @@ from hanme.nn.channels.base import Inputs
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.nn.channels.wide import WideChannels
 from hanme.training.convex import logistic, one_thread
-from hanme.training.relevance import choose, gram
+from hanme.training.relevance import centred, choose, gram, products
 
 SAMPLE = 1200
 """Blocks are chosen on at most so many labelled nodes."""
 
 MOST_SPANNED = 3000
 """With at most so many nodes, weights are fitted in the space that their rows span."""
-
-THIN = 0.1
-"""Rows with a smaller share of numbers other than 0 are multiplied as sparse matrices."""
 
 MOST_WORK = 6e8
 """With more nodes, a step of the fit takes about so many multiplications at the most."""
@@ -113,6 +110,7 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
     nodes = np.random.default_rng(seed).permutation(nodes)[:SAMPLE]
     blocks: list[Block] = []
     grams: list[Tensor] = []
+    spreads: list[float] = []
     plain: list[int] = []
     for block in islice(candidates(graph, labels=labels), MOST_BLOCKS):
         try:
@@ -121,32 +119,29 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
             continue
         if rows.numbers() > MOST_NUMBERS:
             continue
-        products = gram(to_torch(rows(nodes)))
-        if not products.any():
+        found, spread = gram(rows(nodes))
+        if not spread:
             continue
         if block.scaling == "plain" and len(block.path or ()) < 2:
             plain.append(len(blocks))
         blocks.append(block)
-        grams.append(products)
+        grams.append(found)
+        spreads.append(spread)
     if not blocks:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
     with one_thread():
-        found = choose(grams, graph.y[nodes], plain)
+        mixtures = choose(grams, graph.y[nodes], plain)
     if int(graph.split.labelled.sum()) > MOST_SPANNED:
-        best = min(found, key=lambda mixture: mixture.loss)
-        found, kept = [best], _affordable(graph, blocks, best.weights.tolist())
+        best = min(mixtures, key=lambda mixture: mixture.loss)
+        mixtures, kept = [best], _affordable(graph, blocks, best.weights.tolist())
     else:
-        kept = np.flatnonzero(sum(mixture.weights for mixture in found)).tolist()
-    spread = []
-    for i in kept:
-        rows = _rows(blocks[i], graph)(nodes)
-        centre = float((rows.mean(0) ** 2).sum())
-        spread.append(max(float(rows.multiply(rows).sum() / len(nodes)) - centre, 1e-12))
+        kept = np.flatnonzero(sum(mixture.weights for mixture in mixtures)).tolist()
+    inverse = 1 / np.array(spreads)
     return Wide(
         blocks=[str(blocks[i]) for i in kept],
         mixtures=[
-            Mixture(scales=np.sqrt(weights[kept] / spread).tolist(), strength=strength, loss=loss)
-            for weights, strength, loss in found
+            Mixture(scales=np.sqrt(weights * inverse)[kept].tolist(), strength=strength, loss=loss)
+            for weights, strength, loss in mixtures
         ],
     )
 
@@ -300,28 +295,27 @@ def _fit(
 ) -> list[Tensor]:
     """Fit weights to parts; with fewer nodes than columns in the space that rows span, for speed.
 
-    For rows = Q B with orthonormal rows of B, the least W is B' times the least weights on Q.
+    For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
+    Q, and the bias makes up for the mean, which large columns would drown the others in.
     """
     if len(y) > MOST_SPANNED or len(y) >= rows.shape[1]:
         some = [(to_torch(csr_array(rows[part.numpy()])), y[part]) for part in parts]
         return [logistic(*each, strength, labels=labels, start=start, steps=STEPS) for each in some]
-    thin = rows.nnz < THIN * rows.shape[0] * rows.shape[1]
-    given = rows if thin else rows.toarray()
-    products = given @ given.T
-    whole = torch.from_numpy(products.toarray() if thin else products).double()
-    weights = torch.zeros(len(y), len(parts), labels)
+    whole = products(rows)
+    weights = torch.zeros(len(y), len(parts), labels, dtype=torch.double)
     biases = torch.zeros(1, len(parts), labels)
     with one_thread():
         for i, part in enumerate(parts):
-            values, vectors = torch.linalg.eigh(whole[part][:, part])
+            own = whole[part][:, part]
+            values, vectors = torch.linalg.eigh(centred(own))
             kept = values > values.max() * 1e-9
             root = values[kept].sqrt()
             span = (vectors[:, kept] * root).float().contiguous()
             found = logistic(span, y[part], strength, labels=labels)
-            weights[part, i] = (vectors[:, kept] / root).float() @ found[:-1]
-            biases[:, i] = found[-1]
-    back = torch.from_numpy(given.T @ weights.flatten(1).numpy()).view(-1, len(parts), labels)
-    return list(torch.cat([back, biases]).unbind(1))
+            weights[part, i] = (vectors[:, kept] / root) @ found[:-1].double()
+            biases[:, i] = found[-1] - own.mean(0) @ weights[part, i]
+    back = torch.from_numpy(rows.T @ weights.flatten(1).numpy()).view(-1, len(parts), labels)
+    return list(torch.cat([back.float(), biases]).unbind(1))
 
 
 def _rows(block: Block, graph: Graph) -> Rows:
