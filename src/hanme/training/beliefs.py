@@ -54,7 +54,7 @@ class Fold(NamedTuple):
     Args:
         graph: The graph, with these training nodes and others to validate on.
         weights: What was fitted, the mixtures added up, ``[D + 1, C]``.
-        logits: The logits of all target nodes, ``[N, C]``.
+        logits: The logits of all target nodes, ``[N, C]``; of folds only where beliefs are weighed.
     """
 
     graph: Graph
@@ -129,38 +129,39 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[F
         for number in range(1, FOLDS + 1):
             split = without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
             graphs.append(replace(graph, split=split))
-    if any(block.read == "labels" for block in part.blocks):  # rows differ from fold to fold
-        return _blended(
-            graphs, *zip(*(_fitted(part, wide, [each]) for each in graphs), strict=True)
-        )
-    weights, logits = _fitted(part, wide, graphs)
-    return _blended(graphs, [weights], [logits])
-
-
-def _fitted(part: WideChannels, wide: Wide, graphs: Sequence[Graph]) -> tuple[Tensor, Tensor]:
-    """Return weights and the logits of all target nodes, by graph and mixture."""
-    weights = fit_wide(part, graphs[0], wide, [each.split.train for each in graphs])
-    logits = wide_logits(part, graphs[0], weights.flatten(0, 1))
-    return weights, logits.reshape(*weights.shape[:2], *logits.shape[1:])
+    several = any(block.read == "labels" for block in part.blocks)  # rows differ from fold to fold
+    groups = [[each] for each in graphs] if several else [graphs]
+    fitted = [fit_wide(part, some[0], wide, [each.split.train for each in some]) for some in groups]
+    blended = _blended(part, groups, fitted)
+    read = any(block.read == "beliefs" for block in part.blocks)
+    asked = zip(groups, blended, strict=True) if read else [(groups[0][:1], blended[0][:1])]
+    logits = [z for some, weights in asked for z in wide_logits(part, some[0], weights)]
+    logits += [logits[0][:0]] * (len(graphs) - len(logits))
+    return [Fold(*each) for each in zip(graphs, torch.cat(blended), logits, strict=True)]
 
 
 def _blended(
-    graphs: Sequence[Graph], weights: Sequence[Tensor], logits: Sequence[Tensor]
-) -> list[Fold]:
+    part: WideChannels, groups: Sequence[Sequence[Graph]], fitted: Sequence[Tensor]
+) -> list[Tensor]:
     """Add the mixtures up, each times a slope that is fitted to nodes which no weight has seen."""
-    by_graph, found = torch.cat(list(weights)), torch.cat(list(logits))
-    count, graph = by_graph.size(1), graphs[0]
-    slopes, bias = torch.full((count,), 1 / count), torch.zeros(len(graph.labels))
-    unseen = [each.split.val & ~graph.split.val for each in graphs]
-    if count > 1 and len(graphs) > 1:
-        parts = torch.cat([z[:, mask] for z, mask in zip(found, unseen, strict=True)], 1)
-        y = torch.cat([graph.y[mask] for mask in unseen])
-        fitted, bias = calibrate(list(parts), y, [(1 / count, BLEND)] * count)
-        slopes = torch.tensor(fitted)
-    blended = torch.einsum("m,gmdc->gdc", slopes, by_graph)
-    blended[:, -1] += bias
-    out = torch.einsum("m,gmnc->gnc", slopes, found) + bias
-    return [Fold(*each) for each in zip(graphs, blended, out, strict=True)]
+    first, count = groups[0][0], fitted[0].size(1)
+    slopes, bias = torch.full((count,), 1 / count), torch.zeros(len(first.labels))
+    train, parts, y = first.split.train.nonzero().flatten(), [], []
+    for some, weights in zip(groups, fitted, strict=True):
+        logits = wide_logits(part, some[0], weights.flatten(0, 1), train.numpy())
+        logits = logits.reshape(*weights.shape[:2], *logits.shape[1:])
+        for each, found in zip(some, logits, strict=True):
+            unseen = each.split.val[train]
+            parts.append(found[:, unseen])
+            y.append(first.y[train[unseen]])
+    if count > 1 and any(len(each) for each in y):
+        expected = [(1 / count, BLEND)] * count
+        found_slopes, bias = calibrate(list(torch.cat(parts, 1)), torch.cat(y), expected)
+        slopes = torch.tensor(found_slopes)
+    blended = [torch.einsum("m,gmdc->gdc", slopes, weights) for weights in fitted]
+    for weights in blended:
+        weights[:, -1] += bias
+    return blended
 
 
 def weigh_beliefs(part: WideChannels, first: Fold, folds: Sequence[Fold]) -> Trust:

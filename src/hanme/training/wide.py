@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
@@ -250,8 +251,10 @@ def fit_wide(
     return torch.stack(found, 1)
 
 
-def wide_logits(part: WideChannels, graph: Graph, weights: Tensor) -> Tensor:
-    """Return the logits of all target nodes for several weights, in one pass over the nodes.
+def wide_logits(
+    part: WideChannels, graph: Graph, weights: Tensor, nodes: NDArray[np.int64] | None = None
+) -> Tensor:
+    """Return the logits of target nodes for several weights, in one pass over the nodes.
 
     Beliefs are left out.
 
@@ -259,6 +262,7 @@ def wide_logits(part: WideChannels, graph: Graph, weights: Tensor) -> Tensor:
         part: The channels.
         graph: The graph.
         weights: As :func:`fit_wide` returns them, ``[K, D + 1, C]``.
+        nodes: The nodes (default: all target nodes).
 
     Returns:
         The logits, ``[K, N, C]``.
@@ -266,11 +270,12 @@ def wide_logits(part: WideChannels, graph: Graph, weights: Tensor) -> Tensor:
     made = part.rows(inputs_of(graph))
     side_by_side = weights.transpose(0, 1).flatten(1)
     *blocks, bias = torch.split(side_by_side, [*(rows.width for rows in made), 1])
-    nodes = np.arange(graph.targets.num_nodes)
+    nodes = np.arange(graph.targets.num_nodes) if nodes is None else nodes
+    found = bias.repeat(len(nodes), 1)
     for rows, block in zip(made, blocks, strict=True):
         if block.any():
-            bias = bias + rows.times(nodes, block)
-    return bias.expand(len(nodes), -1).reshape(len(nodes), len(weights), -1).transpose(0, 1)
+            found += rows.times(nodes, block)
+    return found.reshape(len(nodes), len(weights), -1).transpose(0, 1)
 
 
 def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
@@ -301,21 +306,19 @@ def _fit(
     if len(y) > MOST_SPANNED or len(y) >= rows.shape[1]:
         some = [(to_torch(csr_array(rows[part.numpy()])), y[part]) for part in parts]
         return [logistic(*each, strength, labels=labels, start=start, steps=STEPS) for each in some]
-    whole = products(rows)
-    weights = torch.zeros(len(y), len(parts), labels, dtype=torch.double)
-    biases = torch.zeros(1, len(parts), labels)
+    whole, found = products(rows), []
     with one_thread():
-        for i, part in enumerate(parts):
+        for part in parts:
             own = whole[part][:, part]
             values, vectors = torch.linalg.eigh(centred(own))
             kept = values > values.max() * 1e-9
             root = values[kept].sqrt()
             span = (vectors[:, kept] * root).float().contiguous()
-            found = logistic(span, y[part], strength, labels=labels)
-            weights[part, i] = (vectors[:, kept] / root) @ found[:-1].double()
-            biases[:, i] = found[-1] - own.mean(0) @ weights[part, i]
-    back = torch.from_numpy(rows.T @ weights.flatten(1).numpy()).view(-1, len(parts), labels)
-    return list(torch.cat([back.float(), biases]).unbind(1))
+            weights = logistic(span, y[part], strength, labels=labels).double()
+            inner = (vectors[:, kept] / root) @ weights[:-1]
+            back = torch.from_numpy(rows[part.numpy()].T @ inner.numpy()).float()
+            found.append(torch.cat([back, (weights[-1:] - own.mean(0) @ inner).float()]))
+    return found
 
 
 def _rows(block: Block, graph: Graph) -> Rows:
