@@ -310,3 +310,10 @@ def test_only_roots_that_are_there_and_chains_that_start_together() -> None:
             restrict(apart, torch.tensor([0]))
     piece: Piece = chain.restrict(torch.tensor([0], dtype=torch.int32))
     assert piece.roots.dtype == torch.long
+
+
+def test_instances_that_are_unfolded_share_the_nodes_up_to_where_they_part() -> None:
+    chain = chain_of(MOVIES, "m-a-m")
+    unfolded, _ = chain.unfold(chain.instances(), torch.arange(4))
+    assert unfolded.sizes == (4, 3, 5)  # two of movie 0, and two of movie 1, go through actor 1
+    assert unfolded.nodes_of(unfolded.instances()).equal(chain.instances().nodes)

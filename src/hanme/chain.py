@@ -220,26 +220,29 @@ class Chain:
         sizes = self.sizes[0], self.sizes[-1]
         return Chain(self.metapath.in_one_step(), sizes, (indptr,), (indices,), self.root_ids)
 
-    def unfold(self, instances: Instances, roots: Tensor) -> Chain:
-        """Return a chain of some roots whose instances are those given, each a branch of its own.
+    def unfold(self, instances: Instances, roots: Tensor) -> tuple[Chain, list[Tensor]]:
+        """Return a chain of some roots whose instances are those given, each with its own end.
+
+        Instances of a root that follow each other share the nodes up to where they part. Also
+        return, for each hop, an instance through each of its links.
 
         Args:
             instances: Instances of the roots, grouped by root, ascending.
             roots: The roots, distinct and ascending; they are numbered in this order.
         """
-        each = torch.arange(len(instances) + 1, device=self.device)
-        row = torch.searchsorted(roots, instances.nodes[:, 0].contiguous())
-        counts = torch.bincount(row, minlength=roots.numel())
-        begin = indptr_of(counts)
-        hops = len(self)
-        return Chain(
-            self.metapath,
-            (roots.numel(), *[len(instances)] * hops),
-            (begin, *[each] * (hops - 1)),
-            tuple([each[:-1]] * hops),
-            self.original(roots),
-            instances.nodes,
-        )
+        parts = torch.ones(len(instances), dtype=torch.bool, device=self.device)
+        parts[1:] = instances.nodes[:, 0].diff() != 0
+        place = torch.searchsorted(roots, instances.nodes[:, 0].contiguous())
+        size, indptr, through = roots.numel(), [], []
+        for hop, links in enumerate(instances.links.t(), 1):
+            parts[1:] |= links.diff() != 0 if hop < len(self) else True
+            through.append(parts.nonzero().flatten())
+            indptr.append(indptr_of(torch.bincount(place[through[-1]], minlength=size)))
+            place, size = parts.cumsum(0) - 1, through[-1].numel()
+        each = tuple(torch.arange(rows.numel(), device=self.device) for rows in through)
+        sizes = (roots.numel(), *(rows.numel() for rows in through))
+        ids, nodes = self.original(roots), instances.nodes
+        return Chain(self.metapath, sizes, tuple(indptr), each, ids, nodes), through
 
     def nodes_of(self, instances: Instances) -> Tensor:
         """Return the node ids of some instances by position, ``[P, L + 1]``."""

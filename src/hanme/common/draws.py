@@ -31,8 +31,8 @@ def distinct(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """
     few, many = (x.nonzero().flatten() for x in (counts <= 2 * n, counts > 2 * n))
     drawn = [_fewest(keys[few], counts[few], n), _first(keys[many], counts[many], n)]
-    row = torch.cat([few[drawn[0][0]], many[drawn[1][0]]])
-    return _sorted(row, torch.cat([drawn[0][1], drawn[1][1]]))
+    row, order = torch.cat([few[drawn[0][0]], many[drawn[1][0]]]).sort(stable=True)
+    return row, torch.cat([drawn[0][1], drawn[1][1]])[order]
 
 
 def _fewest(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -41,20 +41,25 @@ def _fewest(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
     number = within(row)
     rank = keyed(keys[row], number)
     order = torch.from_numpy(np.lexsort((rank.numpy(), row.numpy())))
-    return row[number < n], number[order][number < n]
+    kept = torch.zeros_like(row, dtype=torch.bool)
+    kept[order[number < n]] = True
+    return row[kept], number[kept]
 
 
 def _first(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Draw with replacement until ``n`` distinct numbers are there."""
+    """Draw with replacement until ``n`` distinct numbers are there, ascending within a row."""
     row = number = torch.empty(0, dtype=torch.long)
     made, missing = torch.zeros_like(counts), torch.full_like(counts, n)
     while missing.any():
         more = repeat(missing)
         fresh = _below(keyed(keys[more], made[more] + within(more)), counts[more])
-        row, number = _sorted(torch.cat([row, more]), torch.cat([number, fresh]))
-        new = torch.ones_like(row, dtype=torch.bool)
-        new[1:] = (row.diff() != 0) | (number.diff() != 0)
-        row, number = row[new], number[new]
+        full = missing[row] == 0  # the others are sorted again
+        some, theirs = torch.cat([row[~full], more]), torch.cat([number[~full], fresh])
+        order = torch.from_numpy(np.lexsort((theirs.numpy(), some.numpy())))
+        some, theirs = some[order], theirs[order]
+        new = torch.ones_like(some, dtype=torch.bool)
+        new[1:] = (some.diff() != 0) | (theirs.diff() != 0)
+        row, number = torch.cat([row[full], some[new]]), torch.cat([number[full], theirs[new]])
         made += missing
         missing = n - torch.bincount(row, minlength=counts.numel())
     return row, number
@@ -64,11 +69,6 @@ def _below(bits: Tensor, limit: Tensor) -> Tensor:
     """Turn 64 random bits into a number below a limit."""
     share = (bits >> 11 & ((1 << 53) - 1)).double() * 2.0**-53
     return torch.minimum((share * limit).long(), limit - 1)
-
-
-def _sorted(row: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
-    order = torch.from_numpy(np.lexsort((number.numpy(), row.numpy())))
-    return row[order], number[order]
 
 
 def within(row: Tensor) -> Tensor:

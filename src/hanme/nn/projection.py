@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.nn import Linear
@@ -55,16 +56,15 @@ class Projection(Linear):  # type: ignore[misc]
             raise HanmeError(
                 f"Expected features of the weights' type, {weight.dtype}, but got {x.dtype}"
             )
+        if heads is not None:  # those of a channel side by side in memory, as compiled code reads
+            weight = torch.unflatten(weight, 0, (heads, -1)).transpose(0, 1).flatten(0, 1)
+            bias = None if bias is None else torch.unflatten(bias, 0, (heads, -1)).t().flatten()
         if x.layout == torch.strided:
-            out: Tensor = super().forward(x)
-            return out if heads is None else torch.unflatten(out, 1, (heads, -1))
-        if heads is None:
+            out = F.linear(x, weight, bias)
+        else:
             out = sparse_product(x, weight.t())
-            return out if bias is None else out + bias
-        # The heads of a channel side by side in memory, as compiled code reads them.
-        weight = torch.unflatten(weight, 0, (heads, -1)).transpose(0, 1).flatten(0, 1)
-        out = torch.unflatten(sparse_product(x, weight.t()), 1, (-1, heads)).transpose(1, 2)
-        return out if bias is None else out + torch.unflatten(bias, 0, (heads, -1))
+            out = out if bias is None else out + bias
+        return out if heads is None else torch.unflatten(out, 1, (-1, heads)).transpose(1, 2)
 
 
 class Projections(ModuleDict):  # type: ignore[misc]

@@ -64,7 +64,7 @@ class Problem:
     def within(self, piece: Piece) -> Problem:
         """Return the same problem on a piece of its chain, for the piece's roots."""
         rows = [piece.nodes[t] for t in self.chain.metapath.node_types]
-        found = self._mapped(_once(_take), rows, piece.links[0])
+        found = self._mapped(_once(take), rows, piece.links[0])
         return replace(found, chain=piece.chains[0], roots=piece.roots)
 
     def along(self, instances: Instances) -> Problem:
@@ -74,10 +74,11 @@ class Problem:
             instances: Instances of the roots, grouped by root, ascending.
         """
         first = torch.unique(self.roots)
-        rows = [first, *instances.nodes.t()[1:]]
-        found = self._mapped(_take, rows, tuple(instances.links.t()))
-        chain, roots = self.chain.unfold(instances, first), torch.searchsorted(first, self.roots)
-        return replace(found, chain=chain, roots=roots)
+        chain, through = self.chain.unfold(instances, first)
+        nodes = [column[at] for column, at in zip(instances.nodes.t()[1:], through, strict=True)]
+        links = [column[at] for column, at in zip(instances.links.t(), through, strict=True)]
+        found = self._mapped(take, [first, *nodes], links)
+        return replace(found, chain=chain, roots=torch.searchsorted(first, self.roots))
 
     def dropped(self, weight: Tensor, instances: Instances) -> Tensor:
         """Apply dropout to the weights of some instances, ``[P, K]``."""
@@ -119,8 +120,13 @@ def _once(function: Callable[[Tensor, T], Tensor]) -> Callable[[Tensor, T], Tens
     return call
 
 
-def _take(x: Tensor, rows: Tensor) -> Tensor:
-    return x.index_select(0, rows)
+def take(x: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows, ``[R, K]`` or ``[R, K, D]``, laid out in memory as they were."""
+    turned = x.dim() == 3 and x.transpose(1, 2).is_contiguous()
+    x = x.transpose(1, 2) if turned else x
+    flat = x.flatten(1) if x.is_contiguous() else x  # a matrix has its gradients added up faster
+    found = flat.index_select(0, rows).view(rows.numel(), *x.shape[1:])
+    return found.transpose(1, 2) if turned else found
 
 
 def check(problem: Problem) -> None:

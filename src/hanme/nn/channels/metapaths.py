@@ -29,6 +29,7 @@ from hanme.ops import (
     metapath_attention,
 )
 from hanme.ops.dropout import node_dropout
+from hanme.ops.problem import take
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
@@ -258,10 +259,19 @@ class MetapathChannels(Channels):
         h = {t: node_dropout(x, dropout, None if nodes is None else nodes[t]) for t, x in h.items()}
         found: list[_Arguments] = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
-            root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])
+            root_score = self._root_score(h[self.metapaths[i].root], i, read.roots)
             attention = self.att_instance[i][0]
             found.append((chain, terms.values, terms.coefficients, root_score, attention))
         return found
+
+    def _root_score(self, h: Tensor, metapath: int, roots: Tensor | None) -> Tensor:
+        """Return a_Φ · h_v0, ``[N, K]``; zeros for nodes that no root is."""
+        a = self.att_root[metapath][0]
+        if roots is None:
+            return head_dots(h, a)
+        first = torch.unique(roots)
+        score = h.new_zeros(h.shape[:2])
+        return score.index_copy(0, first, head_dots(take(h, first), a))
 
     def extra_repr(self) -> str:
         """Name size, heads and metapaths."""

@@ -63,17 +63,19 @@ class Multihop(Encoder):
         types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
         weight, v = torch.stack([self.W_h, self.W_t]), torch.unflatten(self.v_a, 1, (2, -1))
         scores = {t: tanh_scores(h[t], weight, v.transpose(0, 1)) for t in types}
-        return [self._terms(h, scores, chain) for chain in chains]
+        starts = dict.fromkeys(chain.metapath.root for chain in chains)
+        roots = {t: self.gamma * self._weight(scores[t][0] + scores[t][1]) for t in starts}
+        return [self._terms(h, scores, roots[chain.metapath.root], chain) for chain in chains]
 
     def _terms(
         self,
         h: Mapping[str, Tensor],
         scores: Mapping[str, Tensor],
+        root: Tensor,
         chain: Chain,
     ) -> Terms:
         types = chain.metapath.node_types
         s, t = zip(*(scores[node_type] for node_type in types), strict=True)  # by position
-        root = self.gamma * self._weight(s[0] + t[0])
         links = [
             (1 - self.gamma)
             * self._weight(
