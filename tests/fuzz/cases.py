@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import tomli_w
 
 from fuzz.api import api_request
@@ -65,11 +66,31 @@ def tables(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
     copied = inputs.copy("tables", folder / "tables")
     for name in draw.sample(["films.csv", "people.csv", "roles.csv"], draw.choice([1, 1, 2])):
         path = copied / name
-        if draw.random() < 0.3:
+        if draw.random() < 0.2:
+            path = _in_another_format(draw, path)
+        if path.suffix != ".csv" or draw.random() < 0.3:
             path.write_bytes(damage_bytes(draw, path.read_bytes()))
         else:
             path.write_bytes(damage_csv(draw, path.read_text()))
     return _use_tables(draw, copied, folder)
+
+
+def _in_another_format(draw: random.Random, path: Path) -> Path:
+    """Write a table in another format, in which the graph.toml then names it."""
+    how = {
+        "csv.gz": "csv, COMPRESSION gzip",
+        "json": "json, ARRAY true",
+        "jsonl.gz": "json, COMPRESSION gzip",
+        "parquet": "parquet",
+    }
+    ending = draw.choice(list(how))
+    written = path.with_suffix(f".{ending}")
+    rows = f"FROM read_csv('{path}', all_varchar = true)"
+    duckdb.sql(f"COPY ({rows}) TO '{written}' (FORMAT {how[ending]})")
+    path.unlink()
+    config = path.parent / "graph.toml"
+    config.write_text(config.read_text().replace(path.name, written.name))
+    return written
 
 
 def graph_toml(draw: random.Random, inputs: Inputs, folder: Path) -> Case:

@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import pty
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 
 from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
+from hanme.common.files import load_tensors, save_tensors
 
 DEEP = "[" * 100_000
 
@@ -194,6 +196,46 @@ def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) ->
     values["widths"]["*"] = 3
     (folder / "features.json").write_text(json.dumps(values))
     assert "node type *: 0 features" in run(["predict", str(folder)]).said
+
+
+@pytest.mark.parametrize("name", ["config.json", "wide.json", "result.json", "model.safetensors"])
+def test_a_file_that_is_missing_or_of_another_run(
+    inputs: Inputs, tmp_path: Path, name: str
+) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    shutil.copy(other_run(inputs) / name, folder / name)
+    assert "of another run" in run(["predict", str(folder)]).said
+    (folder / name).unlink()
+    assert run(["predict", str(folder)]).kind == "refused"
+
+
+@pytest.mark.parametrize("name", ["wide.json", "checkpoint.safetensors"])
+def test_a_checkpoint_among_files_of_another_run(inputs: Inputs, tmp_path: Path, name: str) -> None:
+    folder = inputs.copy("begun", tmp_path / "run")
+    if name == "wide.json":
+        (folder / name).unlink()
+    else:
+        tensors, numbers = load_tensors(folder / name)
+        save_tensors(folder / name, tensors, numbers | {"run": numbers["run"] + 1})
+    resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
+    assert "with other files" in run(resume).said
+
+
+def other_run(inputs: Inputs) -> Path:
+    """Return a run that differs in its seed alone."""
+    folder = inputs.folder / "other"
+    if not folder.exists():
+        quick = ["--seed", "7", "--out", str(folder)]
+        assert run(["train", str(inputs.tables), *RESUME, *quick]).kind == "accepted"
+    return folder
+
+
+def test_a_decision_that_is_missing_or_without_a_rule(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    (folder / "decision.json").write_text("{}")
+    assert "it has no rule" in run(["predict", str(folder)]).said
+    (folder / "decision.json").unlink()
+    assert "it is missing" in run(["predict", str(folder)]).said
 
 
 def test_a_wide_part_held_at_0_too_strongly(inputs: Inputs, tmp_path: Path) -> None:

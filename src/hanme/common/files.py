@@ -147,6 +147,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def seal(path: Path) -> str | None:
+    """Return the checksum that a file carries; None if it has none, or cannot be read."""
+    with suppress(OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError):
+        if path.suffix == ".json":
+            return parse_json(regular(path).read_bytes()).get("sha256")  # type: ignore[no-any-return]
+        with safe_open(regular(path), framework="pt") as file:
+            return parse_json(file.metadata()["numbers"]).get("sha256")  # type: ignore[no-any-return]
+    return None
+
+
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; one that cannot be read raises ValueError."""
     try:

@@ -36,6 +36,7 @@ class Result(BaseModel):
     seconds_per_epoch: float = 0.0
     peak_memory_mb: float = 0.0
     parameters: int = 0
+    files: dict[str, str] = {}
 
 
 def check_result(values: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -11,6 +11,8 @@ cross-fitted has a run without each fold in ``fold-1``, ``fold-2`` and so on, wh
 Every file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not
 there; ``metrics.jsonl`` is cut back to the checkpoint when a run is resumed. JSON and safetensors
 files carry a checksum, and a file that has changed since is refused (:mod:`hanme.runs.checks`).
+``result.json`` lists the checksums of the others, and a checkpoint that of what it was begun with,
+so that a file of another run is refused too.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from hanme.common.files import (
     remove_leftovers,
     replacing,
     save_tensors,
+    seal,
     write_json,
 )
 from hanme.common.options import validated
@@ -61,6 +65,12 @@ SECONDS = 120.0
 """A checkpoint is written within an epoch after so many seconds."""
 
 CHECKPOINT = "checkpoint.safetensors"
+
+BEGUN = ("config.json", "features.json", "wide.json")
+"""What is there before the first epoch."""
+
+ENDED = ("decision.json", "ids.safetensors", "answers.safetensors", "model.safetensors")
+"""What is there before the result."""
 
 RUNS = Path("runs")
 """Where runs go, and where the latest is looked for, unless a folder is named."""
@@ -182,7 +192,10 @@ class Run:
         path = self.folder / "decision.json"
         if not path.exists():  # runs before 0.3
             return self.config.training.plain
-        return validated(Decision, read_json(path), f"{path}: not a decision")
+        values = read_json(path)
+        if "rule" not in values:
+            raise HanmeError(f"{path}: not a decision: it has no rule")
+        return validated(Decision, values, f"{path}: not a decision")
 
     @property
     def finished(self) -> bool:
@@ -218,7 +231,17 @@ class Run:
         if not self.finished:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         path = self.folder / "result.json"
-        return check_result(read_json(path), path)
+        found = check_result(read_json(path), path)
+        for name, expected in found.pop("files").items():
+            part = self.folder / name
+            if not part.exists() or seal(part) not in (None, expected):
+                raise HanmeError(
+                    f"{part}: it is missing or of another run; restore it from a copy, or remove "
+                    "result.json and continue with --resume"
+                )
+        for fold in self.folds:
+            fold.result()
+        return found
 
     def metrics(self) -> list[dict[str, float]]:
         """Return a row per epoch. A line cut off by a crash is not counted."""
@@ -235,7 +258,7 @@ class Run:
         In batches, also every few minutes. Of several ranks the first reads and writes.
         """
         checkpoint, metrics = (self.folder / name for name in (CHECKPOINT, "metrics.jsonl"))
-        state = ranks.from_first(lambda: load_tensors(checkpoint) if checkpoint.exists() else None)
+        state = ranks.from_first(lambda: self._state(checkpoint) if checkpoint.exists() else None)
         if state is not None:
             check_state(checkpoint, trainer, *state)
             with fitting(checkpoint):
@@ -256,7 +279,7 @@ class Run:
                 log.flush()
                 due = epoch.epoch % SAVED < trainer.config.every
                 if due or trainer.finished:
-                    save_tensors(checkpoint, *trainer.state())
+                    self._save(trainer)
                 on_epoch(epoch)
 
             saved = time.monotonic()
@@ -264,15 +287,33 @@ class Run:
             def on_step() -> None:
                 nonlocal saved
                 if time.monotonic() - saved >= SECONDS:
-                    save_tensors(checkpoint, *trainer.state())
+                    self._save(trainer)
                     saved = time.monotonic()
 
             trainer.on_step = on_step
             trainer.run(record)
 
+    def _save(self, trainer: Trainer) -> None:
+        tensors, numbers = trainer.state()
+        save_tensors(self.folder / CHECKPOINT, tensors, numbers | {"run": self._number()})
+
+    def _state(self, checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
+        tensors, numbers = load_tensors(checkpoint)
+        if numbers.pop("run", None) not in (None, self._number()):
+            raise HanmeError(
+                f"{checkpoint}: it was written with other files than {', '.join(BEGUN)} beside it; "
+                "restore them from a copy, or remove it and continue with --resume"
+            )
+        return tensors, numbers
+
+    def _number(self) -> float:
+        """Return a number that tells what the run was begun with from what others were."""
+        text = " ".join(str(seal(self.folder / name)) for name in BEGUN)
+        return float(int(sha256(text.encode()).hexdigest()[:12], 16))
+
     def discard(self) -> None:
         """Remove the files of a run that came to nothing; leave all others."""
-        for name in ("config.json", "features.json", "wide.json", "metrics.jsonl", CHECKPOINT):
+        for name in (*BEGUN, "metrics.jsonl", CHECKPOINT):
             (self.folder / name).unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -289,7 +330,10 @@ class Run:
             weights = {k: v.contiguous() for k, v in model.state_dict().items()}
             refuse_non_finite(self.folder / "model.safetensors", weights)
             save_tensors(self.folder / "model.safetensors", weights, {})
-        write_json(self.folder / "result.json", result)
+        folds = [f"{fold.folder.name}/result.json" for fold in self.folds]
+        names = (*BEGUN, *ENDED, *folds)
+        seals = {name: found for name in names if (found := seal(self.folder / name))}
+        write_json(self.folder / "result.json", result | {"files": seals})
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
