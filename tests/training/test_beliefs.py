@@ -1,5 +1,6 @@
 """What is believed of other nodes, and how far it is trusted."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,13 +9,17 @@ import torch
 
 from hanme.chain import Chain
 from hanme.datasets import planted
+from hanme.decision import calibrate
+from hanme.errors import HanmeError
 from hanme.explain import explain
 from hanme.graph import Graph, Nodes, Split
-from hanme.nn.channels import Inputs
+from hanme.nn.channels import Inputs, Task, WideChannels
 from hanme.runs import RunConfig
 from hanme.runs.train import prepare
 from hanme.training import belief_blocks, settle, wide_part
-from hanme.training.beliefs import believed
+from hanme.training.beliefs import Weighed, believed, cross_fit
+from hanme.training.convex import logistic
+from hanme.training.wide import Mixture, Wide, inputs_of
 
 
 def friends(seed: int = 0, *, alike: bool = True) -> Graph:
@@ -175,6 +180,109 @@ def test_a_handful_of_labels_is_enough(labelled: int) -> None:
     train_[nodes[:-1]], val[nodes[-1:]] = True, True
     _, found = train(replace(graph, split=Split(train_, val, graph.split.test)))
     assert found.model.logits.isfinite().all()
+
+
+def test_one_training_node_is_too_few() -> None:
+    graph = friends()
+    first, second = graph.split.labelled.nonzero().flatten()[:2]
+    split = Split(torch.arange(600) == first, torch.arange(600) == second, graph.split.test)
+    with pytest.raises(HanmeError, match="one training node is too few"):
+        train(replace(graph, split=split))
+
+
+def several_mixtures(monkeypatch: pytest.MonkeyPatch) -> tuple[Wide, WideChannels]:
+    """Return two mixtures, of labels and of words, and slopes for them that no node decides."""
+    graph = friends()
+    paths = [f"person-{name}:person" for name in ("knows", "known_by")]
+    blocks = ["features:plain", f"{paths[0]}:labels:plain", f"{paths[1]}:features:unit"]
+    mixtures = [
+        Mixture(scales=[0, 3.0, 0], strength=0.1, loss=1),
+        Mixture(scales=[0.5, 0, 2.0], strength=0.3, loss=1),
+    ]
+    beliefs = [f"{path}:beliefs:plain" for path in paths]
+    task = Task(graph.metadata(), "person", 3)
+    monkeypatch.setattr(
+        "hanme.training.beliefs.calibrate", lambda *_: ([0.25, 0.75], torch.tensor([0.0, 1, 2]))
+    )
+    part = WideChannels(task, blocks=blocks + beliefs)
+    return Wide(blocks=blocks, mixtures=mixtures, beliefs=beliefs), part
+
+
+def test_mixtures_are_added_up_each_with_its_scales_and_slope(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, (wide, part) = friends(), several_mixtures(monkeypatch)
+    first, *_ = cross_fit(part, graph, wide, seed=1)
+    words, met, further = (
+        torch.from_numpy(rows(np.arange(600)).toarray()) for rows in part.rows(inputs_of(graph))
+    )
+    expected = torch.tensor([0.0, 1, 2])
+    for rows, strength, slope in (
+        (3 * met, 0.1, 0.25),
+        (torch.cat([0.5 * words, 2 * further], 1), 0.3, 0.75),
+    ):
+        seen = graph.split.train
+        weights = logistic(rows[seen], graph.y[seen], strength, labels=3, steps=500)
+        expected = expected + slope * (rows @ weights[:-1] + weights[-1])
+    torch.testing.assert_close(first.logits, expected, rtol=0.02, atol=0.02)
+
+
+def test_a_fold_sees_no_label_that_it_is_held_out_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, (wide, part) = friends(), several_mixtures(monkeypatch)
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
+
+    def dealt(split: Split, y: torch.Tensor, fold: int, folds: int, *, seed: int) -> Split:
+        val = split.labelled & (order % folds == fold - 1)
+        return Split(split.labelled & ~val, val, split.test)
+
+    monkeypatch.setattr("hanme.training.beliefs.without_fold", dealt)
+    before = cross_fit(part, graph, wide, seed=1)
+    for number in (0, 2):
+        fold = before[number]
+        val = fold.graph.split.val
+        y = torch.where(val, (graph.y + 1) % 3, graph.y)
+        again = cross_fit(part, replace(graph, y=y), wide, seed=1)[number]
+        assert torch.equal(fold.logits, again.logits)
+        assert torch.equal(Weighed.of(part, fold).means, Weighed.of(part, again).means)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_slopes_of_mixtures_are_fitted_to_training_nodes_out_of_fold(
+    several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, (wide, part) = friends(), several_mixtures(monkeypatch)
+    if not several:  # of labels, rows differ from fold to fold
+        wide = wide.model_copy(update={"blocks": [wide.blocks[0], *wide.blocks[2:]]})
+        scales = ([1.0, 0], [0.5, 2.0])
+        mixtures = [Mixture(scales=each, strength=0.1, loss=1) for each in scales]
+        wide = wide.model_copy(update={"mixtures": mixtures, "beliefs": []})
+        part = WideChannels(Task(graph.metadata(), "person", 3), blocks=wide.blocks)
+    given = []
+    monkeypatch.setattr(
+        "hanme.training.beliefs.calibrate",
+        lambda *args: given.append(args) or ([1.0, 0.0], torch.zeros(3)),
+    )
+    _, *folds = cross_fit(part, graph, wide, seed=1)
+    ((parts, y, _),) = given
+    nodes = torch.cat([(f.graph.split.val & graph.split.train).nonzero().flatten() for f in folds])
+    assert sorted(nodes.tolist()) == graph.split.train.nonzero().flatten().tolist()
+    assert torch.equal(y, graph.y[nodes])
+    assert all(fold.logits.numel() == (600 * 3 if several else 0) for fold in folds)
+    if several:
+        own = [f.logits[f.graph.split.val & graph.split.train] for f in folds]
+        torch.testing.assert_close(torch.cat(own), parts[0])
+
+
+def test_a_linear_model_alone_is_expected_to_carry_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def recorded(parts, y, expected, *rest):
+        given.extend(expected)
+        return calibrate(parts, y, expected, *rest)
+
+    monkeypatch.setattr(sys.modules["hanme.training.settle"], "calibrate", recorded)
+    train(friends(), beliefs=False)
+    assert [mean for mean, _ in given] == [1]
 
 
 def test_noise_is_not_trusted_where_labels_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def _blended(
             unseen = each.split.val[train]
             parts.append(found[:, unseen])
             y.append(first.y[train[unseen]])
-    if count > 1 and any(len(each) for each in y):
+    if any(len(each) for each in y):
         expected = [(1 / count, BLEND)] * count
         found_slopes, bias = calibrate(list(torch.cat(parts, 1)), torch.cat(y), expected)
         slopes = torch.tensor(found_slopes)

@@ -21,8 +21,8 @@ from hanme.training.wide import Wide, fill_wide, fit_wide, wide_logits
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
 
-SHARES = [(0.8, 0.1), (0.2, 0.1)]
-"""Where the slopes of the wide part and the rest are expected then, and how far from there."""
+SHARES = {1: [(1.0, 0.1)], 2: [(0.8, 0.1), (0.2, 0.1)]}
+"""Where the slopes of the wide part, and of the rest if there is some, are then expected."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     parts = [seen] if model.head is None else [seen, deep]
     held = [logits[val] for logits in parts]
     if folds:
-        slopes, bias = calibrate(held, y, SHARES[: len(parts)], KNOWN)
+        slopes, bias = calibrate(held, y, SHARES[len(parts)], KNOWN)
     else:
         slopes, bias = calibrate(held, y)
     part.scale(slopes[0], bias)

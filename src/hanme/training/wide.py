@@ -108,6 +108,8 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
         labels: Whether blocks may read the labels of other nodes.
     """
     nodes = graph.split.train.nonzero().flatten().numpy()
+    if len(nodes) < 2:
+        raise HanmeError(f"node type {graph.target}: one training node is too few to learn from")
     nodes = np.random.default_rng(seed).permutation(nodes)[:SAMPLE]
     blocks: list[Block] = []
     grams: list[Tensor] = []
