@@ -1,5 +1,6 @@
 """Reasons of the wide part add up to its logits, for one model and for the mean of several."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,12 @@ from hanme.nn.model import MeanModel
 
 
 def linear(made, seed: int) -> Linear:
-    """A model of two blocks with random weights."""
-    model = Linear(made.metadata(), "movie", 5, blocks=["movie-actor:ids:plain", "features:unit"])
+    """A model of three blocks with random weights."""
+    blocks = ["movie-actor:ids:plain", "features:unit", "pairs:plain"]
+    model = Linear(made.metadata(), "movie", 5, blocks=blocks)
     generator = torch.Generator().manual_seed(seed)
-    part, widths = model.parts[0], (made.sizes["actor"], made.widths["movie"])
-    for i, width in enumerate(widths):
+    part, own = model.parts[0], made.widths["movie"]
+    for i, width in enumerate((made.sizes["actor"], own, own * (own - 1) // 2)):
         part.weight[i] = torch.nn.Parameter(torch.randn(width, 5, generator=generator))
     return model
 
@@ -30,6 +32,9 @@ def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
     assert sum(parts) == pytest.approx(sum(logits) / 2, abs=1e-4)
     assert len({(r.block, r.what) for r in found.reasons}) == len(parts)
     assert sorted(parts, key=abs, reverse=True) == parts
+    both = [reason.what for reason in found.reasons if reason.block == "pairs:plain"]
+    assert both
+    assert all(re.fullmatch(r"feature \d+ and feature \d+", what) for what in both)
     assert [r.what for r in explain(MeanModel(models), made, 7, top=2).reasons] == [
         r.what for r in found.reasons[:2]
     ]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import PolynomialFeatures
 
 from hanme.chain import Chain
 from hanme.datasets import planted
@@ -12,9 +13,11 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import Linear
 from hanme.nn.channels import Inputs, WideChannels
-from hanme.nn.channels.blocks import Block, Rows
+from hanme.nn.channels.blocks import Block, Rows, pair
 from hanme.training import choose_wide, fit_wide
 from hanme.training.wide import candidates, fill_wide
+
+PAIRS = PolynomialFeatures((2, 2), interaction_only=True, include_bias=False)
 
 
 def graph() -> Graph:
@@ -83,6 +86,27 @@ def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) 
         assert not np.delete(expected[root], columns).any()
     parts = found.chunks(np.arange(40))
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
+
+
+def test_pairs_are_the_products_of_each_two_features() -> None:
+    made = graph()
+    x = torch.randn(40, 9, generator=torch.Generator().manual_seed(1)) * (torch.rand(40, 9) < 0.6)
+    x[3], x[4, 2] = 0, 50
+    made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=x)})
+    found = rows(Block.parse("pairs:plain", made.metadata()), made)
+    cut = x.numpy().clip(-3, 3)
+    order = [sorted(np.flatnonzero(powers)) for powers in PAIRS.fit(cut).powers_]
+    columns = [order.index(list(pair(column))) for column in range(found.width)]
+    assert sorted(columns) == list(range(len(order)))
+    expected = PAIRS.fit_transform(cut)[:, columns]
+    roots = np.array([7, 3, 4, 39, 7])
+    np.testing.assert_allclose(found(roots).toarray(), expected[roots], atol=1e-5)
+    np.testing.assert_allclose(
+        found.products(roots), (expected @ expected.T)[roots][:, roots], atol=1e-4
+    )
+    places, values = found.row(4)
+    np.testing.assert_allclose(values, expected[4][places], atol=1e-5)
+    assert found.numbers() == (expected != 0).sum()
 
 
 @pytest.mark.parametrize("read", ["features", "beliefs"])

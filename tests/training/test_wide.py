@@ -19,7 +19,7 @@ from hanme.training import choose_wide, settle
 from hanme.training.convex import logistic
 from hanme.training.metrics import scores
 from hanme.training.relevance import gram
-from hanme.training.wide import Mixture, Wide, _fit
+from hanme.training.wide import Mixture, Wide, _spanned
 
 
 def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,10 +49,15 @@ def test_the_convex_fit_is_scikit_learns(sparse: bool, several: bool) -> None:
         np.testing.assert_allclose(ours, theirs.predict_proba(rows), atol=0.01)
 
 
+def spanned(rows: torch.Tensor, y: torch.Tensor, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    whole = rows.double() @ rows.double().t()
+    return _spanned(csr_array(rows.numpy()), whole, y, parts, 0.3, 3)
+
+
 def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:
     rows, y = data(60, 200, 3)
     everyone = [torch.ones(60, dtype=torch.bool)]
-    (short,) = _fit(csr_array(rows.numpy()), y, everyone, 0.3, 3)
+    (short,) = spanned(rows, y, everyone)
     long = logistic(rows, y, 0.3, steps=500)
     torch.testing.assert_close(rows @ short[:-1], rows @ long[:-1], rtol=0.02, atol=0.05)
 
@@ -61,11 +66,7 @@ def test_a_large_column_that_hardly_differs_hides_no_others_from_few_nodes() -> 
     rows, y = data(60, 200, 3)
     wider = torch.cat([rows, torch.full((60, 1), 3e4)], 1)
     parts = [torch.arange(60) % 5 != 0, torch.ones(60, dtype=torch.bool)]
-    for short, long in zip(
-        _fit(csr_array(rows.numpy()), y, parts, 0.3, 3),
-        _fit(csr_array(wider.numpy()), y, parts, 0.3, 3),
-        strict=True,
-    ):
+    for short, long in zip(spanned(rows, y, parts), spanned(wider, y, parts), strict=True):
         expected, found = (x @ w[:-1] + w[-1] for x, w in ((rows, short), (wider, long)))
         torch.testing.assert_close(found, expected, rtol=0.01, atol=0.01)
 
@@ -132,11 +133,22 @@ def test_features_count_as_much_whatever_their_unit_and_origin(factor: float) ->
 
 
 def test_features_that_differ_by_rounding_alone_are_none() -> None:
-    assert gram(csr_array(np.float32([[1 / 3], [1 / 3], [np.float32(1 / 3) + 2e-8]])))[1] == 0
+    rows = torch.from_numpy(np.float32([[1 / 3], [1 / 3], [np.float32(1 / 3) + 2e-8]])).double()
+    assert gram(rows @ rows.t())[1] == 0
     graph = made(torch.full((50, 1), 0.1))
     y = torch.arange(50) % 2
     with pytest.raises(HanmeError, match="no features and no links"):
         choose_wide(replace(graph, y=y), seed=1)
+
+
+@pytest.mark.parametrize("nodes", [400, 6000])
+def test_a_label_that_two_features_say_together_is_found(nodes: int) -> None:
+    x = torch.randn(nodes, 4, generator=torch.Generator().manual_seed(0))
+    data = HeteroData()
+    data["node"].x, data["node"].y = x, (x[:, 0] * x[:, 1] > 0).long()
+    graph = Graph.from_hetero(data)
+    assert "pairs:plain" in choose_wide(graph, seed=1).blocks
+    assert settled(graph, "linear")[0] > 0.95
 
 
 def test_what_an_earlier_version_chose_is_one_mixture() -> None:

@@ -14,7 +14,7 @@ from hanme.explain.explanation import Reason
 from hanme.graph import Graph
 from hanme.nn import Model
 from hanme.nn.channels import Inputs
-from hanme.nn.channels.blocks import Block
+from hanme.nn.channels.blocks import Block, pair
 from hanme.training import wide_part
 
 Ints = NDArray[np.int32]
@@ -87,13 +87,19 @@ def _reason(
     graph: Graph, names: Mapping[str, Sequence[str]], block: Block, column: int, parts: Parts
 ) -> Reason:
     end = block.path.node_types[-1] if block.path else graph.target
-    what, met = f"feature {column}", None
+    what, met = "", None
     if block.read == "ids":
         nodes = graph.nodes[end]
         what, met = nodes.title(column), (end, nodes.original(column))
     elif block.read in ("labels", "beliefs"):
         what = f"label {graph.labels[column]}"
-    elif column < len(names[end]):
-        what = names[end][column]
+    elif block.read == "pairs":
+        what = " and ".join(_named(names[end], i) for i in pair(column))
+    else:
+        what = _named(names[end], column)
     by_label = dict(zip(graph.labels, parts.tolist(), strict=True))
     return Reason(str(block), what, by_label, met)
+
+
+def _named(names: Sequence[str], column: int) -> str:
+    return names[column] if column < len(names) else f"feature {column}"

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.decision.losses import node_losses
@@ -19,9 +18,6 @@ FOLDS = 4
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 LEAST = 0.003
 """A block with less than this share of all relevance is left out."""
-
-THIN = 0.1
-"""Rows with a smaller share of numbers other than 0 are multiplied as sparse matrices."""
 
 ALIKE = 1e-13
 """Rows are alike if the squares of what they differ by are a smaller share of their squares."""
@@ -41,26 +37,20 @@ class Relevance(NamedTuple):
     loss: float
 
 
-def products(rows: csr_array) -> Tensor:
-    """Return the products of rows with each other, ``[n, n]``, of double precision."""
-    thin = rows.nnz < THIN * rows.shape[0] * rows.shape[1]
-    given = rows.astype(np.float64) if thin else rows.toarray().astype(np.float64)
-    found = given @ given.T
-    return torch.from_numpy(found.toarray() if thin else found)
-
-
 def centred(whole: Tensor) -> Tensor:
     """Return the products that the rows have with each other once their mean is taken off."""
     mean = whole.mean(0)
     return whole - mean - mean[:, None] + mean.mean()
 
 
-def gram(rows: csr_array) -> tuple[Tensor, float]:
+def gram(whole: Tensor) -> tuple[Tensor, float]:
     """Return the products of centred rows, divided by the mean square of these, and that.
 
     Rows that differ by rounding errors alone have no products.
+
+    Args:
+        whole: The products of the rows with each other, ``[n, n]``.
     """
-    whole = products(rows)
     found = centred(whole)
     spread = float(found.diagonal().mean())
     if spread <= ALIKE * float(whole.diagonal().mean()):

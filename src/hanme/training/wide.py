@@ -21,7 +21,7 @@ from hanme.nn.channels.base import Inputs
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.nn.channels.wide import WideChannels
 from hanme.training.convex import logistic, one_thread
-from hanme.training.relevance import centred, choose, gram, products
+from hanme.training.relevance import centred, choose, gram
 
 SAMPLE = 1200
 """Blocks are chosen on at most so many labelled nodes."""
@@ -34,6 +34,9 @@ MOST_WORK = 6e8
 
 STEPS = 100
 """With more nodes, a fit takes at most so many steps."""
+
+MOST_PAIRS = 2**20
+"""Pairs of features times labels, at the most, that are worth weights."""
 
 MOST_BLOCKS = 40
 LONGEST = 4
@@ -122,10 +125,10 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
             continue
         if rows.numbers() > MOST_NUMBERS:
             continue
-        found, spread = gram(rows(nodes))
+        found, spread = gram(rows.products(nodes))
         if not spread:
             continue
-        if block.scaling == "plain" and len(block.path or ()) < 2:
+        if block.scaling == "plain" and block.read != "pairs" and len(block.path or ()) < 2:
             plain.append(len(blocks))
         blocks.append(block)
         grams.append(found)
@@ -165,11 +168,15 @@ def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float])
 def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     """Name the blocks that may be worth having, short metapaths first.
 
-    Ids of nodes one or two hops away; mean features one, two and four hops away, over four hops
-    there and back alone; with `labels` their means wherever a path comes back to the target.
+    The products of the target's own features, if these are few. Ids of nodes one or two hops away;
+    mean features one, two and four hops away, over four hops there and back alone; with `labels`
+    their means wherever a path comes back to the target.
     """
     yield Block(None, "features", "plain")
     yield Block(None, "features", "unit")
+    width = graph.targets.width or 0
+    if width * (width - 1) // 2 * len(graph.labels) <= MOST_PAIRS:
+        yield Block(None, "pairs", "plain")
     for length in range(1, LONGEST + 1):
         for steps in walks(graph, length):
             path = Metapath.of(list(steps), graph.metadata())
@@ -234,13 +241,17 @@ def fit_wide(
         ``[P, M, D + 1, C]``.
     """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
+    made = part.rows(inputs_of(graph))
     rows = [
         csr_array(vstack([each(some) for some in each.chunks(chosen.numpy())], format="csr"))
-        for each in part.rows(inputs_of(graph))
+        for each in made
     ]
     y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
+    wholes: list[Tensor | None] = [None] * len(wide.mixtures)
+    if len(y) <= MOST_SPANNED and len(y) < sum(r.shape[1] for r in rows):
+        wholes = list(_mixed(made, chosen.numpy(), wide.mixtures))
     found = []
-    for mixture in wide.mixtures:
+    for mixture, whole in zip(wide.mixtures, wholes, strict=True):
         scaled = [
             r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
         ]
@@ -248,9 +259,26 @@ def fit_wide(
         scale = torch.from_numpy(scales).float()[:, None]
         begin = None if start is None else torch.where(scale > 0, start / scale, 0)
         joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
-        fitted = _fit(joined, y, masks, mixture.strength, len(graph.labels), begin)
+        if whole is None:
+            some = [(to_torch(csr_array(joined[mask.numpy()])), y[mask]) for mask in masks]
+            labels = len(graph.labels)
+            fitted = [
+                logistic(*each, mixture.strength, labels=labels, start=begin, steps=STEPS)
+                for each in some
+            ]
+        else:
+            fitted = _spanned(joined, whole, y, masks, mixture.strength, len(graph.labels))
         found.append(scale * torch.stack(fitted))
     return torch.stack(found, 1)
+
+
+def _mixed(made: Sequence[Rows], nodes: NDArray[np.int64], mixtures: Sequence[Mixture]) -> Tensor:
+    """Return the products of the rows of each mixture with each other, ``[M, n, n]``."""
+    squares = torch.tensor([mixture.scales for mixture in mixtures], dtype=torch.double) ** 2
+    found = torch.zeros(len(mixtures), len(nodes), len(nodes), dtype=torch.double)
+    for each, square in zip(made, squares.t(), strict=True):
+        found += square[:, None, None] * each.products(nodes)
+    return found
 
 
 def wide_logits(
@@ -292,23 +320,20 @@ def inputs_of(graph: Graph) -> Inputs:
     return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
 
 
-def _fit(
+def _spanned(
     rows: csr_array,
+    whole: Tensor,
     y: Tensor,
     parts: Sequence[Tensor],
     strength: float,
     labels: int,
-    start: Tensor | None = None,
 ) -> list[Tensor]:
-    """Fit weights to parts; with fewer nodes than columns in the space that rows span, for speed.
+    """Fit weights to parts in the space that their rows span: there are fewer nodes than columns.
 
     For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
     Q, and the bias makes up for the mean, which large columns would drown the others in.
     """
-    if len(y) > MOST_SPANNED or len(y) >= rows.shape[1]:
-        some = [(to_torch(csr_array(rows[part.numpy()])), y[part]) for part in parts]
-        return [logistic(*each, strength, labels=labels, start=start, steps=STEPS) for each in some]
-    whole, found = products(rows), []
+    found = []
     with one_thread():
         for part in parts:
             own = whole[part][:, part]

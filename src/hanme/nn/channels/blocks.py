@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
 from hanme.metapath import EdgeType, Metadata, Metapath
 
-Read = Literal["features", "ids", "labels", "beliefs"]
+Read = Literal["features", "pairs", "ids", "labels", "beliefs"]
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
 
@@ -34,6 +35,12 @@ PARTS = 5
 CHUNK = 2**22
 """About how many numbers of rows are made at a time."""
 
+FARTHEST = 3.0
+"""Features are cut off here before they are multiplied: a product of two outliers drowns others."""
+
+THIN = 0.1
+"""Rows with a smaller share of numbers other than 0 are multiplied as sparse matrices."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -42,9 +49,10 @@ class Block:
     Args:
         path: The metapath to what is read; None for the root itself.
         read: ``"features"``: the mean features at the ends of its instances, without the root's
-            own. ``"ids"``: how many instances lead to each node. ``"labels"``: the mean labels at
-            the ends that may be seen, without those of the root and all others in its part.
-            ``"beliefs"``: the mean of what is believed of the ends, without the root.
+            own. ``"pairs"``: the products of each two of the root's own features. ``"ids"``: how
+            many instances lead to each node. ``"labels"``: the mean labels at the ends that may be
+            seen, without those of the root and all others in its part. ``"beliefs"``: the mean of
+            what is believed of the ends, without the root.
         scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF),
             and rows have length 1.
     """
@@ -58,7 +66,8 @@ class Block:
         """Read a block from its text."""
         path, _, rest = text.rpartition(":")[0].rpartition(":")
         read, scaling = (rest, text.rpartition(":")[2])
-        if read not in get_args(Read) or scaling not in get_args(Scaling):
+        pairs = read != "pairs" or (not path and scaling == "plain")
+        if read not in get_args(Read) or scaling not in get_args(Scaling) or not pairs:
             raise HanmeError(f"block {text!r}: write it as movie-actor:ids:unit or features:plain")
         metapath = Metapath.parse(path, metadata) if path else None
         return cls(metapath, cast("Read", read), cast("Scaling", scaling))
@@ -113,6 +122,9 @@ class Rows:
                 self.rarity = _rarity(x) if rarity is None else rarity
                 x = _unit(x * self.rarity[None, :])
             self.ends: csr_array | None = csr_array(x)
+        elif block.read == "pairs":
+            x = to_scipy(x_dict[target]).astype(np.float32)
+            self.ends = csr_array((x.data.clip(-FARTHEST, FARTHEST), x.indices, x.indptr), x.shape)
         elif block.read == "labels":
             self.part, self.ends = _by_part(labels, numbers, sizes[target])
         else:
@@ -147,7 +159,8 @@ class Rows:
         """Return the rows of some roots."""
         if self.first is None:
             assert self.ends is not None
-            return csr_array(self.ends[roots])
+            own = csr_array(self.ends[roots])
+            return _pairs(own) if self.block.read == "pairs" else own
         rows = csr_array(self.first[roots])
         if self.ends is not None:
             rows = csr_array(rows @ self.ends)
@@ -161,7 +174,7 @@ class Rows:
 
     def row(self, root: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return the columns and values of one root's row; a matrix of one row would cost more."""
-        if self.part is not None:
+        if self.part is not None or self.block.read == "pairs":
             row = self(np.array([root]))
             return row.indices, row.data
         if self.first is None:
@@ -194,18 +207,32 @@ class Rows:
         parts = [csr_array(self(some)[:, :known]) for some in self.chunks(roots)]
         return torch.cat([torch.mm(to_torch(part), weight) for part in parts])
 
+    def products(self, roots: NDArray[np.int64]) -> Tensor:
+        """Return the products of the rows of some roots with each other, ``[R, R]``, in double.
+
+        Those of pairs are known without them: (Σ_i a_i b_i)² = Σ_i (a_i b_i)² + 2 Σ_i<j ....
+        """
+        if self.block.read != "pairs":
+            return _squares(self(roots))
+        assert self.ends is not None
+        own = csr_array(self.ends[roots])
+        return (_squares(own).square() - _squares(own * own)) / 2
+
     @property
     def width(self) -> int:
         """The length of a row."""
         matrix = self.first if self.ends is None else self.ends
         assert matrix is not None
+        if self.block.read == "pairs":
+            return int(matrix.shape[1] * (matrix.shape[1] - 1) // 2)
         return int(matrix.shape[1]) if self.part is None else int(matrix.shape[1]) // PARTS - 1
 
     def numbers(self) -> int:
         """Return about how many numbers the rows of all roots hold, at the most."""
         if self.first is None:
             assert self.ends is not None
-            return int(self.ends.nnz)
+            each = np.diff(self.ends.indptr).astype(np.int64)
+            return int((each * (each - 1) // 2 if self.block.read == "pairs" else each).sum())
         if self.ends is None:
             return int(self.first.nnz)
         if self.part is not None:
@@ -249,6 +276,35 @@ def _of_others(rows: csr_array, part: NDArray[np.int64]) -> csr_array:
     columns[part >= 0, part[part >= 0]] = 0
     total = columns.sum(axis=1)
     return csr_array(total[:, :-1] / (total[:, -1:] + 1))
+
+
+def _pairs(x: csr_array) -> csr_array:
+    """Return the products of each two features i < j of a row, in column j (j - 1) / 2 + i."""
+    x.sort_indices()
+    each = np.diff(x.indptr)
+    before = np.arange(x.nnz) - np.repeat(x.indptr[:-1], each)  # features of the row on the left
+    right = np.repeat(np.arange(x.nnz), before)
+    left = np.arange(len(right)) - np.repeat(np.cumsum(before) - before, before)
+    left += np.repeat(np.repeat(x.indptr[:-1], each), before)
+    j = x.indices[right].astype(np.int64)
+    columns = j * (j - 1) // 2 + x.indices[left]
+    ends = np.concatenate([[0], np.cumsum(before)])[x.indptr]
+    size = x.shape[1] * (x.shape[1] - 1) // 2
+    return csr_array((x.data[left] * x.data[right], columns, ends), shape=(x.shape[0], size))
+
+
+def pair(column: int) -> tuple[int, int]:
+    """Return the two features, i < j, that a column of pairs multiplies."""
+    j = (1 + math.isqrt(1 + 8 * column)) // 2
+    return column - j * (j - 1) // 2, j
+
+
+def _squares(rows: csr_array) -> Tensor:
+    """Return rows times rows', of double precision."""
+    thin = rows.nnz < THIN * rows.shape[0] * rows.shape[1]
+    given = rows.astype(np.float64) if thin else rows.toarray().astype(np.float64)
+    found = given @ given.T
+    return torch.from_numpy(found.toarray() if thin else found)
 
 
 def _row(matrix: csr_array, number: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -68,7 +68,7 @@ class WideChannels(Channels):
         """
         used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
         labels = [] if inputs.labels is None else [inputs.labels]
-        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, "features", "ids")))
+        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, "features", "pairs", "ids")))
         seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, "labels")))
         found = [
             next(seen if block.read == "labels" else fixed)

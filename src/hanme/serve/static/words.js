@@ -31,9 +31,10 @@ export function metapathWords(metapath) {
 
 /** Say what a block of the linear part reads: "its own features", "which persons (played_by) it has". */
 export function blockWords(block) {
-  const found = /^(?:(.*):)?(features|ids|labels|beliefs):(?:plain|unit)$/.exec(block);
+  const found = /^(?:(.*):)?(features|pairs|ids|labels|beliefs):(?:plain|unit)$/.exec(block);
   if (!found) return block === "bias" ? START : block;
   const [, path, read] = found;
+  if (read === "pairs") return "two of its own features together";
   if (!path) return read === "ids" ? "which one it is" : "its own features";
   if (read === "ids") return `which ${metapathWords(path)} it has`;
   if (read === "labels") return `labels of ${metapathWords(path)}`;
