@@ -18,6 +18,7 @@ from hanme.cli import app
 
 LABELS = {
     "modeldata": {
+        "ames": "Neighborhood",
         "attrition": "Attrition",
         "cells": "class",
         "credit_data": "Status",
