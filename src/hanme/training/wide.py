@@ -35,7 +35,7 @@ MOST_WORK = 6e8
 STEPS = 100
 """With more nodes, a fit takes at most so many steps."""
 
-MOST_PAIRS = 2**20
+MOST_PAIRS = 2**22
 """Pairs of features times labels, at the most, that are worth weights."""
 
 MOST_BLOCKS = 40
