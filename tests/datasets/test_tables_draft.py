@@ -122,6 +122,13 @@ def test_other_formats_and_several_labels(tmp_path: Path) -> None:
     assert data.links["paper", "cite", "paper"].size(1) == 40
 
 
+def test_a_relation_of_few_values_is_a_feature_too(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'xy'[i % 2]},s{i % 31},d{i % 101},{i * 7 % 13}\n" for i in range(600))
+    found = guessed(tmp_path, a_csv=f"id,class,studio,director,length\n{rows}")
+    assert set(found["relations"]) == {"studio", "director"}
+    assert found["nodes"]["a"]["features"] == {"studio": "category", "length": "number"}
+
+
 def test_lists_as_labels_are_several(tmp_path: Path) -> None:
     movies = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
     (tmp_path / "movies.json").write_text(json.dumps(movies))

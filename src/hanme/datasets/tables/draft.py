@@ -35,6 +35,8 @@ COPY = "each of its values has one label, so it may be a copy of it"
 
 FEW_VALUES = 20
 """So few values are a feature each rather than a relation, which would link everything."""
+SOME_VALUES = 64
+"""So few values, in ten rows each, are features even of a relation: pairs multiply these alone."""
 HUB = 300
 """A relation by which a row has more neighbours than this on average costs more than it says."""
 
@@ -130,6 +132,8 @@ class _Draft:
         for column in sheet.links:
             self._column_relation(sheet, [column], refers_to(column))
         features = self._features(sheet, columns, name)
+        if is_target:
+            features += [line for column in sheet.links for line in _also_feature(column)]
         if features:
             lines += ["", f"[nodes.{toml_key(sheet.kind)}.features]", *features]
         return lines
@@ -155,6 +159,7 @@ class _Draft:
             elif column in group:
                 if column is group[0]:
                     self._column_relation(sheet, group)
+                lines += _also_feature(column)
             else:
                 lines.append(_feature_line(column, any(column in g for g in groups.values())))
         text = any("text" in line and not line.startswith("#") for line in lines)
@@ -344,6 +349,12 @@ def _feature_line(column: ColumnProfile, may_link: bool) -> str:
     if column.words >= 2 and column.told >= 2:
         return f"{key} = {TEXT}"
     return f"{left_out}: {column.distinct:,} different values"
+
+
+def _also_feature(column: ColumnProfile) -> list[str]:
+    if column.separator or not 2 <= column.distinct <= min(SOME_VALUES, column.filled / 10):
+        return []
+    return [f'{toml_key(column.name)} = "category"  # a relation, too']
 
 
 def _end(kind: str, column: ColumnProfile) -> str:
