@@ -35,8 +35,8 @@ MOST_WORK = 6e8
 STEPS = 100
 """With more nodes, a fit takes at most so many steps."""
 
-MOST_PAIRS = 2**22
-"""Pairs of features times labels, at the most, that are worth weights."""
+MOST_PAIRED, MOST_PAIRS = 2**10, 2**23
+"""Features, and pairs of them times labels, at the most, that are multiplied; more are words."""
 
 MOST_BLOCKS = 40
 LONGEST = 4
@@ -175,7 +175,8 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     yield Block(None, "features", "plain")
     yield Block(None, "features", "unit")
     width = graph.targets.width or 0
-    if width * (width - 1) // 2 * len(graph.labels) <= MOST_PAIRS:
+    pairs = width * (width - 1) // 2
+    if width <= MOST_PAIRED and pairs * len(graph.labels) <= MOST_PAIRS:
         yield Block(None, "pairs", "plain")
     for length in range(1, LONGEST + 1):
         for steps in walks(graph, length):
