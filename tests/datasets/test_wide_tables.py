@@ -169,9 +169,17 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     grown = load_tables(folder, fitted=fitted)  # a relation that the run does not know is left out
     assert grown.edge_types == found.edge_types
     assert grown.sizes["thing"] == 8
+    (folder / "facts.tsv").write_text(TRIPLES + "d\tlives-in\tRome\n")
+    with pytest.raises(HanmeError, match="'lives-in' in column relation reads as lives_in too"):
+        load_tables(folder, fitted=fitted)
     some = KNOWLEDGE.replace('each = "relation"', 'where = {relation = "knows"}')
     (folder / "graph.toml").write_text(some)
-    assert load_tables(folder).links["thing", "fact", "thing"].size(1) == 4
+    (folder / "facts.tsv").write_text(TRIPLES)
+    found = load_tables(folder)
+    assert found.links["thing", "fact", "thing"].size(1) == 3
+    assert found.notes == []
+    (folder / "graph.toml").write_text(some.replace('"knows"', '"hates"'))
+    assert load_tables(folder).notes == ["fact: no links, as where is true for no row of facts.tsv"]
 
 
 def test_a_table_of_several_relations_is_read_once(

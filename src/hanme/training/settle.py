@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hanme.decision import Decision, calibrate
+from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Task, WideChannels
@@ -167,6 +168,12 @@ def _answer(
     *,
     calibrated: bool = False,
 ) -> Answer:
+    wrong = (~(held_out.isfinite() & logits.isfinite()).all(1)).nonzero()
+    if len(wrong):
+        raise HanmeError(
+            f"{graph.target} {graph.targets.identity(int(wrong[0]))}: the model gives logits that "
+            "are no numbers; try a smaller lr, and features nearer to 0"
+        )
     val, unseen = graph.split.val, ~graph.split.train
     decision = Decision.fit(
         config.decide, held_out[val], graph.y[val], held_out[unseen], calibrated=calibrated

@@ -32,7 +32,13 @@ def expand(
             found[name] = relation
             continue
         for value in _values(relation, path.parent, name, frames):
-            own = _named(value, found)
+            plain = _plain(value)
+            own = _untaken(plain, found)
+            if known is not None and own != plain and own not in known:
+                raise HanmeError(
+                    f"{path}: relations.{name}: {value!r} in column {relation.each} reads as "
+                    f"{plain} too, which the run knows by one value alone; rename it"
+                )
             if known is None or own in known:
                 where = relation.where | {relation.each: value}
                 found[own] = relation.model_copy(update={"each": None, "where": where})
@@ -70,10 +76,13 @@ def _values(
     return [value for (value,) in found]
 
 
-def _named(value: str, taken: Mapping[str, object]) -> str:
+def _plain(value: str) -> str:
     """Return a value as the name of a relation; http://x/ns#bornIn becomes bornIn."""
     last = re.split(r"[/#]", value.strip().rstrip("/#>"))[-1] if "://" in value else value
-    name = re.sub(r"\W+", "_", last).strip("_") or "relation"
+    return re.sub(r"\W+", "_", last).strip("_") or "relation"
+
+
+def _untaken(name: str, taken: Mapping[str, object]) -> str:
     found, number = name, 2
     while found in taken:
         found, number = f"{name}_{number}", number + 1

@@ -43,6 +43,13 @@ class LinkRows:
                     f"SELECT {side} AS id, (row, place) AS row FROM ({self.select})", *self.values
                 )
 
+    def say_none(self) -> None:
+        """Note if no row is a link."""
+        reader = self.table.reader
+        if not reader.rows(f"SELECT 1 FROM ({self.select}) LIMIT 1", *self.values):
+            why = "where is true for no row" if self.values else "every cell is empty"
+            reader.notes.append(f"{self.name}: no links, as {why} of {self.table.source.title}")
+
     def numbered(self, ids: Mapping[str, Ids]) -> str:
         """Return the links with the numbers of both ends, s.node and t.node, as SQL to select from.
 

@@ -229,6 +229,7 @@ class Tables:
             source = sources.get(f"relations.{name}")
             opened.append(open_links(reader, config, name, source, rows, opened))
             opened[-1].add_ids(ids, set(types) - set(rows))
+            opened[-1].say_none()
 
         nodes: dict[str, Nodes] = {}
         learnt: dict[str, dict[str, Fitted]] = {}

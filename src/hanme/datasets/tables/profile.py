@@ -34,7 +34,7 @@ class Items:
     digits: bool  # whether every part looks like a number
 
 
-@dataclass
+@dataclass(eq=False)
 class ColumnProfile:
     """What is known of a column."""
 
