@@ -33,7 +33,7 @@ faults: setup
 	$(BIN)/python tests/fuzz/faults.py
 
 kills: setup
-	$(BIN)/python tests/fuzz/kills.py --times $(or $(N),5)
+	$(BIN)/python tests/fuzz/kills.py --kills $(or $(N),5)
 
 audit: setup
 	$(PYTHON) -m venv .venv/audit
