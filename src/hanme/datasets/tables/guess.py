@@ -401,6 +401,8 @@ def _tells(reader: Reader, sheet: Sheet, column: ColumnProfile, label: ColumnPro
     """Return whether each value of a column has one label and enough rows for that to mean it."""
     if column is label or column is sheet.id or column in sheet.links or is_split(column):
         return False
+    if label.filled == sheet.table.size and column.filled < FEW_ROWS * column.distinct:
+        return False  # as the query would find
     ((both, values, rows),) = reader.rows(
         f"SELECT count(DISTINCT ({column.alias}, {label.alias})), count(DISTINCT {column.alias}), "
         f"count(*) FROM {sheet.table.sql} WHERE {column.alias} IS NOT NULL AND {label.alias} IS "

@@ -141,10 +141,17 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
         return found
     found.date = _date_format(reader, table, found)
     found.vector = _is_vector(reader, table, found)
-    for separator in SEPARATORS if found.typed is None else (" ",):
+    for separator in _splitting(reader, table, alias) if found.typed is None else (" ",):
         found.items[separator] = _items(reader, table, alias, separator, filled)
     found.pairs = _pairs(reader, table, found)
     return found
+
+
+def _splitting(reader: Reader, table: Table, alias: str) -> list[str]:
+    """Return the separators that some cells of a column have."""
+    counts = ", ".join(f"count(*) FILTER (contains({alias}, '{s}'))" for s in SEPARATORS)
+    (found,) = reader.rows(f"SELECT {counts} FROM {table.sql}")
+    return [separator for separator, cells in zip(SEPARATORS, found, strict=True) if cells]
 
 
 def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int) -> Items:
@@ -191,12 +198,13 @@ def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | N
     cell = f"trim({column.alias})"
     ways = {"": f"TRY_CAST({cell} AS TIMESTAMP)"}
     ways |= {way: f"try_strptime({cell}, '{way}')" for way in DATES}
-    for way, date in ways.items():
-        ((first,),) = reader.rows(
-            f"SELECT count({date}) FROM (SELECT {column.alias} FROM {table.sql} "
-            f"WHERE {column.alias} IS NOT NULL LIMIT 1)"
-        )
-        if not first:
+    counts = ", ".join(f"count({date})" for date in ways.values())
+    (first,) = reader.rows(
+        f"SELECT {counts} FROM (SELECT {column.alias} FROM {table.sql} "
+        f"WHERE {column.alias} IS NOT NULL LIMIT 1)"
+    )
+    for (way, date), fits in zip(ways.items(), first, strict=True):
+        if not fits:
             continue
         ((other,),) = reader.rows(
             f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND year({date}) IS NULL"
