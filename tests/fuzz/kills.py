@@ -1,8 +1,8 @@
 """Kill commands at random moments and continue them: ``make kills N=20`` for 20 kills of each.
 
-Each is run undisturbed once. Then, until there were so many kills, it is started, killed with SIGKILL up to five times at random
-moments, and continued to the end. What is killed is the command, one of its processes or all of
-them. The result must be the same, and no process may be left.
+Each is run undisturbed once. Then, until there were so many kills, it is started, killed with
+SIGKILL up to five times at random moments, and continued to the end. What is killed is the command,
+one of its processes or all of them. The result must be the same, and no process may be left.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -137,12 +138,17 @@ def _placed(word: str, places: dict[str, str]) -> str:
     return word
 
 
-def disturb(work: Work, out: Path, seconds: float, draw: random.Random) -> tuple[int, str]:
-    """Kill and continue a command; return the number of kills and what is wrong."""
+def disturb(work: Work, out: Path, seconds: list[float], draw: random.Random) -> tuple[int, str]:
+    """Kill and continue a command; return the number of kills and what is wrong.
+
+    The last of `seconds` is how long it takes; a command that ends before it is killed adds to it.
+    """
     kills = 0
     for _ in range(draw.choice([1, 2, 3, 4, 5])):
-        started = Started(work, out)
-        time.sleep(draw.triangular(0, seconds, seconds))  # it begins with imports
+        started, began = Started(work, out), time.monotonic()
+        with suppress(subprocess.TimeoutExpired):  # it begins with imports
+            started.process.wait(draw.triangular(0, seconds[-1], seconds[-1]))
+            seconds.append(time.monotonic() - began)
         kills += started.kill(draw)
         try:
             started.process.wait(LIMIT)
@@ -172,7 +178,7 @@ def main() -> None:
             place, log = Path(made) / "same", Path(made) / "log.txt"
             began = time.monotonic()
             assert Started(work, place).process.wait(LIMIT) == 0, log.read_text()
-            seconds, expected = time.monotonic() - began, contents(place, work.results)
+            seconds, expected = [time.monotonic() - began], contents(place, work.results)
             assert expected
             kills = attempts = 0
             while kills < arguments.kills:
