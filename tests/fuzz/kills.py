@@ -8,6 +8,7 @@ one of its processes or all of them. The result must be the same, and no process
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import shutil
@@ -16,15 +17,20 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import torch
+
+import hanme.experiments.tune
+import hanme.runs.train  # noqa: F401
 from fuzz.inputs import write_tables
 from fuzz.processes import MARK, alive, end
 from fuzz.results import contents
+from hanme.cli import main as main_of_hanme
 
 PATIENCE = 5
 """How many seconds processes have to end after what they worked for was killed."""
@@ -49,13 +55,13 @@ class Work:
     Args:
         command: Its words; OUT is the folder, TABLES that of a ``graph.toml``.
         results: Patterns of the files that must be the same in the end.
-        program: What runs it.
+        program: What runs it; without one, a process forked from this one, which has imported all.
         last: The file that is written last, where the command refuses to be done twice.
     """
 
     command: list[str]
     results: list[str]
-    program: list[str]
+    program: list[str] = field(default_factory=list)
     last: str = ""
 
 
@@ -63,7 +69,6 @@ WORKS = {
     "train": Work(
         [*PLANTED, "-m", "movie-actor-movie", "--epochs", "30", *RUN],
         ["run/model.safetensors", "run/decision.json"],
-        HANME,
     ),
     "folds": Work(
         [*PLANTED, "--folds", "2", "--epochs", "10", *RUN],
@@ -79,12 +84,10 @@ WORKS = {
     "tune": Work(
         ["tune", "han", "planted", "--trials", "2", *SMALL, "--force", "--out", "OUT/best.toml"],
         ["best.toml"],
-        HANME,
     ),
     "store": Work(
         ["store", "TABLES", "--out", "OUT/store"],
         ["store/*.bin", "store/manifest.json"],
-        HANME,
         last="store/manifest.json",
     ),
     "torchrun": Work(
@@ -93,6 +96,38 @@ WORKS = {
         TORCHRUN,
     ),
 }  # fmt: skip
+
+
+class Forked:
+    """A process forked from this one, in the way of :class:`subprocess.Popen`.
+
+    Args:
+        words: The command.
+        log: Where it writes to.
+    """
+
+    def __init__(self, words: list[str], log: int) -> None:
+        self.process = multiprocessing.get_context("fork").Process(target=_run, args=(words, log))
+        self.process.start()
+        self.pid = self.process.pid or 0
+
+    def poll(self) -> int | None:
+        """Return the status, None while it runs."""
+        return self.process.exitcode
+
+    def wait(self, seconds: float) -> int:
+        """Wait for its end."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("hanme", seconds)
+        return self.process.exitcode
+
+
+def _run(words: list[str], log: int) -> None:
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.argv = ["hanme", *words]
+    main_of_hanme()
 
 
 class Started:
@@ -108,16 +143,22 @@ class Started:
         words = [_placed(word, places) for word in work.command]
         self.mark = uuid4().hex
         with (out.parent / "log.txt").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*work.program, *words],
-                stdout=log,
-                stderr=log,
-                env=os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"},
+            environment = os.environ | {MARK: self.mark, "OMP_NUM_THREADS": "1"}
+            self.process: Forked | subprocess.Popen[bytes] = (
+                subprocess.Popen([*work.program, *words], stdout=log, stderr=log, env=environment)
+                if work.program
+                else Forked(words, log.fileno())
             )
+
+    def alive(self) -> list[int]:
+        """Return its processes that have not ended."""
+        if isinstance(self.process, Forked):
+            return [self.process.pid] if self.process.poll() is None else []
+        return alive(self.mark)
 
     def kill(self, draw: random.Random) -> bool:
         """Kill the command, one of its processes or all; return whether there was any."""
-        there = alive(self.mark)
+        there = self.alive()
         if self.process.poll() is not None or not there:
             return False
         end(draw.choice([[self.process.pid], [draw.choice(there)], there]))
@@ -126,7 +167,7 @@ class Started:
     def left(self) -> int:
         """Wait for its processes to end; kill those that do not, and return how many."""
         until = time.monotonic() + PATIENCE
-        while (there := alive(self.mark)) and time.monotonic() < until:
+        while (there := self.alive()) and time.monotonic() < until:
             time.sleep(0.05)
         end(there)
         return len(there)
@@ -153,7 +194,7 @@ def disturb(work: Work, out: Path, seconds: list[float], draw: random.Random) ->
         try:
             started.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            end(alive(started.mark))
+            end(started.alive())
             return kills, f"no end after {LIMIT} s"
         if left := started.left():
             return kills, f"{left} processes left"
@@ -170,6 +211,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", default=list(WORKS))
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     draw, failures = random.Random(arguments.seed), 0
     for name in arguments.names:
         work = WORKS[name]

@@ -18,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
@@ -165,6 +166,25 @@ def test_whole_numbers_in_json_that_no_float_can_hold(tmp_path: Path) -> None:
     (tmp_path / "graph.toml").write_text(f"{text}[relations.to]\ncolumns = 'to'\n")
     found = run(["inspect", str(tmp_path), "--json"])
     assert [kind["nodes"] for kind in json.loads(found.out)["nodes"]] == [12, 3]
+
+
+@pytest.mark.parametrize("some", ["", ", {'id': 12, 'v': [1.5, 2.5], 'y': 'b'}"])
+def test_vectors_of_no_numbers(tmp_path: Path, some: str) -> None:
+    rows = ", ".join(f"{{'id': {i}, 'v': [], 'y': '{'ab'[i % 2]}'}}" for i in range(12)) + some
+    (tmp_path / "rows.json").write_text(f"[{rows}]".replace("'", '"'))
+    text = "target = 'row'\n[nodes.row]\ntable = 'rows.json'\nid = 'id'\nlabel = 'y'\n"
+    (tmp_path / "graph.toml").write_text(f"{text}features = {{v = 'vector'}}\n")
+    assert run(["inspect", str(tmp_path)]).kind == "accepted"
+
+
+def test_logits_that_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*given: object, **options: object) -> torch.Tensor:
+        return torch.full((60, 4), torch.nan)
+
+    monkeypatch.setattr(sys.modules["hanme.training.settle"], "logits_of", none)
+    quick = ["-o", "movies=60", "--epochs", "1", "--recipe", "paper"]
+    found = run(["train", "planted", *quick, "--out", str(tmp_path / "run")])
+    assert "movie 0: the model gives logits that are no numbers" in found.said
 
 
 def test_a_header_with_zero_bytes(inputs: Inputs, tmp_path: Path) -> None:

@@ -170,11 +170,14 @@ def _date(name: str, type_: str, format_: str | None) -> str:
 
 
 def _vector(name: str, type_: str) -> str:
-    """Return a column of several numbers per cell; what is no number becomes NULL in the list."""
+    """Return a column of several numbers per cell; what is no number becomes NULL in the list.
+
+    A cell with an empty list is an empty cell.
+    """
     if _LIST.fullmatch(type_) and _NUMBERS.fullmatch(type_.rpartition("[")[0]):
-        return f"CAST({name} AS DOUBLE[])"
+        return f"nullif(CAST({name} AS DOUBLE[]), [])"
     if _LIST.fullmatch(type_):
-        items = f"CAST({name} AS VARCHAR[])"
+        items = f"nullif(CAST({name} AS VARCHAR[]), [])"
     else:
         inner = rf"regexp_replace(CAST({name} AS VARCHAR), '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
         items = rf"regexp_split_to_array(nullif({inner}, ''), '[\s,;|]+')"
