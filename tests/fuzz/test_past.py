@@ -250,6 +250,14 @@ def other_run(inputs: Inputs) -> Path:
     return folder
 
 
+def test_a_table_in_the_place_of_a_file_of_the_run(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    for name in ("result.json", "config.json", "decision.json"):
+        found = run(["predict", str(folder), "--out", str(folder / name)])
+        assert "it is a file of a run" in found.said
+    assert run(["predict", str(folder), "--out", str(folder / "mine.json")]).kind == "accepted"
+
+
 def test_a_decision_that_is_missing_or_without_a_rule(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("finished", tmp_path / "run")
     (folder / "decision.json").write_text("{}")
@@ -383,6 +391,17 @@ def test_ctrl_c_in_the_middle_of_an_import(tmp_path: Path) -> None:
     assert said.returncode == 130
     assert said.stderr.startswith("hanme: interrupted; ")
     assert len(said.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,label\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(9))
+    )
+    hanme = f"{sys.executable} -c 'from hanme.cli import main; main()' init {tmp_path}"
+    said = subprocess.run(f"{hanme} {closed}", shell=True, capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert (tmp_path / "graph.toml").exists()
 
 
 def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:

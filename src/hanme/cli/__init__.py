@@ -83,6 +83,7 @@ def hanme(
 def main() -> None:
     """Run a command; report a user's mistake in one line, with exit status 2."""
     gc.set_threshold(100_000)  # importing makes many objects, none of which can be collected
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show γ shows ?
@@ -118,6 +119,15 @@ def main() -> None:
     if status == FAILED:  # typer has shown no message
         _fail("shell completion works in bash, zsh, fish and PowerShell; start it from one", 2)
     sys.exit(2 if status == FAILED else status or 0)
+
+
+def _open_streams() -> None:
+    """Open the streams that the command was started without, so that no file takes their place."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def _places() -> list[str]:

@@ -22,6 +22,7 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Texts
 from hanme.runs.columns import UNLABELLED, for_spreadsheets, probability_columns, uses
+from hanme.runs.folder import BEGUN, ENDED
 
 SHOWN = 10
 
@@ -167,6 +168,8 @@ def write_table(found: Prediction, path: Path) -> None:
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
+    if path.name in (*BEGUN, *ENDED, "result.json") and (path.parent / "config.json").exists():
+        raise HanmeError(f"{path}: it is a file of a run; give the table another name")
     with replacing(path) as temporary:
         try:
             with _in_parts(found, path.parent) as (connection, select, labels):
