@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import chain, count
+
+
+def untaken(name: str, taken: Collection[str], before: str = "_") -> str:
+    """Return a name, followed by a number from 2 on if it is taken already."""
+    names = chain([name], (f"{name}{before}{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
+
 
 def short(count: float) -> str:
     """Write a count as 12,345 or, from a million on, as 3.9 M or 394 M."""

@@ -12,21 +12,18 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.explain.folds import OpenFolds
 from hanme.explain.removal import BLOCK, OpenModel, Root
-from hanme.graph import Graph, Nodes, Split
-from hanme.metapath import EdgeType, Metapath
-from hanme.nn import Model
-from hanme.nn.channels import MetapathChannels, WideChannels
-from hanme.training import wide_part
+from hanme.graph import Graph
+from hanme.graph.adjacency import Adjacency, Relations
+from hanme.metapath import EdgeType
 
-Ints = NDArray[np.int64]
+Pairs = Mapping[EdgeType, set[tuple[int, int]]]
+"""The numbers of both nodes of some links, by relation."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +49,19 @@ class Walk:
         return f"{self.metapath} {' '.join(map(str, self.nodes))}"
 
 
-class LinkIndex:
-    """The links of a graph by relation and source, and which relations are each other's reverse.
-
-    Args:
-        graph: The graph.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self.links = {e: Links.of(x, graph.sizes[e[0]]) for e, x in graph.links.items()}
-        self.reverse = reverses(graph)
-
-
 class WhatIf:
     """Answers what a model would say of a node if some links or instances were not there, or were.
 
-    Args:
-        opened: The model, opened on its graph.
-        graph: The graph.
-        index: The graph's links, if they are indexed already.
+    ``reverse`` names the relations that are each other's reverse, if that is known already.
     """
 
-    def __init__(self, opened: OpenModel, graph: Graph, index: LinkIndex | None = None) -> None:
-        self.open = opened
-        self.graph = graph
-        self.index = index or LinkIndex(graph)
+    def __init__(
+        self, opened: OpenModel, graph: Graph, reverse: Mapping[EdgeType, EdgeType] | None = None
+    ) -> None:
+        self.open, self.graph = opened, graph
+        self.reverse = reverses(graph) if reverse is None else reverse
         folds = opened.folds if isinstance(opened, OpenFolds) else []
-        self.folds = [WhatIf(each, graph, self.index) for each in folds]
-        self.paths = [] if folds else _walked(opened)
+        self.folds = [WhatIf(each, graph, self.reverse) for each in folds]
 
     @torch.no_grad()
     def logits(
@@ -124,218 +106,109 @@ class WhatIf:
 
     def _changed(
         self, node: int, remove: Sequence[Link], add: Sequence[Link], pause: Callable[[], None]
-    ) -> tuple[Root, dict[str, Ints]]:
-        """Return the node on the changed graph, and the numbers there of the nodes by type."""
+    ) -> tuple[Root, dict[str, Tensor] | None]:
+        """Return the node on the changed graph, and the numbers of the nodes there, by type."""
+        walks = self.open.model.walks()
+        if walks is None:
+            kind = type(self.open.model).__name__
+            raise HanmeError(f"model {kind}: it does not say what it walks, so no links can change")
         away, more = self._with_reverse(remove), self._with_reverse(add)
         self._check(away, more)
-        links = {
-            e: known.changed(away.get(e, set()), more.get(e, set()))
-            for e, known in self.index.links.items()
-        }
-        graph, numbers = _piece(self.graph, self.paths, links, node)
-        opened = OpenModel(_fitted(self.open, numbers), graph, self.open.weights)
-        return Root(opened, 0, pause), numbers
+        links = Relations()
+        for e in self.graph.links:
+            given, own = (away.get(e, set()), more.get(e, set())), self.graph.adjacency(e)
+            links.adjacency[e] = Changed(own, *given) if any(given) else own
+        piece, (place,) = replace(self.graph, links=links).cut(torch.tensor([node]), walks)
+        kept = (*self.open.model.parameters(), *self.open.model.buffers())
+        model = copy.deepcopy(self.open.model, {id(x): x for x in kept})  # its caches are others
+        opened = OpenModel(model, piece, self.open.weights, int(place))
+        return Root(opened, int(place), pause), piece.taken
 
-    def _with_reverse(self, given: Iterable[Link]) -> dict[EdgeType, set[tuple[int, int]]]:
+    def _with_reverse(self, given: Iterable[Link]) -> Pairs:
         found: dict[EdgeType, set[tuple[int, int]]] = {}
         for link in given:
             if link.relation not in self.graph.links:
                 names = ", ".join("-".join(e) for e in self.graph.links)
                 raise HanmeError(f"link {link}: no such relation; there are {names}")
             found.setdefault(link.relation, set()).add((link.source, link.target))
-            if link.relation in self.index.reverse:
-                back = found.setdefault(self.index.reverse[link.relation], set())
+            if link.relation in self.reverse:
+                back = found.setdefault(self.reverse[link.relation], set())
                 back.add((link.target, link.source))
         return found
 
-    def _check(
-        self,
-        away: Mapping[EdgeType, set[tuple[int, int]]],
-        more: Mapping[EdgeType, set[tuple[int, int]]],
-    ) -> None:
+    def _check(self, away: Pairs, more: Pairs) -> None:
         """Refuse to remove a link that is not there, or to add one that is."""
         for given, there in ((away, True), (more, False)):
             for e, pairs in given.items():
                 for pair in pairs:
                     self.graph.nodes[e[0]].find(pair[0])  # refuses numbers of no node
                     self.graph.nodes[e[2]].find(pair[1])
-                    if (pair[1] in self.index.links[e].of_node(pair[0])) != there:
+                    if (pair[1] in self.graph.adjacency(e).of_node(pair[0])) != there:
                         why = "it is there already" if not there else "there is no such link"
                         raise HanmeError(f"link {Link(e, *pair)}: {why}")
 
 
-@dataclass(frozen=True)
-class Links:
-    """The links of a relation in the order of their sources, and others that come to them.
+class Changed(Adjacency):
+    """The links of a relation without some and with others, each source and end."""
 
-    Args:
-        begin: Where the links of each source begin, ``[N + 1]``.
-        target: The node that each leads to.
-        more: Links that are added, ``[2, n]``; they count from ``len(target)`` on.
-        without: Which of all links are taken away, ascending.
-    """
-
-    begin: Ints
-    target: Ints
-    more: Ints
-    without: Ints
-
-    @classmethod
-    def of(cls, edge_index: Tensor, sources: int) -> Links:
-        """Sort the links of a relation."""
-        source, target = edge_index.cpu().numpy()
-        order = np.argsort(source, kind="stable")
-        begin = np.concatenate([[0], np.bincount(source, minlength=sources).cumsum()])
-        none = np.empty(0, np.int64)
-        return cls(begin, target[order], none.reshape(2, 0), none)
-
-    def of_node(self, source: int) -> Ints:
-        """Return the nodes that the links of one node lead to."""
-        return self.target[self.begin[source] : self.begin[source + 1]]
-
-    def changed(self, away: set[tuple[int, int]], more: set[tuple[int, int]]) -> Links:
-        """Return them without some and with others."""
-        if not away and not more:
-            return self
-        gone = [self.begin[a] + np.flatnonzero(self.of_node(a) == b) for a, b in away]
-        added = np.array(sorted(more), np.int64).reshape(-1, 2).T
-        without = np.sort(np.concatenate(gone)) if gone else self.without
-        return replace(self, more=added, without=without)
-
-    def follow(self, nodes: Ints) -> Ints:
-        """Return the places of the links that start from some nodes."""
-        first, counts = self.begin[nodes], self.begin[nodes + 1] - self.begin[nodes]
-        offset = np.repeat(first - (counts.cumsum() - counts), counts)
-        own = np.setdiff1d(offset + np.arange(len(offset)), self.without)
-        return np.concatenate(
-            [own, len(self.target) + np.flatnonzero(np.isin(self.more[0], nodes))]
+    def __init__(
+        self, given: Adjacency, away: set[tuple[int, int]], more: set[tuple[int, int]]
+    ) -> None:
+        self.given = given
+        self.away, self.more = (
+            torch.tensor(sorted(some), dtype=torch.long).view(-1, 2).t() for some in (away, more)
         )
 
-    def ends(self, places: Ints) -> Ints:
-        """Return the two nodes of each link, ``[2, n]``."""
-        own, new = places[places < len(self.target)], places[places >= len(self.target)]
-        source = np.searchsorted(self.begin, own, side="right") - 1
-        return np.concatenate(
-            [np.stack([source, self.target[own]]), self.more[:, new - len(self.target)]], axis=1
-        )
+    def links(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the links of some nodes, ascending: the place of each one's node, and its end."""
+        parent, ends = self.given.links(nodes)
+        kept = ~torch.isin(_key(nodes[parent], ends), _key(*self.away))
+        source, end = self.more[:, torch.isin(self.more[0], nodes)]
+        place = torch.searchsorted(nodes, source)
+        return torch.cat([parent[kept], place]), torch.cat([ends[kept], end])
+
+
+def _key(source: Tensor, end: Tensor) -> Tensor:
+    return source * 2**31 + end
 
 
 def reverses(graph: Graph) -> dict[EdgeType, EdgeType]:
     """Return the relations that hold the same links the other way round, both ways."""
-    keys = {e: _key(links, graph.sizes[e[2]]) for e, links in graph.links.items()}
     found: dict[EdgeType, EdgeType] = {}
     for e, links in graph.links.items():
-        back = _key(links.flip(0), graph.sizes[e[0]])
+        turned = Adjacency.of(links.flip(0), graph.sizes[e[2]]).edge_index()
         for other in graph.links:
-            free = other != e and e not in found and other not in found
-            if free and (other[0], other[2]) == (e[2], e[0]) and np.array_equal(keys[other], back):
+            if other == e or {e, other} & found.keys() or (other[0], other[2]) != (e[2], e[0]):
+                continue
+            if torch.equal(turned, graph.adjacency(other).edge_index()):
                 found[e], found[other] = other, e
     return found
 
 
-def _key(links: Tensor, width: int) -> Ints:
-    source, target = links.cpu().numpy()
-    return np.sort(source * max(1, width) + target)
-
-
-def _walked(opened: OpenModel) -> list[Metapath]:
-    """Return the metapaths that a model's channels walk from a root."""
-    paths: list[Metapath] = []
-    for part in opened.model.parts:
-        if isinstance(part, MetapathChannels):
-            paths += part.metapaths
-        elif isinstance(part, WideChannels):
-            if any(block.read == "labels" for block in part.active):
-                raise HanmeError("its wide part reads labels of other nodes: no links can change")
-            paths += [block.path for block in part.active if block.path is not None]
-        else:
-            raise HanmeError(f"channels {type(part).__name__}: their links cannot be changed")
-    return list(dict.fromkeys(paths))
-
-
-def _piece(
-    graph: Graph, paths: Sequence[Metapath], links: Mapping[EdgeType, Links], node: int
-) -> tuple[Graph, dict[str, Ints]]:
-    """Cut out what a node's walks touch; it is node 0 there.
-
-    Returns:
-        The piece, and by type the number there of each node of the graph, -1 for the others.
-    """
-    touched: dict[EdgeType, list[Ints]] = {e: [] for e in graph.links}
-    seen: dict[tuple[EdgeType, ...], Ints] = {(): np.array([node])}
-    for path in paths:
-        for hop, step in enumerate(path.steps):
-            if path.steps[: hop + 1] not in seen:
-                places = links[step].follow(seen[path.steps[:hop]])
-                touched[step].append(places)
-                seen[path.steps[: hop + 1]] = np.unique(links[step].ends(places)[1])
-    pairs = {
-        e: links[e].ends(np.unique(np.concatenate(found))) if found else np.empty((2, 0), np.int64)
-        for e, found in touched.items()
-    }
-    numbers: dict[str, Ints] = {}
-    nodes: dict[str, Nodes] = {}
-    kept: dict[str, Tensor] = {}
-    for kind, whole in graph.nodes.items():
-        first = [node] if kind == graph.target else []
-        met = [pair[i] for e, pair in pairs.items() for i in (0, 1) if e[2 * i] == kind]
-        others = np.setdiff1d(np.concatenate([*met, np.empty(0, np.int64)]), first)
-        ids = np.concatenate([np.array(first, np.int64), others])
-        ids = ids if len(ids) else np.zeros(1, np.int64)  # no model is given a type without nodes
-        numbers[kind] = np.full(whole.num_nodes, -1)
-        numbers[kind][ids] = np.arange(len(ids))
-        kept[kind] = torch.from_numpy(ids)
-        nodes[kind] = Nodes(kind, len(ids), whole.rows(kept[kind]))
-    here = {
-        e: torch.from_numpy(np.stack([numbers[e[0]][pair[0]], numbers[e[2]][pair[1]]]))
-        for e, pair in pairs.items()
-    }
-    own = kept[graph.target]
-    split = Split(*(mask[own] for mask in graph.split))
-    piece = Graph(nodes, here, graph.target, graph.y[own], graph.labels, split)
-    return piece, numbers
-
-
-def _fitted(opened: OpenModel, numbers: Mapping[str, Ints]) -> Model:
-    """Return a copy of the model for a piece: the same weights, those of ids renumbered."""
-    shared = {id(p): p for p in opened.model.parameters()}
-    model = copy.deepcopy(opened.model, shared)
-    part = wide_part(model)
-    if part is not None:
-        for kind in part.id_types:
-            places = numbers[kind]
-            part.renumber(kind, torch.from_numpy(places), int(places.max()) + 1)
-    return model
-
-
 def _find(
-    root: Root, path: int, walks: Sequence[Walk], numbers: Mapping[str, Ints] | None
+    root: Root, path: int, walks: Sequence[Walk], numbers: Mapping[str, Tensor] | None
 ) -> Tensor:
-    """Return the numbers of a root's instances that pass through given nodes."""
+    """Return the numbers of a root's instances that pass through given nodes.
+
+    On a changed graph, where nodes have other ``numbers``, one may have gone with a link.
+    """
     found = [torch.empty(0, dtype=torch.long)]
-    chain, node = root.paths[path].problem.chain, root.node
+    chain = root.paths[path].problem.chain
     types = chain.metapath.node_types
     for walk in walks:
         if len(walk.nodes) != len(types):
             raise HanmeError(f"instance {walk}: expected {len(types)} nodes, {'-'.join(types)}")
-    there = {walk: _numbered(walk, types, numbers) for walk in walks}
     missing = dict.fromkeys(walks)
-    for instances in chain.blocks(node, BLOCK) if walks else ():
-        for walk, nodes in there.items():
-            same = (instances.nodes.cpu() == torch.tensor(nodes)).all(1)
+    for instances in chain.blocks(root.node, BLOCK) if walks else ():
+        nodes = instances.nodes.cpu()
+        if numbers is not None:
+            columns = zip(types, nodes.t(), strict=True)
+            nodes = torch.stack([numbers[kind][column] for kind, column in columns], 1)
+        for walk in walks:
+            same = (nodes == torch.tensor(walk.nodes)).all(1)
             if same.any():
                 found.append(instances.number.cpu()[same])
                 missing.pop(walk, None)
-    if numbers is None:  # on a changed graph it may have gone with a link
-        for walk in missing:
-            raise HanmeError(f"instance {walk}: the node has no such instance")
+    for walk in missing if numbers is None else ():
+        raise HanmeError(f"instance {walk}: the node has no such instance")
     return torch.cat(found)
-
-
-def _numbered(walk: Walk, types: Sequence[str], numbers: Mapping[str, Ints] | None) -> list[int]:
-    if numbers is None:
-        return list(walk.nodes)
-    return [
-        int(numbers[kind][n]) if 0 <= n < len(numbers[kind]) else -1
-        for kind, n in zip(types, walk.nodes, strict=True)
-    ]

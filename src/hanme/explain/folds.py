@@ -25,12 +25,7 @@ def open_model(model: Model, graph: Graph) -> OpenModel:
 
 
 class OpenFolds(OpenModel):
-    """The models of a mean, opened on a graph.
-
-    Args:
-        model: The mean.
-        graph: The graph.
-    """
+    """The models of a mean, opened on a graph."""
 
     def __init__(self, model: MeanModel, graph: Graph) -> None:
         self.folds = [OpenModel(each, graph) for each in model.parts]
@@ -87,12 +82,7 @@ class EncodedOfFolds(Encoded):
 
 
 class PathOfFolds(Path):
-    """A root's instances along one metapath in all models of a mean.
-
-    Args:
-        folds: They in each model.
-        beta: The metapath's weight in each model.
-    """
+    """A root's instances along one metapath in all models of a mean; β is its weight in each."""
 
     def __init__(self, folds: Sequence[Path], beta: Sequence[float]) -> None:
         self.folds, self.problem, self.root = folds, folds[0].problem, folds[0].root

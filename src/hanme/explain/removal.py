@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import ChannelModel, Model
 from hanme.nn.channels import Channels, Followed, Inputs
+from hanme.nn.model import asked
 from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import coefficient, encode
 
@@ -49,30 +51,29 @@ class OpenModel:
     Args:
         model: A model of channels, a fusion with known weights and a linear head.
         graph: The graph.
-        weights: The fusion's weights of all channels, to hold instead of those on this graph; only
-            node 0 can be asked for then.
+        weights: The fusion's weights of all channels, to hold instead of those on this graph.
+        only: The one node that can be asked for then.
     """
 
     @torch.no_grad()
-    def __init__(self, model: Model, graph: Graph, weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        graph: Graph,
+        weights: Sequence[float] | None = None,
+        only: int | None = None,
+    ) -> None:
         if not isinstance(model, ChannelModel):
             raise _cannot(model, "it attends to no metapath instances")
         if model.head is not None and not isinstance(model.head, nn.Linear):
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
         self.model, self.models = model, [model]
-        roots = None if weights is None else torch.tensor([0])
-        inputs = Inputs(
-            graph.x_dict,
-            graph.edge_index_dict,
-            roots,
-            graph.training_labels,
-            graph.taken,
-            graph.drawn,
-        )
+        self.only = only
+        call = asked(model, graph, None if only is None else torch.tensor([only]))
         training = model.training
         try:
-            self.logits, given = _run(model.train(False), inputs)
-            followed = [part.follow(inputs) for part, _ in given]
+            self.logits, given = _run(model.train(False), call)
+            followed = [part.follow(Inputs(*call)) for part, _ in given]
         finally:
             model.train(training)
         self.weight = torch.zeros(self.logits.size(1), 0).double()
@@ -100,17 +101,12 @@ class OpenModel:
                     self.others[name] = x if wide else next(left) * (x @ self.weight.float().t())
         if not self.paths and model.head is not None:
             raise _cannot(model, "none of its channels attends to metapath instances")
-        if weights is not None:
-            self.logits = Root(self, 0).logits[None].float()
+        if only is not None:
+            self.logits = Root(self, only).logits[None].float()
 
     @torch.no_grad()
     def root(self, node: int, pause: Callable[[], None] = lambda: None) -> Root:
-        """Return one node with its instances.
-
-        Args:
-            node: The node.
-            pause: Called before each block of instances; what it raises ends the work.
-        """
+        """Return one node with its instances; what ``pause`` raises between blocks ends it."""
         root = Root(self, node, pause)
         if not torch.allclose(root.logits, self.logits[node].double(), rtol=1e-3, atol=1e-3):
             raise HanmeError("the model does more than its parts: it cannot be explained")
@@ -124,22 +120,17 @@ def _cannot(model: object, why: str) -> HanmeError:
     )
 
 
-def _run(model: ChannelModel, inputs: Inputs) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
-    """Return the logits of all nodes, and what each channel gave for them."""
+def _run(
+    model: ChannelModel, call: tuple[Any, ...]
+) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
+    """Call a model; return the logits, and what each channel gave for them."""
     given: list[tuple[Channels, list[Tensor]]] = []
     watches = [
         part.register_forward_hook(lambda part, _, out: given.append((part, out)))
         for part in model.parts
     ]
     try:
-        logits: Tensor = model(
-            inputs.x_dict,
-            inputs.edge_index_dict,
-            inputs.roots,
-            inputs.labels,
-            inputs.ids,
-            inputs.drawn,
-        )
+        logits: Tensor = model(*call)
     finally:
         for watch in watches:
             watch.remove()
@@ -158,7 +149,8 @@ class Root:
         self.paths = [Path(way.problem, node, pause) for way in self.ways]
         pairs = zip(self.ways, self.paths, strict=True)
         self.active = [way.activation(path.z) for way, path in pairs]
-        self.others = {name: logits[node].double() for name, logits in model.others.items()}
+        row = node if model.only is None else 0
+        self.others = {name: logits[row].double() for name, logits in model.others.items()}
         self.logits = self._logits(self.active)
 
     def __len__(self) -> int:

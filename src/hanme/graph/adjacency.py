@@ -14,9 +14,7 @@ from hanme.metapath import EdgeType
 class Adjacency:
     """The ends of each node's links, ascending. A link that is listed twice is two links.
 
-    Args:
-        indptr: Where the links of each node begin, ``[N + 1]``.
-        indices: The end of each link, ``[E]``.
+    The links of each node begin at ``indptr``, ``[N + 1]``, and end at ``indices``, ``[E]``.
     """
 
     def __init__(self, indptr: Tensor, indices: Tensor) -> None:
@@ -41,6 +39,10 @@ class Adjacency:
         begin, end = self.bounds(nodes)
         places, parent = stretches(begin, end - begin)
         return parent, self.ends(places)
+
+    def of_node(self, node: int) -> Tensor:
+        """Return the ends of one node's links."""
+        return self.links(torch.tensor([node]))[1]
 
     def bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return where the links of some nodes begin and end."""

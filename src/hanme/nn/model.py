@@ -165,11 +165,7 @@ class ChannelModel(GraphModel):
 
 
 class MeanModel(GraphModel):
-    """The mean of the logits of several models, such as those of cross-fitting.
-
-    Args:
-        models: The models.
-    """
+    """The mean of the logits of several models, such as those of cross-fitting."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
@@ -215,11 +211,7 @@ def is_cut(model: Model, graph: Graph) -> bool:
 def piece_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> tuple[Graph, Tensor]:
     """Cut out of a graph what a model reads for some roots; return it, and where they are in it.
 
-    Args:
-        model: The model, see :func:`is_cut`.
-        graph: The graph.
-        roots: Numbers of target nodes.
-        seed: Fixes the draw of instances, where the model draws some: 0 is that of predictions.
+    The seed fixes the draw of instances, where the model draws some: 0 is that of predictions.
     """
     return graph.cut(roots, walks_of(model) or [], draws_of(model) or None, seed)
 
@@ -229,7 +221,7 @@ def _all_walks(given: Iterable[list[Walk] | None]) -> list[Walk] | None:
     return None if None in every else list(chain.from_iterable(filter(None, every)))
 
 
-def asked(model: Model, piece: Graph, roots: Tensor) -> tuple[Any, ...]:
+def asked(model: Model, piece: Graph, roots: Tensor | None) -> tuple[Any, ...]:
     """Return what to call a model with for the roots of a piece, see :func:`piece_of`."""
     labels = labels_for(model, piece)
     return piece.x_dict, piece.edge_index_dict, roots, labels, piece.taken, piece.drawn

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from hanme.chain import Chain
+from hanme.common.numbers import untaken
 from hanme.errors import HanmeError
 from hanme.explain import By, Explainer
-from hanme.explain.change import Link, LinkIndex, Walk, WhatIf
+from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
@@ -38,24 +39,20 @@ class Unable(HanmeError):
 
 
 class Known:
-    """A graph, indexed: names, links, degrees. Runs on the same graph share it.
-
-    Args:
-        graph: The graph.
-    """
+    """A graph, indexed: names, links, degrees. Runs on the same graph share it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.search = Search(graph.nodes)
-        self.index = LinkIndex(graph)
+        self.reverse = reverses(graph)
         self.relations = {"-".join(e): e for e in graph.links}
 
     @cached_property
     def degree(self) -> Ints:
         """The number of links of each target node."""
-        own = [x.begin for e, x in self.index.links.items() if e[0] == self.graph.target]
+        own = [self.graph.adjacency(e) for e in self.graph.links if e[0] == self.graph.target]
         total = np.zeros(self.graph.targets.num_nodes, np.int64)
-        return sum((np.diff(begin) for begin in own), start=total)
+        return sum((links.indptr.diff().numpy() for links in own), start=total)
 
     def node(self, kind: str, number: int) -> shapes.NodeRef:
         """Return a node by type and number."""
@@ -93,13 +90,7 @@ class Known:
 
 
 class Served:
-    """A run in memory.
-
-    Args:
-        name: What the API calls it.
-        run: The run.
-        known: Its graph.
-    """
+    """A run in memory, under the name by which the API calls it."""
 
     def __init__(self, name: str, run: Run, known: Known) -> None:
         self.name, self.run, self.known, self.graph = name, run, known, known.graph
@@ -119,7 +110,7 @@ class Served:
         if not bool(torch.isfinite(logits).all()):
             raise HanmeError(f"{run.folder}: its model gives logits that are no numbers")
         if self.explainer is not None:
-            self.what_if = WhatIf(self.explainer.open, self.graph, known.index)
+            self.what_if = WhatIf(self.explainer.open, self.graph, known.reverse)
         self.logits = logits
         self.table = Table(self.graph, logits, self.decision, self.grown, known.degree)
         self.metrics = self._metrics()
@@ -163,7 +154,7 @@ class Served:
 
     def graph_info(self) -> shapes.GraphInfo:
         """Return what is in the graph."""
-        graph, reverse = self.graph, self.known.index.reverse
+        graph, reverse = self.graph, self.known.reverse
         return shapes.GraphInfo(
             target=graph.target,
             types=[
@@ -193,7 +184,7 @@ class Served:
         found = []
         for relation, e in known.relations.items():
             if e[0] == kind:
-                ends = np.unique(known.index.links[e].of_node(number))
+                ends = torch.unique(self.graph.adjacency(e).of_node(number))
                 nodes = [self._neighbour(e[2], end) for end in ends[:limit].tolist()]
                 found.append(
                     shapes.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
@@ -346,16 +337,9 @@ def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, 
         key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)
         if key not in graphs:
             graphs[key] = Known(load_fitting(run.config, fitted, source=source))
-        name = _unused(run.folder.resolve().name or "run", served)
+        name = untaken(run.folder.resolve().name or "run", served, "-")
         served[name] = Served(name, run, graphs[key])
     return served
-
-
-def _unused(name: str, taken: Iterable[str]) -> str:
-    given, number = name, 2
-    while name in taken:
-        name, number = f"{given}-{number}", number + 1
-    return name
 
 
 def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[shapes.MetapathCount]:
