@@ -24,7 +24,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.common.html import html_table
 from hanme.datasets import FittedGraph
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.graph.defaults import there_and_back, why_none
@@ -197,8 +197,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
     def score(self, part: str = "test") -> float:
         """Return micro F1 on a part of the split: ``"train"``, ``"val"`` or ``"test"``."""
         found = self.scores()
-        if part not in found:
-            raise HanmeError(f"Expected `part` to be one of {', '.join(found)}, but got {part!r}")
+        check_choice("part", part, found)
         return found[part]["micro"]
 
     def scores(self) -> dict[str, dict[str, float]]:
@@ -333,7 +332,7 @@ def _schema(graph: Graph) -> dict[str, Any]:
         relations=graph.edge_types,
         features={kind: {} for kind in graph.node_types},
         trained_on=graph.digest or "",
-    ).model_dump(mode="json", exclude={"widths"})
+    ).learnt()
 
 
 def _as_graph(graph: Graph | HeteroData) -> Graph:

@@ -216,7 +216,7 @@ def test_the_target_may_be_named() -> None:
     data = hetero()
     data["actor"].y = torch.arange(data["actor"].num_nodes) % 2
     assert Graph.from_hetero(data, target="actor").labels == ["0", "1"]
-    with pytest.raises(HanmeError, match=r"`target` to be one of .*'movie'.* but got 'film'"):
+    with pytest.raises(HanmeError, match=r"`target` to be one of .*movie.* but got 'film'"):
         Graph.from_hetero(data, target="film")
     with pytest.raises(HanmeError, match="`features` to be one of mean, onehot"):
         Graph.from_hetero(data, target="actor", features="median")  # type: ignore[arg-type]

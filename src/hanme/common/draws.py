@@ -17,17 +17,10 @@ def keyed(seed: int | Tensor, numbers: Tensor) -> Tensor:
 
 
 def distinct(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Draw at most ``n`` distinct numbers below each count; every set of ``n`` is as likely.
+    """Draw at most ``n`` distinct numbers below each row's count; every set of ``n`` is as likely.
 
-    What is drawn for a row depends on its key and count alone, and costs what is drawn.
-
-    Args:
-        keys: A key per row, see :func:`keyed`.
-        counts: A count per row.
-        n: How many to draw; all numbers where there are no more.
-
-    Returns:
-        Rows and numbers, ascending.
+    What is drawn for a row depends on its key (see :func:`keyed`) and count alone, and costs what
+    is drawn. Rows and numbers are returned, ascending.
     """
     few, many = (x.nonzero().flatten() for x in (counts <= 2 * n, counts > 2 * n))
     drawn = [_fewest(keys[few], counts[few], n), _first(keys[many], counts[many], n)]

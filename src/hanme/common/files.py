@@ -59,11 +59,9 @@ def is_leftover(path: Path) -> bool:
 
 @contextmanager
 def blaming(path: Path, *also: Path) -> Iterator[None]:
-    """Name a file in the error that the system reports about writing it, such as a full disk.
+    """Name a file in the error that the system reports about writing it or one that stands for it.
 
-    Args:
-        path: The file.
-        *also: Other files that stand for it.
+    Such an error is a full disk.
     """
     try:
         yield
@@ -100,14 +98,23 @@ def regular(path: Path) -> Path:
 
 
 @contextmanager
+def undone(folder: Path) -> Iterator[None]:
+    """Remove a folder again if it was made in vain."""
+    new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # raised where the folder is not empty
+            if new:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
 def claiming(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock while working; raise if another process holds it.
+    """Hold a lock on a file while working on ``what``; raise if another process holds it.
 
     The lock is released when the process exits, even if it is killed.
-
-    Args:
-        path: The file to lock; it is removed afterwards.
-        what: What is being worked on, for the message.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)

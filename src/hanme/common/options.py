@@ -13,6 +13,12 @@ from hanme.errors import HanmeError
 M = TypeVar("M", bound=BaseModel)
 
 
+class Closed(BaseModel):
+    """Values that cannot be changed, and none but those declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 def check_options(
     what: str, function: Callable[..., Any], options: Mapping[str, Any], own: Sequence[str] = ()
 ) -> dict[str, Any]:

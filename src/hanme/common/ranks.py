@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, one_line
 
 T = TypeVar("T")
 
@@ -184,8 +184,7 @@ def _together() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        why = " ".join(str(error).split())[:120]
         raise Lost(
             "another process of this run has ended or cannot be reached; torchrun starts it again "
-            f"with --max-restarts ({why})"
+            f"with --max-restarts ({one_line(error, 120)})"
         ) from None

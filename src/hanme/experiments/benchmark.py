@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from hanme.common.options import validated
+from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml
 from hanme.datasets import is_tables
 from hanme.errors import HanmeError
@@ -84,11 +84,7 @@ class Entry:
         ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Row(_Part):
+class Row(Closed):
     """A row of an experiment: fields to ``set``, and whose figures were ``published``."""
 
     name: str
@@ -97,7 +93,7 @@ class Row(_Part):
     curves: bool = True
 
 
-class Experiment(_Part):
+class Experiment(Closed):
     """What to compare and how the report reads."""
 
     name: str  # that of the file, and of the report

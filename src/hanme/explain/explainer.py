@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.decision import Decision
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, OpenModel, Root
@@ -215,22 +215,14 @@ def top_instances(
 ) -> list[tuple[int, int]]:
     """Return a root's first ``top`` instances in a ranking, as metapath and number.
 
-    Args:
-        root: The root.
-        label: The label.
-        top: How many.
-        by: The ranking.
-        paths: The metapaths whose instances are ranked (default: all).
-        against: Rank by the difference to this label.
+    Ranked are those of some metapaths (default: all), perhaps by the difference to another label.
     """
     rank: dict[str, Callable[[int, Encoded], Tensor]] = {
         "part": lambda path, some: ahead(root.parts(path, some), label, against),
         "move": lambda path, some: ahead(root.moves(path, some), label, against).abs(),
         "attention": lambda path, some: root.model.beta[path] * some.weight.mean(1),
     }
-    if by not in rank:
-        options = ", ".join(get_args(By))
-        raise HanmeError(f"Expected `by` to be one of {options}, but got {by!r}")
+    check_choice("by", by, get_args(By))
     best = torch.empty(0, dtype=torch.double)
     place = torch.empty(0, 2, dtype=torch.long)
     for path in range(len(root.paths)) if paths is None else paths:

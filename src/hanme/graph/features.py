@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from torch import Tensor
 
-from hanme.errors import HanmeError
+from hanme.errors import check_choice
 from hanme.graph.nodes import Nodes
 from hanme.metapath import EdgeType
 
@@ -23,9 +23,7 @@ Features = Literal["mean", "onehot", "given", "given-onehot"]
 
 def check_features(how: str) -> None:
     """Raise if `how` is none of the choices."""
-    if how not in get_args(Features):
-        options = ", ".join(get_args(Features))
-        raise HanmeError(f"Expected `features` to be one of {options}, but got {how!r}")
+    check_choice("features", how, get_args(Features))
 
 
 def fill_features(
@@ -53,8 +51,7 @@ def fill_features(
         The same nodes with features in every type, sparse CSR where they were filled in.
     """
     check_features(how)
-    if target not in nodes:
-        raise HanmeError(f"Expected `target` to be one of {list(nodes)}, but got {target!r}")
+    check_choice("target", target, nodes)
     plan = dict(to_fill(nodes, links, target, how))
     read = {other for neighbours in plan.values() for other in neighbours}
     x = {t: to_scipy(n.x) for t, n in nodes.items() if t in read - plan.keys() and n.x is not None}

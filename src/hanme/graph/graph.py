@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hanme.common.html import html_table
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.graph import hetero, piece
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.draw import Walk
@@ -105,10 +105,7 @@ class Graph:
             seed: Draws the split where there is none.
         """
         target = hetero.target_of(data) if target is None else target
-        if target not in data.node_types:
-            raise HanmeError(
-                f"Expected `target` to be one of {data.node_types}, but got {target!r}"
-            )
+        check_choice("target", target, data.node_types)
         nodes = {kind: hetero.nodes_of(data[kind], kind) for kind in data.node_types}
         y, labels = hetero.labels_of(data[target], target, nodes[target].num_nodes)
         split = hetero.split_of(data[target], target, y.size(0))

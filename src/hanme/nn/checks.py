@@ -7,7 +7,7 @@ from torch import Tensor
 
 from hanme.chain import checked_roots
 from hanme.common.options import check_options
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ def make(
     """Make a part of a model from its name or class, ``own`` arguments and options, or take it."""
     if not isinstance(given, str | type):
         return given
-    if isinstance(given, str) and given not in known:
-        raise HanmeError(f"Expected `{what}` to be one of {', '.join(known)}, but got {given!r}")
+    if isinstance(given, str):
+        check_choice(what, given, known)
     kind = known[given] if isinstance(given, str) else given
     check_options(f"{what} {kind.__name__}", kind, options or {}, tuple(own))
     return kind(*own.values(), **options or {})

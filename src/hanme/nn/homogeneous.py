@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hanme.chain import Chain, Piece, checked_roots
 from hanme.common.csr import repeat, take_rows
-from hanme.errors import HanmeError
+from hanme.errors import check_choice
 from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
 from hanme.nn.checks import features_of
@@ -45,22 +45,14 @@ class Links:
 
 
 class Homogeneous(nn.Module):
-    """Put the nodes of all types into one graph, with features projected to one size by type.
-
-    Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        in_channels: The size of the features, one for all or by type; ``-1`` derives it.
-        channels: The size of a node's vector.
-    """
+    """Put the nodes of all types into one graph, with features projected to one size by type."""
 
     def __init__(
         self, metadata: Metadata, target: str, in_channels: int | Mapping[str, int], channels: int
     ) -> None:
         super().__init__()
         node_types, self.edge_types = metadata
-        if target not in node_types:
-            raise HanmeError(f"Expected `target` to be one of {node_types}, but got {target!r}")
+        check_choice("target", target, node_types)
         self.target = target
         self.proj = Projections(node_types, in_channels, channels)
         self._links: GraphCache[Links] = GraphCache()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hanme.errors import HanmeError
+from hanme.errors import check_choice
 from hanme.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.hanme import HANME
 
@@ -37,11 +37,7 @@ class MAGNN(HANME):
         backend: str = "auto",
         per_root: int | None = None,
     ) -> None:
-        if encoder not in ENCODERS:
-            raise HanmeError(
-                f"Expected MAGNN's `encoder` to be one of {', '.join(ENCODERS)}, "
-                f"but got {encoder!r}"
-            )
+        check_choice("encoder", encoder, ENCODERS)
         super().__init__(
             metadata,
             target,

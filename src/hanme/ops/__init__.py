@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.chain import Chain, Instances, Piece
-from hanme.errors import HanmeError
+from hanme.errors import check_choice
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check
@@ -107,9 +107,7 @@ def choose_backend(backend: str, device: torch.device) -> str:
     """Return the backend that a name stands for on a device."""
     if backend == "auto":
         return "streaming" if device.type == "cpu" else "chunked"
-    if backend not in BACKENDS:
-        options = ", ".join(["auto", *BACKENDS])
-        raise HanmeError(f"Expected `backend` to be one of {options}, but got {backend!r}")
+    check_choice("backend", backend, ["auto", *BACKENDS])
     return backend
 
 

@@ -30,12 +30,9 @@ TRIED = 8
 def load_graph(
     config: RunConfig, *, source: str | Path | None = None, fitted: FittedGraph | None = None
 ) -> Graph:
-    """Load the graph of a run.
+    """Load the graph of a run, from another ``source`` than the configuration says if one is given.
 
-    Args:
-        config: The configuration.
-        source: Where its files are, if not where the configuration says.
-        fitted: What the run has learnt from its tables.
+    Columns of tables become features as a run has ``fitted`` them.
     """
     data = config.data
     if data.name == PYTHON:
@@ -62,10 +59,7 @@ def folded(graph: Graph, config: RunConfig) -> Graph:
 def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> Model:
     """Build the model of a run, with weights of the sizes that a graph asks for.
 
-    Args:
-        config: The model and its options.
-        graph: The graph.
-        wide: The wide part that training chose, for a model that takes one.
+    A model that takes a ``wide`` part gets the one that training chose.
     """
     for spec in config.options.get("metapaths", []):
         _refuse_empty(Metapath.of(spec, graph.metadata()), graph)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hanme.common.files import parse_json, regular
 from hanme.common.options import validated
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, one_line
 from hanme.training import Epoch, Trainer
 
 Scores = dict[str, dict[str, float]]
@@ -54,11 +54,9 @@ def check_result(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def read_metrics(path: Path, every: int) -> list[dict[str, float]]:
-    """Return the rows of a ``metrics.jsonl``; a line cut off by a crash is not counted.
+    """Return the rows of a ``metrics.jsonl``, one after ``every`` so many epochs.
 
-    Args:
-        path: The file; it may be missing.
-        every: A row is written after every so many epochs.
+    The file may be missing. A line cut off by a crash is not counted.
     """
     lines = regular(path).read_bytes().splitlines(keepends=True) if path.exists() else []
     rows: list[dict[str, float]] = []
@@ -130,7 +128,5 @@ def fitting(path: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        first = " ".join(str(error).split())[:200]
-        raise HanmeError(
-            f"{path}: weights of another model than config.json says: {first}"
-        ) from None
+        why = f"weights of another model than config.json says: {one_line(error)}"
+        raise HanmeError(f"{path}: {why}") from None

@@ -55,12 +55,7 @@ def harmless(text: str) -> str:
 
 
 def for_spreadsheets(texts: Iterable[str], select: str) -> str:
-    """Join several labels of a SELECT, and mark what a spreadsheet would run as a formula.
-
-    Args:
-        texts: The columns of texts.
-        select: The SELECT.
-    """
+    """Join several labels of a SELECT; mark texts that a spreadsheet would run as a formula."""
     cells = {column: column for column in texts}
     cells |= {column: f"array_to_string({column}, '|')" for column in ("labels", "predicted")}
     replaced = ", ".join(

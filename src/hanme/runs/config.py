@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from hanme.common.options import check_options, validated
+from hanme.common.options import Closed, check_options, validated
 from hanme.datasets import default_features
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
@@ -17,21 +17,8 @@ PYTHON = "python"
 """What a configuration calls a graph that was made in Python and cannot be loaded by name."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DataConfig(_Part):
-    """Which graph to load.
-
-    Args:
-        name: A data set, or a ``graph.toml``.
-        seed: Draws the validation nodes, and a planted graph (default: the run's seed).
-        source: Where the benchmark's files are.
-        features: What node types other than the target get, see
-            :func:`~hanme.graph.features.fill_features`.
-        options: Keyword arguments of :func:`~hanme.datasets.planted`.
-    """
+class DataConfig(Closed):
+    """Which graph to load, see :func:`hanme.datasets.load`; the seed is by default the run's."""
 
     name: str
     seed: int | None = Field(default=None, ge=0, lt=2**63)
@@ -47,7 +34,7 @@ class DataConfig(_Part):
         return values
 
 
-class ModelConfig(_Part):
+class ModelConfig(Closed):
     """A model of ``hanme.nn.MODELS`` and its options: the keyword arguments of its class.
 
     Names and types are checked here against the model's signature, whose defaults are filled in;
@@ -67,7 +54,7 @@ class ModelConfig(_Part):
         return self
 
 
-class RunConfig(_Part):
+class RunConfig(Closed):
     """All of it."""
 
     data: DataConfig

@@ -25,10 +25,7 @@ PANELS = {
 def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None) -> list[Path]:
     """Draw loss, micro and macro F1 on training and validation nodes by epoch, a line per run.
 
-    Args:
-        runs: Rows of ``metrics.jsonl`` by the name to show.
-        stem: Where to write: ``stem.svg`` and ``stem.png``.
-        best: The epoch to mark.
+    Runs are rows of ``metrics.jsonl`` by the name to show; the ``best`` epoch is marked.
     """
     from matplotlib.figure import Figure
 
@@ -60,10 +57,7 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
 def draw_reliability(probabilities: Mapping[str, Mapping[str, Any]], stem: Path) -> list[Path]:
     """Draw how often labels were there by how likely they were said to be: a reliability diagram.
 
-    Args:
-        probabilities: What they are worth, by part of the split, see
-            :func:`hanme.decision.quality`.
-        stem: Where to write: ``stem.svg`` and ``stem.png``.
+    What probabilities are worth is given by part of the split, see :func:`hanme.decision.quality`.
     """
     from matplotlib.figure import Figure
 

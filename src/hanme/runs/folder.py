@@ -79,9 +79,7 @@ RUNS = Path("runs")
 def new_folder(name: str, *, resume: bool = False) -> Path:
     """Return where to write a run: ``runs/NAME``, or ``runs/NAME-2`` if that is there, and so on.
 
-    Args:
-        name: The graph's.
-        resume: Return the last of these folders that is there, if any.
+    To ``resume``, it is the last of these folders that is there, if any.
     """
     ends = (re.fullmatch(rf"{re.escape(name)}(?:-(\d+))?", path.name) for path in RUNS.glob("*"))
     last = max((int(end[1] or 1) for end in ends if end), default=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common import ranks
-from hanme.common.files import claiming
+from hanme.common.files import claiming, undone
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.config import PYTHON, RunConfig
@@ -16,7 +16,7 @@ from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run, fold_folder
 from hanme.runs.pool import train_all
 from hanme.runs.prediction import Prediction, write_table
-from hanme.runs.train import load, result_of, train_one, undone
+from hanme.runs.train import load, result_of, train_one
 from hanme.training import Epoch, Settled, cross_fitted
 
 

@@ -25,10 +25,6 @@ def seconds_per_epoch(model: ChannelModel, graph: Graph) -> float:
     All features are projected, and roots drawn at random attend to their instances: first a few,
     then more of them. What the second takes longer is for its instances, and is scaled by these.
     Left out is what follows attention, which takes little.
-
-    Args:
-        model: A model with metapath channels.
-        graph: The graph.
     """
     parts = [part for part in model.parts if isinstance(part, MetapathChannels)]
     inputs = Inputs(graph.x_dict, graph.edge_index_dict)

@@ -18,6 +18,8 @@ from hanme.common import ranks
 from hanme.common.files import replacing
 from hanme.common.html import html_table
 from hanme.common.memory import blocks
+from hanme.datasets.tables.rows import identifier
+from hanme.datasets.tables.sources import quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Texts
@@ -175,7 +177,7 @@ def write_table(found: Prediction, path: Path) -> None:
             with _in_parts(found, path.parent) as (connection, select, labels):
                 if path.suffix.lower() == ".csv":
                     select = for_spreadsheets(_texts(found.graph), select)
-                connection.execute(f"COPY ({select}) TO {_text(temporary)} ({form})", labels)
+                connection.execute(f"COPY ({select}) TO {quoted(str(temporary))} ({form})", labels)
         except duckdb.IOException as error:
             raise HanmeError(f"{path}: it cannot be written ({error})") from None
 
@@ -206,17 +208,12 @@ def _in_parts(found: Prediction, folder: Path) -> Iterator[_Select]:
             yield table
         return
     with TemporaryDirectory(prefix=".predictions-", dir=folder) as work:
-        files = [_text(Path(work) / f"{i}.parquet") for i in range(len(parts))]
+        files = [quoted(f"{work}/{i}.parquet") for i in range(len(parts))]
         for part, file in zip(parts, files, strict=True):
             with _table(found, part) as (connection, select, labels):
                 connection.execute(f"COPY ({select}) TO {file} (FORMAT parquet)", labels)
         with duckdb.connect() as connection:
             yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
-
-
-def _text(path: Path) -> str:
-    """Return a path as a text of SQL."""
-    return "'" + str(path).replace("'", "''") + "'"
 
 
 @contextmanager
@@ -246,7 +243,7 @@ def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
     probability = decision.probabilities(logits, multilabel=several)
     for i, column in enumerate(probability_columns(names)):
         frame[f"p{i}"] = probability[:, i].contiguous().numpy()
-        columns.append(f"p{i} AS {_quoted(column)}")
+        columns.append(f"p{i} AS {identifier(column)}")
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")  # it goes to standard output
         connection.register("frame", frame)
@@ -262,7 +259,3 @@ def _texts(graph: Graph) -> dict[str, Sequence[str]]:
 def _some(texts: Sequence[str], chosen: Tensor) -> Any:
     found = texts.some(chosen) if isinstance(texts, Texts) else [texts[i] for i in chosen.tolist()]
     return np.array([*found, None], dtype=object)[:-1]  # None: never an array of characters
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hanme.common import device, ranks
-from hanme.common.files import claiming
+from hanme.common.files import claiming, undone
 from hanme.common.memory import peak_mb
 from hanme.decision import Decision
 from hanme.errors import HanmeError
@@ -62,7 +62,7 @@ def train_one(
     if found is not None and finished:
         return found
     with (
-        undone(folder),
+        undone(folder) if ranks.is_first() else nullcontext(),
         claiming(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext(),
     ):
         # another process may have been here
@@ -100,19 +100,6 @@ def _find(folder: Path, config: RunConfig, resume: bool) -> tuple[Run | None, bo
     return found, found is not None and found.finished
 
 
-@contextmanager
-def undone(folder: Path) -> Iterator[None]:
-    """Remove a folder again if it was made in vain."""
-    new = ranks.is_first() and not folder.exists()
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # raised where the folder is not empty
-            if new:
-                folder.rmdir()
-        raise
-
-
 def load(
     config: RunConfig,
     folder: Path,
@@ -133,13 +120,7 @@ def load(
 def prepare(
     config: RunConfig, graph: Graph, wide: Wide | None = None
 ) -> tuple[Trainer, Wide | None]:
-    """Choose the wide part, build the model and draw its weights.
-
-    Args:
-        config: What to train, and how.
-        graph: The graph.
-        wide: The wide part, if it was chosen already.
-    """
+    """Choose the wide part, unless one was chosen already, build the model and draw its weights."""
     training = config.training
     graph.check_trainable()
     if wide is None and (training.wide or config.model.name == "linear"):

@@ -195,10 +195,7 @@ def check_widths(graph: Graph, widths: dict[str, int]) -> None:
 def score_parts(graph: Graph, logits: Tensor, decision: Decision | None = None) -> dict[str, Any]:
     """Return scores by decision rule and part of the split, in percent; empty parts have none.
 
-    Args:
-        graph: The graph.
-        logits: The logits of all target nodes.
-        decision: The run's own decision, whose scores come first.
+    The scores under the run's own decision come first.
     """
     masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
     rules = {

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from hanme.common.options import Closed
 from hanme.serve.search import Match
 
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
@@ -24,12 +25,6 @@ class Shape(BaseModel):
     """Base class of what is given."""
 
     model_config = ConfigDict(frozen=True)
-
-
-class Asked(BaseModel):
-    """Base class of what is taken."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Problem(Shape):
@@ -296,7 +291,7 @@ class NodeInfo(NodeRef):
     prediction: Prediction | None
 
 
-class Nodes(Asked):
+class Nodes(Closed):
     """Target nodes by id or name."""
 
     nodes: list[Annotated[str, Field(max_length=10_000)]] = Field(min_length=1, max_length=200)
@@ -359,14 +354,14 @@ class ExplanationInfo(Shape):
     reasons: list[ReasonInfo]
 
 
-class InstanceRef(Asked):
+class InstanceRef(Closed):
     """An instance: its metapath and the numbers of its nodes, root first."""
 
     metapath: Annotated[str, Field(max_length=1000)]
     nodes: list[Number] = Field(min_length=2, max_length=20)
 
 
-class LinkRef(Asked):
+class LinkRef(Closed):
     """A link: its relation and the numbers of its two nodes."""
 
     relation: Annotated[str, Field(max_length=1000)]
@@ -374,7 +369,7 @@ class LinkRef(Asked):
     target: Number
 
 
-class Changes(Asked):
+class Changes(Closed):
     """What to take away from the graph or to add to it, for one node."""
 
     instances: list[InstanceRef] = Field(default=[], max_length=200)

@@ -12,7 +12,7 @@ import numpy as np
 from hanme.datasets.cache import DamagedCache, read_cache, write_cache
 from hanme.datasets.hgb.files import NAMES, SCRAMBLED, TRAP, Files, by_hand, download, find
 from hanme.datasets.hgb.text import parse
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.graph import EdgeType, Graph
 from hanme.graph.splits import hold_out
 
@@ -51,10 +51,8 @@ def load_hgb(
         val_share: The share of the labelled nodes outside the test set to validate on.
         force_reload: Parse the files again, even if the cache has the graph.
     """
-    known = {known.lower(): known for known in NAMES}
-    if name.lower() not in known:
-        raise HanmeError(f"Expected `name` to be one of {', '.join(NAMES)}, but got {name!r}")
-    name = known[name.lower()]
+    name = next((known for known in NAMES if known.lower() == name.lower()), name)
+    check_choice("name", name, NAMES)
     graph = _load(Path(root) / "hgb", name, source, force_reload)
     split = hold_out(graph.split.train, graph.split.test, val=val_share, seed=seed)
     return replace(graph.with_reverse(_reverse(graph)), split=split)

@@ -32,13 +32,7 @@ VERSION = 1
 
 
 class Column:
-    """An array that is being written, some rows after the others.
-
-    Args:
-        file: Where to.
-        dtype: The type of its numbers.
-        shape: The shape of a row.
-    """
+    """An array that is being written, some rows after the others; ``shape`` is that of a row."""
 
     def __init__(self, file: BinaryIO, dtype: str, shape: tuple[int, ...] = ()) -> None:
         self.file, self.dtype, self.shape = file, np.dtype(dtype), shape
@@ -102,14 +96,7 @@ class Writer:
 
 
 class Mapped:
-    """An array in a file, mapped into memory; what is read of it is checked first.
-
-    Args:
-        path: The file.
-        dtype: The type of its numbers.
-        shape: Its shape.
-        checksums: The CRC-32 of each of its blocks.
-    """
+    """An array in a file, mapped into memory; what is read is checked, block by block, first."""
 
     def __init__(
         self, path: Path, dtype: str, shape: list[int], checksums: NDArray[np.uint32]

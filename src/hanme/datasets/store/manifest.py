@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from hanme.common.files import read_json
+from hanme.common.options import Closed, validated
 from hanme.datasets.store.files import MANIFEST, VERSION, Mapped, checksum_of, map_files
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
@@ -25,10 +26,10 @@ KEPT = ("target", "labels", "metapaths", "left_out", "fitted", "dropped", "notes
 """The attributes of a graph that are in the manifest as they are."""
 
 
-class Part(BaseModel):
+class Part(Closed):
     """Base class of what a manifest holds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
 
 class Array(Part):
@@ -75,12 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise HanmeError(f"{path}: version {version}, but this hanme reads {VERSION}")
     if checksum != checksum_of(values):
         raise HanmeError(f"{path}: not the whole manifest of a stored graph; store it again")
-    try:
-        manifest = Manifest.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise HanmeError(f"{path}: {WRONG}: {place}: {first['msg']}") from None
+    manifest = validated(Manifest, values, f"{path}: {WRONG}")
     for kind in (manifest.target, *(kind for e in manifest.relations for kind in e[::2])):
         if kind not in manifest.types:
             raise HanmeError(f"{path}: {WRONG}: no node type {kind!r}")
@@ -97,12 +93,7 @@ def open_files(folder: Path) -> tuple[Manifest, dict[str, Mapped]]:
 
 
 class Files:
-    """The files of a store, to be compared with its manifest.
-
-    Args:
-        files: The files by name.
-        where: The manifest, for messages.
-    """
+    """The files of a store by name, to be compared with its manifest, which messages name."""
 
     def __init__(self, files: Mapping[str, Mapped], where: str) -> None:
         self.files, self.where = files, where

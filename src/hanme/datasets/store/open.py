@@ -153,14 +153,8 @@ def stored_links(files: Files, relation: int) -> Adjacency:
 class StoredNodes(Nodes):
     """Nodes whose features are read when they are asked for.
 
-    Args:
-        kind: The node type.
-        num_nodes: How many there are.
-        names: What people call them.
-        ids: What the user's tables call them.
-        columns: The number of features, None for nodes without any.
-        files: A dense matrix; or where the features of each node begin, which they are, and their
-            values.
+    They are ``columns`` wide, and in ``files``: a dense matrix; or where the features of each node
+    begin, which they are, and their values.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.common.csr import take_rows
-from hanme.common.files import claiming, is_leftover
+from hanme.common.files import claiming, is_leftover, undone
 from hanme.datasets.store.files import MANIFEST, Writer
 from hanme.datasets.store.manifest import KEPT, NodeType, open_files
 from hanme.errors import HanmeError
@@ -45,24 +45,17 @@ def storing(folder: Path) -> Iterator[Writer]:
     """Give a writer for a folder; what a killed process has left in it is removed first."""
     if (folder / MANIFEST).exists():
         raise HanmeError(f"{folder}: a stored graph is there already; choose another folder")
-    new = not folder.exists()
-    if not new and (not folder.is_dir() or not all(map(_ours, folder.iterdir()))):
+    if folder.exists() and (not folder.is_dir() or not all(map(_ours, folder.iterdir()))):
         raise HanmeError(f"{folder}: expected a new or empty folder to store a graph in")
-    try:
-        with claiming(folder / LOCK, str(folder)):
-            _clear(folder)
-            (folder / WORK).mkdir()
-            try:
-                yield Writer(folder)
-            finally:
-                shutil.rmtree(folder / WORK)
-                if not (folder / MANIFEST).exists():
-                    _clear(folder)
-    except BaseException:
-        with suppress(OSError):  # raised where the folder is not empty
-            if new:
-                folder.rmdir()
-        raise
+    with undone(folder), claiming(folder / LOCK, str(folder)):
+        _clear(folder)
+        (folder / WORK).mkdir()
+        try:
+            yield Writer(folder)
+        finally:
+            shutil.rmtree(folder / WORK)
+            if not (folder / MANIFEST).exists():
+                _clear(folder)
 
 
 def _ours(path: Path) -> bool:
@@ -79,14 +72,9 @@ def _clear(folder: Path) -> None:
 def write_store(
     graph: Graph, folder: Path, *, features: str, half: bool = False, say: Say = lambda text: None
 ) -> None:
-    """Store a graph that is in memory.
+    """Store a graph that is in memory, see :func:`hanme.datasets.store_graph`.
 
-    Args:
-        graph: The graph.
-        folder: A new or empty folder.
-        features: How features were filled in, for who opens it.
-        half: Whether to store features in half precision.
-        say: Called with what is being written.
+    ``features`` tells who opens it how they were filled in.
     """
     with storing(folder) as writer:
         for i, nodes in enumerate(graph.nodes.values()):

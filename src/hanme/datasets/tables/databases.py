@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hanme.datasets.tables.rows import identifier
 from hanme.datasets.tables.sources import ResolvedSource, quoted
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, one_line
 
 AT_A_TIME = 100_000
 ALLOWED = {
@@ -27,8 +27,7 @@ def attach(connection: Any, path: Path, name: str) -> None:
     try:
         connection.execute(f"ATTACH {quoted(str(path))} AS {name} (READ_ONLY)")
     except duckdb.Error as error:
-        what = " ".join(str(error).split())[:200]
-        raise HanmeError(f"{path}: the database cannot be opened ({what})") from None
+        raise HanmeError(f"{path}: the database cannot be opened ({one_line(error)})") from None
 
 
 def table_names(path: Path, kind: str) -> list[str]:
@@ -78,8 +77,7 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise HanmeError(f"{source.title}: SQLite ({error})") from None
         except duckdb.Error as error:
-            what = " ".join(str(error).split())[:200]
-            raise HanmeError(f"{source.title}: it cannot be read ({what})") from None
+            raise HanmeError(f"{source.title}: it cannot be read ({one_line(error)})") from None
 
 
 def _open(path: Path) -> sqlite3.Connection:

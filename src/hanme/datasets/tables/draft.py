@@ -17,7 +17,7 @@ from hanme.datasets.tables.guess import (
     is_split,
     refers_to,
     singular,
-    untaken,
+    take,
 )
 from hanme.datasets.tables.profile import (
     MOST_VALUES,
@@ -180,7 +180,7 @@ class _Draft:
         stem = _stem(first.plain, len(group) > 1)
         if sheet is not self.found.target:
             stem = f"{sheet.kind}_{stem}"
-        name = untaken(stem, self.taken)
+        name = take(stem, self.taken)
         separator = first.separator
         shown = f"{first.distinct:,} different cells" if separator else f"{first.distinct:,} values"
         listed = ", ".join(toml_text(column.name) for column in group)
@@ -190,7 +190,7 @@ class _Draft:
         if sheet is not self.found.target:
             lines.append(f"source = {toml_text(sheet.kind)}")
         if kind is None:
-            kind = untaken(name, self.kinds)
+            kind = take(name, self.kinds)
         if kind != name:
             lines.append(f"type = {toml_text(kind)}")
         if first.strays:
@@ -202,7 +202,7 @@ class _Draft:
         first, *others = sheet.links + sheet.ends[: max(0, 2 - len(sheet.links))]
         for end in others:
             name = sheet.kind if len(others) == 1 else f"{sheet.kind}_{_stem(end.plain, False)}"
-            name = untaken(re.sub(r"\W+", "_", name.lower()).strip("_"), self.taken)
+            name = take(re.sub(r"\W+", "_", name.lower()).strip("_"), self.taken)
             types = [self._end_type(column) for column in (first, end)]
             self.relations += [
                 "",
@@ -221,7 +221,7 @@ class _Draft:
             return refers_to(column)
         kind = _stem(column.plain, False)
         if kind not in self.implied:
-            kind = untaken(kind, self.kinds)
+            kind = take(kind, self.kinds)
             self.implied.append(kind)
         return kind
 
@@ -234,7 +234,7 @@ class _Draft:
         more = ", ..." if relation.distinct > len(relation.examples) else ""
         self.relations += [
             "",
-            f"[relations.{toml_key(untaken(sheet.kind, self.taken))}]  # {sheet.table.size:,} rows",
+            f"[relations.{toml_key(take(sheet.kind, self.taken))}]  # {sheet.table.size:,} rows",
             *_table_lines(sheet),
             f"each = {toml_text(relation.name)}  # {relation.distinct:,} relations: {shown}{more}",
             f"source = {_end(kind, head)}",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from hanme.common.numbers import untaken
 from hanme.datasets.tables.config import GraphConfig
 from hanme.datasets.tables.keys import LinkTable, Relation
 from hanme.datasets.tables.read import Reader, Wanted
@@ -33,7 +34,7 @@ def expand(
             continue
         for value in _values(relation, path.parent, name, frames):
             plain = _plain(value)
-            own = _untaken(plain, found)
+            own = untaken(plain, found)
             if known is not None and own != plain and own not in known:
                 raise HanmeError(
                     f"{path}: relations.{name}: {value!r} in column {relation.each} reads as "
@@ -80,10 +81,3 @@ def _plain(value: str) -> str:
     """Return a value as the name of a relation; http://x/ns#bornIn becomes bornIn."""
     last = re.split(r"[/#]", value.strip().rstrip("/#>"))[-1] if "://" in value else value
     return re.sub(r"\W+", "_", last).strip("_") or "relation"
-
-
-def _untaken(name: str, taken: Mapping[str, object]) -> str:
-    found, number = name, 2
-    while found in taken:
-        found, number = f"{name}_{number}", number + 1
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
+from hanme.common.options import Closed
 from hanme.datasets.tables.config import GraphConfig
 from hanme.datasets.tables.features import Fitted
 from hanme.datasets.tables.kinds import TextSpec
@@ -14,10 +15,8 @@ from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
 
-class FittedGraph(BaseModel):
+class FittedGraph(Closed):
     """The schema of the graph a run was trained on, and what was learnt from its columns."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target: str  # the node type that the run classifies
     labels: list[str]  # the labels, in the order of the model's outputs
@@ -27,7 +26,7 @@ class FittedGraph(BaseModel):
     features: dict[str, dict[str, Fitted]]
     trained_on: str  # the digest of the target's ids, labels and split
     # the number of features of each node type, with those that were filled in
-    widths: dict[str, int] = {}
+    widths: dict[str, int] = Field(default={})
 
     @classmethod
     def make(cls, values: Any, where: str) -> FittedGraph:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from hanme.common.files import whole
+from hanme.common.numbers import untaken
 from hanme.datasets.tables.files import Found, find_tables
 from hanme.datasets.tables.profile import (
     NAME_WORDS,
@@ -126,10 +126,9 @@ def singular(word: str) -> str:
     return word[:-1] if plural else word
 
 
-def untaken(name: str, taken: set[str]) -> str:
+def take(name: str, taken: set[str]) -> str:
     """Return a name, with a number if it is taken already, and take it."""
-    names = chain([name], (f"{name}{number}" for number in count(2)))
-    found = next(name for name in names if name not in taken)
+    found = untaken(name, taken, "")
     taken.add(found)
     return found
 
@@ -143,7 +142,7 @@ def _understand(
         ending = re.sub(r"\W+", "_", sheet.file.rpartition(".")[2].lower())
         if kinds.count(sheet.kind) > 1 and sheet.source.format:  # ml.item and ml.inter
             sheet.kind = ending
-        sheet.kind = untaken(sheet.kind, taken)
+        sheet.kind = take(sheet.kind, taken)
     for sheet in sheets:
         sheet.id = _guess_id(reader, sheet, [other for other in sheets if other is not sheet])
         sheet.triples = _triples(sheet)

@@ -36,13 +36,6 @@ class OnDisk(Made):
 
     Links are joined and sorted by DuckDB, which uses the disk. A relation that has weights, or
     whose repeated links are an error, is read into memory.
-
-    Args:
-        writer: Writes the files.
-        config: What ``graph.toml`` says.
-        features: What node types other than the target get.
-        half: Whether to store features in half precision.
-        say: Called with what is being written.
     """
 
     def __init__(

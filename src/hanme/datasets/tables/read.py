@@ -30,7 +30,7 @@ from hanme.datasets.tables.sources import (
     table_format,
     translate,
 )
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, one_line
 
 MEMORY = "1GB"
 """How much memory DuckDB may take before it uses the disk."""
@@ -138,10 +138,9 @@ class Reader(ExitStack):
         try:
             self.connection.register(name, frame)
         except (duckdb.Error, TypeError, ValueError) as error:
-            what = " ".join(str(error).split())[:200]
             raise HanmeError(
                 f"{name}: expected a table of pandas, polars or Arrow, but got "
-                f"{type(frame).__name__} ({what})"
+                f"{type(frame).__name__} ({one_line(error)})"
             ) from None
 
     @contextmanager

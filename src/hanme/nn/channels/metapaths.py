@@ -13,7 +13,7 @@ from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain, Instances, restrict
 from hanme.common.csr import take_rows
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.metapath import EdgeType, Metapath
 from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
@@ -95,11 +95,7 @@ class MetapathChannels(Channels):
         super().__init__(task, out_channels)
         check_heads(out_channels, heads)
         check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
-        if activation not in ACTIVATIONS:
-            raise HanmeError(
-                f"Expected `activation` to be one of {', '.join(ACTIVATIONS)}, "
-                f"but got {activation!r}"
-            )
+        check_choice("activation", activation, ACTIVATIONS)
         if per_root is not None and per_root < 1:
             raise HanmeError(
                 f"Expected `per_root` to be at least 1 instance per root, but got {per_root}"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
 from hanme.chain import Chain
-from hanme.errors import HanmeError
+from hanme.errors import check_choice
 from hanme.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import PairSigmoid
@@ -38,10 +38,7 @@ class Direct(Encoder):
         values: Literal["projected", "transformed"] = "projected",
     ) -> None:
         super().__init__(heads, channels, metapaths)
-        if values not in ("projected", "transformed"):
-            raise HanmeError(
-                f"Expected `values` to be projected or transformed, but got {values!r}"
-            )
+        check_choice("values", values, ("projected", "transformed"))
         self.values = values
         self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
         self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
