@@ -24,17 +24,11 @@ from hanme.metapath import EdgeType, Metapath
 
 @dataclass(frozen=True)
 class Instances:
-    """Some instances of one metapath.
+    """Some instances of one metapath."""
 
-    Args:
-        nodes: Node ids by position, ``[P, L + 1]``; column 0 is the root.
-        links: The CSR positions of the links walked, ``[P, L]``.
-        number: Each instance's number among those of its root, ``[P]``.
-    """
-
-    nodes: Tensor
-    links: Tensor
-    number: Tensor
+    nodes: Tensor  # node ids by position, ``[P, L + 1]``; column 0 is the root
+    links: Tensor  # the CSR positions of the links walked, ``[P, L]``
+    number: Tensor  # each instance's number among those of its root, ``[P]``
 
     def __len__(self) -> int:
         return self.nodes.size(0)
@@ -291,19 +285,12 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """What some roots touch of a graph: chains renumbered to it, and which nodes it holds.
+    """What some roots touch of a graph: chains renumbered to it, and which nodes it holds."""
 
-    Args:
-        chains: The chains given, with the links that can be reached from the roots alone.
-        nodes: By node type, the ids of the nodes that the piece holds, ascending.
-        roots: Where each root asked for stands in ``nodes`` of its type.
-        links: For each chain and hop, which of the links of the chain given the piece holds.
-    """
-
-    chains: tuple[Chain, ...]
-    nodes: dict[str, Tensor]
-    roots: Tensor
-    links: tuple[tuple[Tensor, ...], ...]
+    chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
+    nodes: dict[str, Tensor]  # by type, the ids of the nodes that the piece holds, ascending
+    roots: Tensor  # where each root asked for stands in ``nodes`` of its type
+    links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
 
     def lift(self, instances: Instances, chain: int = 0) -> Instances:
         """Return instances of one of the piece's chains with the ids of the whole graph."""

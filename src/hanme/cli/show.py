@@ -28,9 +28,6 @@ class Training:
 
     Within an epoch it counts the parts of attention that are done; how many an epoch has, the one
     before has told.
-
-    Args:
-        bar: The progress bar.
     """
 
     def __init__(self, bar: Progress) -> None:

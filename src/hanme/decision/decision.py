@@ -92,11 +92,6 @@ class Decision(BaseModel):
 
         Where nodes have several labels, that is of all that a node has and of none that it has
         not, a sum over labels. It is NaN for a node without any label.
-
-        Args:
-            logits: The logits, ``[N, C]``.
-            labels: The labels given, as a bool matrix ``[N, C]``.
-            multilabel: Whether nodes have several labels.
         """
         logits, given = self.calibrated(logits), labels.to(logits.dtype)
         if multilabel:
@@ -123,11 +118,8 @@ def expected_f1_thresholds(p: Tensor, rule: Rule) -> tuple[float, ...]:
     """Return the threshold of each label that maximises the expected F1 of calibrated `p`.
 
     If the k most likely are given a label, the expected F1 is about 2 Σ_k p / (k + Σ p). At its
-    maximum F*, a node is worth giving the label if its p is over F* / 2.
-
-    Args:
-        p: Probabilities, ``[N, C]``.
-        rule: ``"macro"`` takes each label by itself, ``"micro"`` all together.
+    maximum F*, a node is worth giving the label if its p is over F* / 2. ``"macro"`` takes each
+    label by itself, ``"micro"`` all together.
     """
     columns = p.double().t() if rule == "macro" else p.double().reshape(1, -1)
     ordered = columns.sort(dim=1, descending=True).values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,21 +15,14 @@ BINS = 10
 class Quality(NamedTuple):
     """What probabilities are worth.
 
-    Args:
-        brier: The mean squared distance between probabilities and labels.
-        error: The expected calibration error: the mean distance between how likely labels were said
-            to be and how often they were there, over ten bins of probability.
-        reliability: Per bin that holds anything: how many, the mean probability, and the share of
-            labels that were there.
+    ``error`` is the expected calibration error: the mean distance between how likely labels were
+    said to be and how often they were there, over ten bins of probability.
     """
 
-    brier: float
+    brier: float  # the mean squared distance between probabilities and labels
     error: float
+    # per bin that holds anything: how many, the mean probability, the share that were there
     reliability: list[tuple[int, float, float]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the same as JSON holds it."""
-        return self._asdict()
 
 
 def quality(p: Tensor, true: Tensor) -> Quality:
@@ -48,8 +41,4 @@ def quality(p: Tensor, true: Tensor) -> Quality:
         for n, a, b in zip(count, said, seen, strict=True)
         if n > 0
     ]
-    return Quality(
-        brier=squares / total,
-        error=float((said - seen).abs().sum() / total),
-        reliability=rows,
-    )
+    return Quality(squares / total, float((said - seen).abs().sum() / total), rows)

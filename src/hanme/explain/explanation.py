@@ -54,19 +54,12 @@ ITSELF = "itself (its own features)"
 
 @dataclass(frozen=True)
 class Reason:
-    """A node that was met or a feature, and its part of the logits by the wide part of a model.
+    """A node that was met or a feature, and its part of the logits by the wide part of a model."""
 
-    Args:
-        block: The block of rows that it is in, such as ``movie-actor:ids:unit``.
-        what: The node's name, or the feature.
-        parts: By label, its part of the logit.
-        node: The type and number of the node that was met; None for a feature.
-    """
-
-    block: str
-    what: str
-    parts: dict[str, float]
-    node: tuple[str, int] | None = None
+    block: str  # the block of rows that it is in, such as ``movie-actor:ids:unit``
+    what: str  # the node's name, or the feature
+    parts: dict[str, float]  # by label, its part of the logit
+    node: tuple[str, int] | None = None  # the type and number of the node; None for a feature
 
     def __str__(self) -> str:
         return f"{shown(self.what)} ({shown(self.block)})"
@@ -174,25 +167,15 @@ removing so many takes all of them, whichever are chosen."""
 
 @dataclass(frozen=True)
 class Step:
-    """What removing ``k`` instances does: how far the most likely label's logit moves.
-
-    Args:
-        k: How many.
-        nodes: Over how many nodes the means are taken, those with more than k.
-        top: The mean move without the top ones.
-        random: Without random ones.
-        alike: Without random ones that are spread over the metapaths as the top ones are.
-        fewer: How many nodes have at most k; they lose all instances whichever are chosen.
-        all: The mean move of these.
-    """
+    """What removing ``k`` instances does: how far the most likely label's logit moves, a mean."""
 
     k: int
-    nodes: int
-    top: float
-    random: float
-    alike: float
-    fewer: int = 0
-    all: float = 0.0
+    nodes: int  # over how many nodes the means are taken, those with more than k
+    top: float  # without the top ones
+    random: float  # without random ones
+    alike: float  # without random ones that are spread over the metapaths as the top ones are
+    fewer: int = 0  # how many nodes have at most k; they lose all, whichever are chosen
+    all: float = 0.0  # how far the logit of these moves
 
     @property
     def ratio(self) -> float:

@@ -26,14 +26,7 @@ def draw(graph: Graph, walk: Walk, roots: Tensor, n: int, seed: int) -> Tensor:
 
     Numbers are drawn first and then walked to, by the number of ways on from each node. So the cost
     is that of the links of the nodes on the way, up to the last hop but one. A root's draw depends
-    on its number and the seed, not on the other roots.
-
-    Args:
-        graph: The graph.
-        walk: The relations.
-        roots: Numbers of nodes, distinct and ascending.
-        n: How many.
-        seed: Fixes the draw, together with the walk.
+    on its number, the walk and the seed, not on the other roots, which are distinct and ascending.
 
     Returns:
         The nodes of each instance, ``[P, L + 1]``, by root and number.
@@ -82,11 +75,9 @@ class _Fan:
         return self.total[self.begin[1:]] - self.total[self.begin[:-1]]
 
     def follow(self, row: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the ways with some numbers lead in one step, and their numbers from there.
+        """Return where ways lead in one step, and their numbers among those from there.
 
-        Args:
-            row: The place of the node that each way starts from.
-            number: The number of the way, among those from this node.
+        A way is given by the ``row`` of the node it starts from and its number there.
         """
         if self.ends is None:
             links = self.graph.adjacency(self.step)

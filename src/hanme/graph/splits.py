@@ -95,13 +95,8 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
 
     Large groups come first, each into the part where it brings the counts of labels closest to
     what they should be. A label that would be in no training group takes its largest group there.
-
-    Args:
-        y: Labels, ``[N]`` with -1 for unlabelled nodes, or 0 and 1, ``[N, C]``.
-        group: The number of each node's group, ``[N]``.
-        val: The share of the labelled nodes to validate on.
-        test: The share to test on.
-        seed: The seed of the draw, which orders groups of the same size.
+    ``group`` is the number of each node's group, ``[N]``; the seed orders groups of the same size.
+    The other arguments are those of :func:`stratified`.
     """
     stratum = _strata(y)
     nodes = np.flatnonzero(stratum >= 0)
@@ -134,14 +129,8 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
 def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:
     """Deal the labelled nodes into folds; validate on one of them and train on the others.
 
-    Every fold has about its share of each label. The test part stays as it is.
-
-    Args:
-        split: The split.
-        y: Labels, ``[N]`` or ``[N, C]``.
-        fold: The fold to validate on, from 1 on.
-        folds: The number of folds.
-        seed: The seed of the draw.
+    Every fold has about its share of each label, and folds count from 1. The test part stays as it
+    is.
     """
     nodes = split.labelled.nonzero().flatten().cpu().numpy()
     if len(nodes) < folds:

@@ -78,12 +78,7 @@ class Texts(Sequence[str]):
 
 
 class Picked(Sequence[str]):
-    """The texts of some nodes of many, made when they are asked for.
-
-    Args:
-        texts: The texts of all nodes.
-        numbers: The numbers of the nodes.
-    """
+    """The texts of some nodes of many, by their numbers, made when they are asked for."""
 
     def __init__(self, texts: Sequence[str], numbers: Tensor) -> None:
         self.texts, self.numbers = texts, numbers

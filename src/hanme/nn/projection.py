@@ -68,13 +68,7 @@ class Projection(Linear):  # type: ignore[misc]
 
 
 class Projections(ModuleDict):  # type: ignore[misc]
-    """A projection per node type, whatever the types are called.
-
-    Args:
-        types: The node types.
-        in_channels: The size of their features, of all or by type; ``-1`` to derive it.
-        out_channels: The size of a node's vector.
-    """
+    """A projection per node type, whatever the types are called."""
 
     CLASS_ATTRS = (
         *ModuleDict.CLASS_ATTRS,

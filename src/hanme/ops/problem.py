@@ -68,11 +68,7 @@ class Problem:
         return replace(found, chain=piece.chains[0], roots=piece.roots)
 
     def along(self, instances: Instances) -> Problem:
-        """Return the problem of roots that have some of their instances alone.
-
-        Args:
-            instances: Instances of the roots, grouped by root, ascending.
-        """
+        """Return the problem of roots with these instances alone, grouped by root, ascending."""
         first = torch.unique(self.roots)
         chain, through = self.chain.unfold(instances, first)
         nodes = [column[at] for column, at in zip(instances.nodes.t()[1:], through, strict=True)]

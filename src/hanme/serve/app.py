@@ -45,11 +45,7 @@ STATUS: dict[type[HanmeError], int] = {Missing: 404, Unable: 409, Full: 429, Too
 
 
 class State:
-    """What all requests share.
-
-    Args:
-        runs: The runs by name.
-    """
+    """What all requests share."""
 
     def __init__(self, runs: Mapping[str, Served]) -> None:
         self.runs = runs

@@ -157,12 +157,7 @@ def _parts(served: Served) -> list[shapes.PartSize]:
 
 
 class Pair:
-    """Two runs on the same nodes and labels, side by side.
-
-    Args:
-        a: One run.
-        b: The other.
-    """
+    """Two runs on the same nodes and labels, side by side."""
 
     def __init__(self, a: Served, b: Served) -> None:
         self.a, self.b = a, b

@@ -56,12 +56,9 @@ def check_report(path: Path) -> None:
 
 
 def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) -> None:
-    """Write a report; a file that is there is replaced once the new one is whole.
+    """Write a report of a run with explanations of some nodes, each by id, else name, else number.
 
-    Args:
-        served: The run.
-        path: The file.
-        nodes: The target nodes to explain, by id, else by name, else by number.
+    A file that is there is replaced once the new one is whole.
     """
     check_report(path)
     numbers = dict.fromkeys(served.graph.targets.find(node) for node in nodes)

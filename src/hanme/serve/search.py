@@ -46,11 +46,7 @@ class Found:
 
 
 class Search:
-    """Names and ids of all nodes of a graph.
-
-    Args:
-        nodes: The nodes by type.
-    """
+    """Names and ids of all nodes of a graph."""
 
     def __init__(self, nodes: Mapping[str, Nodes]) -> None:
         self.sizes = {kind: some.num_nodes for kind, some in nodes.items()}

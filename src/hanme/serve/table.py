@@ -32,38 +32,22 @@ ROWS = 1000
 
 @dataclass(frozen=True)
 class Query:
-    """Which nodes to show, in which order.
+    """Which nodes to show, in which order."""
 
-    Args:
-        which: Those predicted wrong or right, those with labels or without, or all.
-        label: Those predicted to have this label, by its number.
-        given: Those that have this label.
-        split: Those of this part.
-        nodes: Of these alone.
-        sort: What to sort by; ``"found"``: in the order of ``nodes``.
-        of: The label whose probability to sort by.
-        descending: Whether the largest come first (default: for all but number and name).
-    """
-
-    which: Which = "all"
-    label: int | None = None
-    given: int | None = None
-    split: Split | None = None
-    nodes: Sequence[int] | None = None
-    sort: Sort = "number"
-    of: int = 0
-    descending: bool | None = None
+    which: Which = "all"  # those predicted wrong or right, or those with labels or without
+    label: int | None = None  # those predicted to have this label, by its number
+    given: int | None = None  # those that have this label
+    split: Split | None = None  # those of this part
+    nodes: Sequence[int] | None = None  # of these alone
+    sort: Sort = "number"  # what to sort by; found: in the order of ``nodes``
+    of: int = 0  # the label whose probability to sort by
+    descending: bool | None = None  # largest first (default: for all but number and name)
 
 
 class Table:
     """Columns with an entry for each target node.
 
-    Args:
-        graph: The graph.
-        logits: The logits of all target nodes.
-        decision: From logits to labels.
-        grown: Whether the tables have changed since training: nobody drew this split.
-        degree: The number of links of each node.
+    Where the graph has ``grown`` since training, nobody drew its split.
     """
 
     def __init__(

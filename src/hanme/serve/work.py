@@ -31,13 +31,7 @@ class Stopped(Exception):
 
 
 class Pool:
-    """Threads that run jobs.
-
-    Args:
-        threads: How many jobs run at a time.
-        waiting: How many more may wait.
-        seconds: How long a job may take.
-    """
+    """Threads that run some jobs at a time while others wait, each for at most so many seconds."""
 
     def __init__(self, threads: int, waiting: int, seconds: float) -> None:
         self._threads, self._waiting, self._seconds = threads, waiting, seconds
@@ -48,9 +42,7 @@ class Pool:
     async def run(self, request: Request, job: Job[T]) -> T:
         """Run a job for a client; if the client goes away, stop it.
 
-        Args:
-            request: What it is done for.
-            job: The work; it is given a function to call now and then, which raises to end it.
+        A job is given a function to call now and then, which raises to end it.
         """
         if self._taken >= self._threads + self._waiting:
             raise Full("too many explanations are waiting; try again in a second")

@@ -14,19 +14,12 @@ from hanme.ops import Problem
 
 @dataclass(frozen=True)
 class Task:
-    """What channels are made for.
+    """What channels are made for."""
 
-    Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify, whose nodes are the roots.
-        labels: The number of labels.
-        in_channels: The size of the features, one for all node types or by type; ``-1`` derives
-            it from the first input.
-    """
-
-    metadata: Metadata
-    target: str
-    labels: int
+    metadata: Metadata  # node types and edge types, as :meth:`Graph.metadata` gives
+    target: str  # the node type to classify, whose nodes are the roots
+    labels: int  # how many there are
+    # the size of the features, one for all types or by type; -1 derives it from the first input
     in_channels: int | Mapping[str, int] = -1
 
     def width(self, node_type: str) -> int:

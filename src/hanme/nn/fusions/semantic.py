@@ -18,10 +18,6 @@ class SemanticAttention(Fusion):
     for of :math:`q \cdot \tanh(W z^\Phi + b)`. Training fixes the w that predictions use, ``mean``,
     so that a prediction does not depend on the roots it is asked for with; until then β is another
     for other roots.
-
-    Args:
-        vectors: The number of channels.
-        channels: The size of z.
     """
 
     def __init__(self, vectors: int, channels: int) -> None:
