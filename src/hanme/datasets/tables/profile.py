@@ -198,18 +198,13 @@ def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | N
     cell = f"trim({column.alias})"
     ways = {"": f"TRY_CAST({cell} AS TIMESTAMP)"}
     ways |= {way: f"try_strptime({cell}, '{way}')" for way in DATES}
-    counts = ", ".join(f"count({date})" for date in ways.values())
-    (first,) = reader.rows(
-        f"SELECT {counts} FROM (SELECT {column.alias} FROM {table.sql} "
-        f"WHERE {column.alias} IS NOT NULL LIMIT 1)"
+    (fits,) = reader.rows(
+        f"SELECT {', '.join(f'count({date})' for date in ways.values())} FROM (SELECT "
+        f"{column.alias} FROM {table.sql} WHERE {column.alias} IS NOT NULL LIMIT 1)"
     )
-    for (way, date), fits in zip(ways.items(), first, strict=True):
-        if not fits:
-            continue
-        ((other,),) = reader.rows(
-            f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND year({date}) IS NULL"
-        )
-        if not other:
+    for (way, date), first in zip(ways.items(), fits, strict=True):
+        other = f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND year({date}) IS NULL"
+        if first and not reader.rows(other)[0][0]:
             return way
     return None
 
