@@ -86,6 +86,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
     paths = []
     with rc_context({"svg.hashsalt": "hanme", "svg.fonttype": "none"}):
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)  # it is laid out once, for both files
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
             path = stem.with_suffix(suffix)
             with replacing(path) as temporary:
