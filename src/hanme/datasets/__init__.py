@@ -21,7 +21,7 @@ from hanme.datasets.store import check_store, is_store, open_store, stored_featu
 from hanme.datasets.tables.config import FILE, config_path, is_tables
 from hanme.datasets.tables.fitted import FittedGraph
 from hanme.datasets.tables.frames import load_frames
-from hanme.datasets.tables.load import is_large, load_tables, store_tables
+from hanme.datasets.tables.load import Tables, is_large, load_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import Features
@@ -121,8 +121,7 @@ def store_graph(
     name, source = known_name(name), how.get("source")
     if is_tables(name) and not is_store(source or name) and not how.get("options"):
         features = how.get("features") or default_features(name)
-        seed = how.get("seed", 483)
-        store_tables(source or name, folder, features=features, seed=seed, half=half, say=say)
+        Tables.of(source or name).store(folder, features, how.get("seed", 483), half, say)
         return
     graph = load(name, **how)
     features = graph.origin["features"] if graph.origin else "given"

@@ -66,30 +66,6 @@ def load_tables(
     return Tables.of(name, fitted).load(features, seed, cache)
 
 
-def store_tables(
-    name: str | Path,
-    folder: Path,
-    *,
-    features: Features = "given",
-    seed: int = 483,
-    half: bool = False,
-    fitted: FittedGraph | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Store the graph of a ``graph.toml`` without holding it in memory.
-
-    Args:
-        name: The file, or a folder with one of that name.
-        folder: A new or empty folder.
-        features: See :func:`load_tables`.
-        seed: Draws the split where the tables have none.
-        half: Whether to store features in half precision.
-        fitted: See :func:`load_tables`.
-        say: Called with what is being written.
-    """
-    Tables.of(name, fitted).store(folder, features, seed, half, say)
-
-
 def is_large(name: str | Path) -> bool:
     """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
     return Tables.of(name).size > LARGE
@@ -151,7 +127,7 @@ class Tables:
     def store(
         self, folder: Path, features: Features, seed: int, half: bool, say: Callable[[str], None]
     ) -> None:
-        """Store the graph without holding it in memory, see :func:`store_tables`."""
+        """Store the graph without holding it in memory, see :func:`hanme.datasets.store_graph`."""
         check_features(features)
         with storing(folder) as writer:
             made = OnDisk(writer, self.config, features, half, say)
