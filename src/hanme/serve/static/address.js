@@ -35,7 +35,8 @@ export function go(hash, { replace = false } = {}) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-function written(query) {
+/** Write parameters, the empty ones left out. */
+export function written(query) {
   const parameters = query instanceof URLSearchParams ? query : new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== ""));
   const text = parameters.toString();
   return text && `?${text}`;

@@ -1,4 +1,5 @@
 // Ask the server. What it has answered is kept: a run does not change while it is served.
+import { written } from "./address.js";
 
 const KEPT = 200;
 const answers = new Map();
@@ -34,7 +35,5 @@ async function request(path, signal, body) {
 
 /** Write a path of the API; parts are escaped, and empty parameters are left out. */
 export function path(parts, query = {}) {
-  const wanted = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const text = new URLSearchParams(wanted).toString();
-  return parts.map(encodeURIComponent).join("/") + (text && `?${text}`);
+  return parts.map(encodeURIComponent).join("/") + written(query);
 }

@@ -89,6 +89,15 @@ export function figure(title, picture, numbers, note = null) {
     h("details.numbers", {}, h("summary", {}, "Show as a table", h("span.unseen", {}, `: ${title}`)), numbers));
 }
 
+/** A bar with a part for each [tag, share from 0 to 1]; the number stands beside it. */
+export function meter(tag, shares) {
+  return h(tag, { "aria-hidden": "true" }, shares.filter(Boolean).map(([kind, share]) => {
+    const part = h(kind);
+    part.style.setProperty("--share", share);
+    return part;
+  }));
+}
+
 /** A titled part of a page. */
 export function section(title, about, ...children) {
   return h("section.card", {}, h("h2", {}, title), about && h("p.about", {}, about), ...children);

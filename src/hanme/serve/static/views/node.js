@@ -2,7 +2,7 @@
 import { change, nodeOf, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
-import { count, cut, figure, h, name, percent, plain, section, signed, some, table } from "../dom.js";
+import { count, cut, figure, h, meter, name, percent, plain, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
 import { blockWords, comparable, grouped, merged, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
 import { effectOf, linksOf, tryEach } from "./changes.js";
@@ -79,9 +79,7 @@ export function says(run, prediction, asked, report) {
   const order = ranked(run, prediction);
   const shown = order.filter((label, i) => i < MANY || label.name === asked || prediction.predicted.includes(label.name) || prediction.labels.includes(label.name));
   const rows = shown.map((label) => {
-    const bar = h("span.meter", { "aria-hidden": "true" }, h("span.fill"), label.threshold !== null && h("span.threshold"));
-    bar.firstChild.style.setProperty("--share", label.p);
-    if (label.threshold !== null) bar.lastChild.style.setProperty("--share", label.threshold);
+    const bar = meter("span.meter", [["span.fill", label.p], label.threshold !== null && ["span.threshold", label.threshold]]);
     const given = prediction.predicted.includes(label.name), there = prediction.labels.includes(label.name);
     const inside = [h("span.label", {}, name(label.name)), bar, h("span.value", {}, percent(label.p, label.p > 0.995 || label.p < 0.005 ? 1 : 0)),
       h("span.marks", {}, given && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];

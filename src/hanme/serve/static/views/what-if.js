@@ -1,7 +1,7 @@
 // What if: take links and paths away, add links, and see what the model would say.
 import { change, here, to } from "../address.js";
 import { ask, path } from "../api.js";
-import { count, cut, h, name, percent, plain, section, signed, some } from "../dom.js";
+import { count, cut, h, meter, name, percent, plain, section, signed, some } from "../dom.js";
 import { keyOf } from "../graph.js";
 import { metapathWords, namesOf, relationWords } from "../words.js";
 import { effectOf, linkOf, linksOf, tried, tryEach } from "./changes.js";
@@ -47,13 +47,8 @@ function outcome(state, { before, after, instances }) {
   const shown = order.filter((one, i) => i < MANY || one.name === label || before.predicted.includes(one.name) || after.predicted.includes(one.name));
   const rows = shown.map((one) => {
     const now = changed(state);
-    const bars = [now && ["span.was", one.was], ["span.fill", one.is], one.threshold !== null && ["span.threshold", one.threshold]].filter(Boolean).map(([kind, share]) => {
-      const bar = h(kind);
-      bar.style.setProperty("--share", share);
-      return bar;
-    });
-    const meter = h(now ? "span.meter.two" : "span.meter", { "aria-hidden": "true" }, bars);
-    const inside = [h("span.label", {}, name(one.name)), meter, h("span.value", {}, now ? `${percent(one.was)} → ${percent(one.is)}` : percent(one.was)),
+    const bar = meter(now ? "span.meter.two" : "span.meter", [now && ["span.was", one.was], ["span.fill", one.is], one.threshold !== null && ["span.threshold", one.threshold]]);
+    const inside = [h("span.label", {}, name(one.name)), bar, h("span.value", {}, now ? `${percent(one.was)} → ${percent(one.is)}` : percent(one.was)),
       h("span.marks", {}, after.predicted.includes(one.name) && h("span.chip", {}, now ? "now predicted" : "predicted"))];
     return h("li", {}, h("button.row", { type: "button", id: `label-${order.indexOf(one)}`, "aria-pressed": String(one.name === label), onclick: () => change({ label: one.name }) }, h("span.unseen", {}, "Watch "), inside));
   });
