@@ -270,7 +270,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "too few cells behind a query": (
         graph('table = "roles.csv"', "query = \"SELECT film, person FROM 'roles.csv'\"")
         | {"roles.csv": "film,person,weight\n1,p1,1\n2,p1\n"},
-        r"relations\.played query: roles\.csv is no CSV .* as many cells as the header",
+        r"relations\.played query: roles\.csv is not CSV .* as many cells as the header",
     ),
     "an empty list of rows": (
         graph("people.csv", "p.json") | {"p.json": b"[]"}, r"p\.json: no rows such as"

@@ -363,8 +363,8 @@ WRONG = [
     (without("link.dat", "link type", "1", "end"), "link type > 1 > end: Field required"),
     (without("label.dat", "node type", "0"), "info.dat: label.dat > node type: "),
     (without("label.dat", "node type", "0", "0"), "label numbers must be 0, 1, 2.*1"),
-    (without("node.dat", "node type", "2"), "link type 4 joins node type 2, which is none"),
-    (without("node.dat", "node type", "0"), "labels are for node type 0, which is none"),
+    (without("node.dat", "node type", "2"), "there is no node type 2, which link type 4 joins"),
+    (without("node.dat", "node type", "0"), "there is no node type 0, which has labels"),
     (("info.dat", info("aa", [(0, 1, "x")], "l")), "two node types have the same name"),
 ]
 

@@ -178,7 +178,7 @@ def test_mistakes(graph: Graph) -> None:
     ):
         explain(gat, graph, 1)
     side_by_side = untrained(graph, fusion="concat")
-    with pytest.raises(HanmeError, match=r"its fusion, Concat, is no weighted sum"):
+    with pytest.raises(HanmeError, match=r"its fusion, Concat, is not a weighted sum"):
         explain(side_by_side, graph, 1)
 
 

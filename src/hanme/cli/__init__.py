@@ -164,7 +164,7 @@ def _about(error: OSError) -> str:
     """Say which file the system complains about, and what to do where the disk is full."""
     said = f"{error.filename or 'a file'}: {error.strerror or error}"
     if error.errno == errno.EEXIST:
-        said += ", and it is no folder"
+        said += ", and it is not a folder"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         said += "; make room, then continue train with --resume, others with the same command"
     return said

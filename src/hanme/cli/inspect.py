@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 def inspect(
     data_set: DataSet,
-    hops: Annotated[int, typer.Option(min=1, max=12, help="Show metapaths up to so long.")] = 4,
+    hops: Annotated[
+        int, typer.Option(min=1, max=12, help="Show metapaths of up to this many hops.")
+    ] = 4,
     limit: Annotated[
         int,
         typer.Option(
-            min=1, max=10**6, help="Show so many metapaths, the default and short ones first."
+            min=1, max=10**6, help="Show at most this many metapaths, default and short ones first."
         ),
     ] = 100,
     hidden: Annotated[int, typer.Option(min=1, max=2**24, help="Hidden size, for memory.")] = 128,

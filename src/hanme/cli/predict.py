@@ -37,7 +37,7 @@ def predict(
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Only so many nodes, the first ones.")
+        int | None, typer.Option(min=1, help="Keep only the first nodes, this many.")
     ] = None,
     split: Annotated[
         str | None,

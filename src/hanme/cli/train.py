@@ -68,14 +68,14 @@ def train(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Train on so many nodes at a time and read only what they touch (default: on the "
+            help="Train on this many nodes at a time and read only what they touch (default: the "
             "whole graph). With torchrun, all processes share a batch."
         ),
     ] = None,
     per_root: Annotated[
         int | None,
         typer.Option(
-            help="With --batch-size: attend to at most so many instances of each metapath and "
+            help="With --batch-size: attend to at most this many instances of each metapath and "
             "node, drawn anew each epoch, for hubs (default: all instances)."
         ),
     ] = None,
@@ -124,8 +124,8 @@ def train(
     folds: Annotated[
         int | None,
         of_training(
-            help="Cross-fitting: train a model without each of so many folds of the labelled nodes "
-            "and predict their mean; all of these nodes choose thresholds, none is lost."
+            help="Cross-fitting: deal the labelled nodes into this many folds, train a model "
+            "without each and predict the mean; thresholds are chosen on all labelled nodes."
         ),
     ] = None,
     processes: Annotated[

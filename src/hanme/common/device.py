@@ -1,4 +1,4 @@
-"""Where tensors are computed with: one choice for the whole process and those it starts."""
+"""The device to compute on: one choice for this process and those it starts."""
 
 from __future__ import annotations
 

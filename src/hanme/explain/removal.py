@@ -82,7 +82,9 @@ class OpenModel:
             beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
             if beta is None:
                 fusion = type(model.fusion).__name__
-                raise _cannot(model, f"its fusion, {fusion}, is no weighted sum with known weights")
+                raise _cannot(
+                    model, f"its fusion, {fusion}, is not a weighted sum with known weights"
+                )
             self.weights = self.weights or beta.tolist()
             self.weight = model.head.weight.detach().double()  # [C, K D]
         left = iter(self.weights)

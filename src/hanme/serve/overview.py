@@ -162,7 +162,7 @@ class Pair:
     def __init__(self, a: Served, b: Served) -> None:
         self.a, self.b = a, b
         if a.graph.labels != b.graph.labels or not _same_nodes(a, b):
-            raise Unable(f"{a.name} and {b.name} have not the same target nodes and labels")
+            raise Unable(f"{a.name} and {b.name} do not have the same target nodes and labels")
         self.differ: Flags = (a.table.predicted != b.table.predicted).any(1)
         self.distance = np.abs(a.table.p - b.table.p).max(1, initial=0.0)
         self.order = np.argsort(-self.distance, kind="stable")

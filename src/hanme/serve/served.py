@@ -108,7 +108,7 @@ class Served:
             self.why_not = str(error)
             logits = all_logits(model, self.graph)
         if not bool(torch.isfinite(logits).all()):
-            raise HanmeError(f"{run.folder}: its model gives logits that are no numbers")
+            raise HanmeError(f"{run.folder}: its model gives logits that are not finite")
         if self.explainer is not None:
             self.what_if = WhatIf(self.explainer.open, self.graph, known.reverse)
         self.logits = logits

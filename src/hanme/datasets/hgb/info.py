@@ -84,7 +84,7 @@ def read_info(files: TextFiles) -> Info:
     if len(set(info.types.values())) < len(info.types):
         raise HanmeError(f"{place}: two node types have the same name")
     if info.target_number not in info.types:
-        raise HanmeError(f"{place}: labels are for node type {info.target_number}, which is none")
+        raise HanmeError(f"{place}: there is no node type {info.target_number}, which has labels")
     classes = info.label[info.target_number]
     if not classes or set(classes) != set(range(len(classes))):
         raise HanmeError(f"{place}: label numbers must be 0, 1, 2, ..., but are {sorted(classes)}")
@@ -92,7 +92,7 @@ def read_info(files: TextFiles) -> Info:
         for end in (relation.start, relation.end):
             if end not in info.types:
                 raise HanmeError(
-                    f"{place}: link type {number} joins node type {end}, which is none"
+                    f"{place}: there is no node type {end}, which link type {number} joins"
                 )
     return info
 

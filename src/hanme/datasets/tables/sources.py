@@ -298,7 +298,7 @@ def translate(message: str, title: str, form: str) -> str:
         return f"{place}: a query reads only the files that it names in quotes ({flat[:120]})"
     if file := re.search(r'Error when sniffing file "([^"]*)"', flat):
         return (
-            f"{place}: {Path(file[1]).name} is no CSV with the separator and encoding that "
+            f"{place}: {Path(file[1]).name} is not CSV with the separator and encoding that "
             "graph.toml gives, each row with as many cells as the header"
         )
     if size := re.search(r"Maximum line size of (\d+) bytes exceeded", flat):

@@ -108,7 +108,7 @@ def groups(config: GraphConfig, rows: NodeRows, graph: Graph) -> Tensor | None:
     if group in config.relations:
         source, _, target = there = config.edge_types[group][0]
         if config.target not in (source, target):
-            raise HanmeError(f"split.group: the relation {group} is none of {config.target}")
+            raise HanmeError(f"split.group: the relation {group} does not join {config.target}")
         links = graph.links[there].numpy()
         mine, other = links if source == config.target else links[::-1]
         total = size + int(other.max(initial=-1)) + 1
