@@ -27,11 +27,9 @@ class GAT(GraphModel):
     much progress?" <https://dl.acm.org/doi/10.1145/3447548.3467350>`_: features are projected by
     type, then all nodes and links are in one graph, with a loop at each node.
 
+    Arguments that are not listed are those of :class:`HANME`.
+
     Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        out_channels: The number of labels.
-        in_channels: The size of the features, ``-1`` (default) to derive it.
         hidden_channels: The size of a node's vector, all heads together.
         heads: The number of attention heads.
         layers: The number of layers before the last, which has one head and gives the logits.

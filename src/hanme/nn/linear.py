@@ -12,11 +12,9 @@ from hanme.nn.model import ChannelModel
 class Linear(ChannelModel):
     """Wide channels alone: the baseline that the papers forgot.
 
+    Arguments that are not listed are those of :class:`HANME`.
+
     Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        out_channels: The number of labels.
-        in_channels: The size of the features.
         blocks: What it sees of each node, see :class:`~hanme.nn.channels.WideChannels`. Where none
             are given, training chooses them.
     """

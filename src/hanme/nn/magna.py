@@ -33,11 +33,9 @@ class MAGNA(GraphModel):
     :math:`\mathrm{LeakyReLU}(v \cdot \tanh[W_h h_i \,\Vert\, W_t h_j \,\Vert\, r])`, with a vector
     r for each relation.
 
+    Arguments that are not listed are those of :class:`HANME`.
+
     Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        out_channels: The number of labels.
-        in_channels: The size of the features, ``-1`` (default) to derive it.
         hidden_channels: The size of a node's vector, all heads together.
         heads: The number of attention heads.
         layers: The number of blocks.

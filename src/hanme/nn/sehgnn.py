@@ -27,11 +27,9 @@ class SeHGNN(ChannelModel):
     gives the logits. Its norms are over the roots asked for, which in a training step are the
     training nodes: asked for other roots, a node's logits are others.
 
+    Arguments that are not listed are those of :class:`HANME`.
+
     Args:
-        metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
-        target: The node type to classify.
-        out_channels: The number of labels.
-        in_channels: The size of the features, ``-1`` (default) to derive it.
         embed_channels: The size of what is embedded (default: ``hidden_channels``).
         hidden_channels: The size of a token, all heads together, and of the network's layers.
         heads: The number of attention heads.
