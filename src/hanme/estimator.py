@@ -29,15 +29,7 @@ from hanme.explain import Explanation, explain
 from hanme.graph import Graph
 from hanme.graph.defaults import there_and_back, why_none
 from hanme.nn.model import Model
-from hanme.runs import (
-    Prediction,
-    Run,
-    RunConfig,
-    open_run,
-    takes_metapaths,
-    train,
-    with_metapaths,
-)
+from hanme.runs import Prediction, Run, RunConfig, open_run, takes_metapaths, train, with_metapaths
 from hanme.runs.config import PYTHON
 from hanme.runs.train import finish, held_out, prepare
 from hanme.runs.use import (

@@ -34,8 +34,5 @@ def take_rows(x: Tensor, rows: Tensor) -> Tensor:
     degree = indptr[rows + 1] - begin
     places, _ = stretches(begin, degree)
     return torch.sparse_csr_tensor(
-        indptr_of(degree),
-        x.col_indices()[places],
-        x.values()[places],
-        (rows.numel(), x.size(1)),
+        indptr_of(degree), x.col_indices()[places], x.values()[places], (rows.numel(), x.size(1))
     )

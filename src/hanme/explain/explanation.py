@@ -124,10 +124,7 @@ class Explanation:
 
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        lines = [
-            self.title,
-            "  " + ", ".join(f"{shown(label)} {p:.0%}" for label, p in ranked),
-        ]
+        lines = [self.title, "  " + ", ".join(f"{shown(label)} {p:.0%}" for label, p in ranked)]
         for metapath, beta in self.metapaths.items():
             lines.append(f"  {beta:6.1%}  {metapath}, {self.counts[metapath]:,} instances")
         lines.append(f"  of logit {self.logits[self.label]:+.3f} of {shown(self.label)}:")

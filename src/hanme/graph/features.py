@@ -27,10 +27,7 @@ def check_features(how: str) -> None:
 
 
 def fill_features(
-    nodes: Mapping[str, Nodes],
-    links: Links,
-    target: str,
-    how: Features = "mean",
+    nodes: Mapping[str, Nodes], links: Links, target: str, how: Features = "mean"
 ) -> dict[str, Nodes]:
     r"""Give every node type features.
 

@@ -285,10 +285,7 @@ class Graph:
     cut = piece.cut
 
     def of(
-        self,
-        nodes: dict[str, Nodes],
-        links: Mapping[EdgeType, Tensor],
-        numbers: dict[str, Tensor],
+        self, nodes: dict[str, Nodes], links: Mapping[EdgeType, Tensor], numbers: dict[str, Tensor]
     ) -> Graph:
         """Return a graph of some nodes, given by number, and some links."""
         y, split = self.labels_of(numbers[self.target])

@@ -67,11 +67,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             for kind, nodes in graph.nodes.items()
         ],
         "relations": [
-            {
-                "relation": "-".join(e),
-                "links": links.size(1),
-                "dropped": graph.dropped.get(e[1], 0),
-            }
+            {"relation": "-".join(e), "links": links.size(1), "dropped": graph.dropped.get(e[1], 0)}
             for e, links in graph.links.items()
         ],
         "notes": graph.notes,

@@ -128,11 +128,7 @@ class Run:
 
     @classmethod
     def create(
-        cls,
-        folder: Path,
-        config: RunConfig,
-        graph: Graph | None = None,
-        wide: Wide | None = None,
+        cls, folder: Path, config: RunConfig, graph: Graph | None = None, wide: Wide | None = None
     ) -> Run:
         """Create a run and note what it needs of its graph; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)

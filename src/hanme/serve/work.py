@@ -84,10 +84,7 @@ class Pool:
         """Return how many jobs run, wait, and are over."""
         running = min(self._taken, self._threads)
         return shapes.Work(
-            running=running,
-            waiting=self._taken - running,
-            done=self._done,
-            stopped=self._stopped,
+            running=running, waiting=self._taken - running, done=self._done, stopped=self._stopped
         )
 
     def close(self) -> None:

@@ -223,11 +223,7 @@ def _read_links(files: TextFiles, info: Info, nodes: _ParsedNodes) -> dict[EdgeT
 
 
 def _read_labels(
-    files: TextFiles,
-    file: str,
-    info: Info,
-    nodes: _ParsedNodes,
-    taken: Iterable[int] = (),
+    files: TextFiles, file: str, info: Info, nodes: _ParsedNodes, taken: Iterable[int] = ()
 ) -> dict[int, list[int]]:
     """Read the labels of target nodes; `taken` nodes have theirs in another file."""
     labels: dict[int, list[int]] = {}

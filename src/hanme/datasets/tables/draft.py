@@ -10,15 +10,7 @@ from pathlib import Path
 from hanme.common.files import replacing
 from hanme.common.toml import toml_key, toml_text
 from hanme.datasets.tables.config import FILE, GraphConfig
-from hanme.datasets.tables.guess import (
-    FEW_ROWS,
-    Guess,
-    guess,
-    is_split,
-    refers_to,
-    singular,
-    take,
-)
+from hanme.datasets.tables.guess import FEW_ROWS, Guess, guess, is_split, refers_to, singular, take
 from hanme.datasets.tables.profile import (
     MOST_VALUES,
     NAME_WORDS,

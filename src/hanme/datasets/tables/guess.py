@@ -218,11 +218,7 @@ def _guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfil
 
 
 def _is_repeated(
-    reader: Reader,
-    sheet: Sheet,
-    column: ColumnProfile,
-    others: list[Sheet],
-    named: bool = False,
+    reader: Reader, sheet: Sheet, column: ColumnProfile, others: list[Sheet], named: bool = False
 ) -> bool:
     """Return whether a column of another table repeats the values of a column.
 
@@ -244,9 +240,7 @@ def _is_repeated(
     return False
 
 
-def _triples(
-    sheet: Sheet,
-) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
+def _triples(sheet: Sheet) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
     """Return the columns of head, relation and tail of a table of facts."""
     if len(sheet.columns) > 4:
         return None

@@ -29,8 +29,7 @@ class Source(Part):
         "names in quotes. On an SQLite file, in SQLite's SQL.",
     )
     database: Filled | None = Field(
-        default=None,
-        description="A DuckDB or SQLite file beside graph.toml, opened to read only.",
+        default=None, description="A DuckDB or SQLite file beside graph.toml, opened to read only."
     )
     format: Format | None = Field(
         default=None, description="What kind of file it is, where its ending does not say so."

@@ -99,11 +99,7 @@ def _cells(rows: NodeRows, nodes: NodeTable, known: list[str] | None) -> tuple[l
 
 
 def _without_rare(
-    names: list[str],
-    cells: _Cells,
-    nodes: NodeTable,
-    held: NDArray[np.bool_],
-    table: Table,
+    names: list[str], cells: _Cells, nodes: NodeTable, held: NDArray[np.bool_], table: Table
 ) -> tuple[list[str], _Cells]:
     """Drop labels that too few nodes have that may be trained on, or join them as one."""
     fewest = nodes.label_min_count or 0

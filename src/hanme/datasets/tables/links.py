@@ -173,10 +173,7 @@ def say_repeated(links: LinkRows, again: int) -> None:
 
 
 def _repeated(
-    links: LinkRows,
-    ends: NDArray[np.int64],
-    known: NDArray[np.bool_],
-    row: NDArray[Any],
+    links: LinkRows, ends: NDArray[np.int64], known: NDArray[np.bool_], row: NDArray[Any]
 ) -> NDArray[np.bool_]:
     """Return which links to leave out because an earlier one is the same."""
     places = np.flatnonzero(known)

@@ -161,11 +161,7 @@ def learn(
 
 
 def feature_rows(
-    ids: Ids,
-    table: Table,
-    spec: NodeTable,
-    learnt: Mapping[str, Fitted],
-    size: int,
+    ids: Ids, table: Table, spec: NodeTable, learnt: Mapping[str, Fitted], size: int
 ) -> Iterator[csr_array]:
     """Yield the features of a type's nodes, so many at a time; ids without a row get zeros."""
     columns = feature_columns(spec).items()

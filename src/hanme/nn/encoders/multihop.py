@@ -68,11 +68,7 @@ class Multihop(Encoder):
         return [self._terms(h, scores, roots[chain.metapath.root], chain) for chain in chains]
 
     def _terms(
-        self,
-        h: Mapping[str, Tensor],
-        scores: Mapping[str, Tensor],
-        root: Tensor,
-        chain: Chain,
+        self, h: Mapping[str, Tensor], scores: Mapping[str, Tensor], root: Tensor, chain: Chain
     ) -> Terms:
         types = chain.metapath.node_types
         s, t = zip(*(scores[node_type] for node_type in types), strict=True)  # by position
