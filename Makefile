@@ -24,7 +24,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fuzz: setup
 	$(BIN)/python tests/fuzz --cases $(or $(N),500) --seeds $(or $(SEEDS),1)

@@ -1,14 +1,13 @@
 """What every test shares: one thread, and the real graphs where they are."""
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from hanme.cli import main
+from commands import hanme
 
 torch.set_num_threads(1)
 
@@ -23,21 +22,13 @@ def hgb_source() -> Path:
 
 
 @pytest.fixture
-def refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    """Runs a command that must end with status 2 and one line, and gives the line.
+def refused() -> Callable[..., str]:
+    """Runs a command that must end with status 2 and one line, and gives the line."""
 
-    In this process: starting one for each mistake would take minutes.
-    """
-
-    def run(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["hanme", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr().err
-        assert left.value.code == 2
-        assert len(said.strip().splitlines()) == 1
-        return said
+    def run(*arguments: object, **environment: str) -> str:
+        done = hanme(*arguments, **environment)
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1
+        return done.stderr
 
     return run

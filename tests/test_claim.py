@@ -1,7 +1,5 @@
 """The paper's claim, on graphs where it is known to hold and where it cannot."""
 
-import pytest
-
 from hanme.datasets import METAPATHS, planted
 from hanme.decision import Decision
 from hanme.nn import HAN, HANME
@@ -26,14 +24,14 @@ def micro_f1(
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize("encoder", ["multihop", "direct"])
-def test_where_the_nodes_in_between_decide_han_me_beats_han_clearly(encoder: str) -> None:
+def test_where_the_nodes_in_between_decide_han_me_beats_han_clearly() -> None:
     han = micro_f1(HAN, METAPATHS["planted"], intermediate=1)
-    assert micro_f1(HANME, METAPATHS["planted"], encoder=encoder, intermediate=1) > han + 8
+    for encoder in ("multihop", "direct"):
+        assert micro_f1(HANME, METAPATHS["planted"], encoder=encoder, intermediate=1) > han + 8
 
 
-@pytest.mark.parametrize("encoder", ["multihop", "direct"])
-def test_where_they_carry_nothing_the_two_are_close(encoder: str) -> None:
+def test_where_they_carry_nothing_the_two_are_close() -> None:
     han = micro_f1(HAN, METAPATHS["planted"], intermediate=0)
-    ours = micro_f1(HANME, METAPATHS["planted"], encoder=encoder, intermediate=0)
-    assert abs(ours - han) < 6
+    for encoder in ("multihop", "direct"):
+        ours = micro_f1(HANME, METAPATHS["planted"], encoder=encoder, intermediate=0)
+        assert abs(ours - han) < 6

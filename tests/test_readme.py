@@ -1,14 +1,12 @@
 """The code and the commands of the README and of the guides run."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import shell
 from hanme.datasets import planted
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights
@@ -25,23 +23,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the README's commands have been run."""
     folder = tmp_path_factory.mktemp("readme")
     shutil.copytree(ROOT / "examples", folder / "examples")
-    beside = str(Path(sys.executable).parent)
-    environment = os.environ | {
-        "HANME_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
-    }
     (commands,) = blocks("README.md", "sh")
-    done = subprocess.run(
-        ["sh", "-e", "-c", commands],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    shell(commands, folder, HANME_CACHE=str(folder / "cache"))
     return folder
 
 

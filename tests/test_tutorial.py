@@ -1,15 +1,15 @@
 """The tutorials and their scripts do what they say: every command, in the order of the document."""
 
 import csv
-import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from commands import shell
 
 ROOT = Path(__file__).parents[1]
 TEXT, DECIDE = ((ROOT / "docs" / name).read_text() for name in ("tutorial.md", "decide.md"))
@@ -26,26 +26,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def follow(text: str, folder: Path, graph: str) -> Path:
     """Run the commands of a document; what its toml says is the end of a graph.toml."""
-    beside = str(Path(sys.executable).parent)
-    environment = os.environ | {
-        "HANME_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
-    }
     said = ""
     for kind, block in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL):
         if kind == "sh":
-            done = subprocess.run(
-                ["sh", "-e", "-c", block],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            assert done.returncode == 0, f"{block}\n{done.stderr}"
-            said += done.stdout
+            said += shell(block, folder, HANME_CACHE=str(folder / "cache"))
         elif kind == "toml":  # it takes the place of the end of the file
             path = folder / graph / "graph.toml"
             kept = path.read_text().partition(block.splitlines()[0])[0]

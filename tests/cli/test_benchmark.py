@@ -13,19 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from hanme.cli import main
+from commands import hanme
 from hanme.datasets.tables.draft import write_draft
 from hanme.experiments.configuration import CONFIGS, models
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
 QUICK = ["--graph", "planted", "--set", "training.epochs=3", "--set", "data.options.movies=100"]
-
-
-def main_ends_well() -> None:
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 0
 
 
 def command(*arguments: object) -> list[str]:
@@ -63,10 +57,11 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
     finished = {path: path.stat() for path in runs.rglob("result.json")}
     assert 1 <= len(finished) < 4
     assert not (out / "benchmark.md").exists()
-    early = subprocess.run([*line, "--no-train"], check=True, capture_output=True, timeout=300)
-    assert b"not trained yet" in early.stdout
+    early = hanme(*line[1:], "--no-train")
+    assert early.returncode == 0
+    assert "not trained yet" in early.stdout
     assert set(runs.rglob("result.json")) == set(finished)
-    subprocess.run(line, check=True, capture_output=True, timeout=300)
+    assert hanme(*line[1:]).returncode == 0
     assert len(list(runs.rglob("result.json"))) == 4
     for path, before in finished.items():
         after = path.stat()
@@ -97,28 +92,23 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
         assert {(out / f"{name}{suffix}").exists() for suffix in (".svg", ".png")} == {True}
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     text = '[data]\nname="planted"\n[model]\nname="han"\n[model.options]\nmetapaths=["movie-x"]\n'
     (tmp_path / "han-wrong-planted.toml").write_text(text)
     line = ["--model", "han-wrong", "--model", "han", "--config-folder", tmp_path, "--seeds", 1]
     line += ["--data", tmp_path]  # of no use to a graph made on the spot
-    monkeypatch.setattr(sys, "argv", command(*line, "--out", tmp_path / "out", "--json"))
-    with pytest.raises(SystemExit) as left:
-        main()
-    said = capsys.readouterr()
-    assert left.value.code == 2
-    assert said.err.startswith("hanme: 1 of 2 runs failed, first ")
-    assert "han-wrong/483: " in said.err
-    table = json.loads(said.out)
+    done = hanme(*command(*line, "--out", tmp_path / "out", "--json")[1:])
+    assert done.returncode == 2
+    assert done.stderr.startswith("hanme: 1 of 2 runs failed, first ")
+    assert "han-wrong/483: " in done.stderr
+    table = json.loads(done.stdout)
     assert [row["name"] for row in table["rows"]] == ["majority", "han"]
     assert list(table["failed"]) == ["planted-han-wrong/483"]
     assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
 
 def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     films = shutil.copytree(FILMS, tmp_path / "my films")
     write_draft(films)
@@ -131,10 +121,9 @@ def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
     (tmp_path / "configs" / "han-small-my-films.toml").write_text(text)
     arguments = ["--graph", films, "--model", "gat", "--model", "han-small", "--seeds", 1, "--json"]
     arguments += ["--config-folder", tmp_path / "configs", "--set", "training.epochs=4"]
-    line = [HANME, "benchmark", *arguments, "--out", tmp_path / "out", "--processes", 1]
-    monkeypatch.setattr(sys, "argv", [*map(str, line)])
-    main_ends_well()
-    table = json.loads(capsys.readouterr().out)
+    done = hanme("benchmark", *arguments, "--out", tmp_path / "out", "--processes", 1)
+    assert done.returncode == 0
+    table = json.loads(done.stdout)
     assert [row["name"] for row in table["rows"]] == ["majority", "gat", "han-small + LTS root"]
     assert {row["graph"] for row in table["rows"]} == {"my-films"}
     assert (tmp_path / "out" / "benchmark-my-films.svg").exists()
@@ -165,18 +154,14 @@ set = { "model.name" = "han", "model.options.hidden_channels" = 16, "training.ep
 """
 
 
-def test_an_experiment_of_one_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_experiment_of_one_s_own(tmp_path: Path) -> None:
     (tmp_path / "widths.toml").write_text(OWN)
-    line = [HANME, "benchmark", "--experiment", tmp_path / "widths.toml", "--seed", 7, "--json"]
+    line = ["benchmark", "--experiment", tmp_path / "widths.toml", "--seed", 7, "--json"]
     line += ["--set", "training.epochs=2", "--processes", 1, "--out", tmp_path / "out"]
-    monkeypatch.setattr(sys, "argv", [*map(str, line)])
-    main_ends_well()
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == [
-        "HAN, narrow",
-        "HAN, wide",
-    ]
+    done = hanme(*line)
+    assert done.returncode == 0
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["name"] for row in rows] == ["HAN, narrow", "HAN, wide"]
     configs = [
         json.loads((tmp_path / "out" / "runs" / name / "7" / "config.json").read_text())
         for name in ("han-narrow", "han-wide")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hanme.cli import main
+from commands import hanme
 from hanme.common.files import claiming
 from hanme.datasets.tables.draft import write_draft
 from hanme.errors import HanmeError
@@ -83,12 +83,12 @@ def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
     folder = shutil.copytree(FILMS, tmp_path / "films")
     write_draft(folder)
     out = tmp_path / "han-films.toml"
-    line = [HANME, "tune", "han", folder, "--out", out, "--trials", 2, "--epochs", 3]
-    subprocess.run([*map(str, line)], check=True, capture_output=True)
+    line = ["tune", "han", folder, "--out", out, "--trials", 2, "--epochs", 3]
+    assert hanme(*line).returncode == 0
     written = read_config(out)
     assert written["data"]["name"] == str(folder / "graph.toml")
-    line = [HANME, "train", "--config", out, "--epochs", 2, "--out", tmp_path / "run"]
-    subprocess.run([*map(str, line)], check=True, capture_output=True)
+    line = ["train", "--config", out, "--epochs", 2, "--out", tmp_path / "run"]
+    assert hanme(*line).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,12 @@ def test_a_mistake_is_one_line_and_status_2(
     assert not Path("new.toml").exists()
 
 
-def test_it_shows_the_best_trials_and_prunes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = ["hanme", "tune", "han", "planted", "--prune", "--trials", "12", "--epochs", "30"]
-    line += ["--set", "data.options.movies=100", "--out", str(tmp_path / "a.toml")]
-    monkeypatch.setattr(sys, "argv", line)
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 0
-    assert "Best trials" in capsys.readouterr().out
+def test_it_shows_the_best_trials_and_prunes(tmp_path: Path) -> None:
+    line = ["tune", "han", "planted", "--prune", "--trials", "12", "--epochs", "30"]
+    line += ["--set", "data.options.movies=100", "--out", tmp_path / "a.toml"]
+    done = hanme(*line)
+    assert done.returncode == 0
+    assert "Best trials" in done.stdout
     assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 12")
     with sqlite3.connect(tmp_path / "a.db") as database:
         states = [state for (state,) in database.execute("SELECT state FROM trials")]

@@ -19,7 +19,7 @@ COSTS = ("seconds_per_epoch", "peak_memory_mb")
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
-    data = planted(movies=150)
+    data = planted(movies=100)
     return [
         write_imdb(data, tmp_path / "true" / "IMDB"),
         write_imdb(data, tmp_path / "scrambled" / "IMDB", scramble_test=True),
@@ -29,7 +29,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_benchmark(sources: list[Path]) -> None:
     rows, runs = [], []
     for source in sources:
-        changes = {**SMALL, "training.epochs": 12}
+        changes = {**SMALL, "training.epochs": 5}
         place = source.parent
         entries = [
             Entry.make(model, "IMDB", lts, None, {**changes, "data.source": str(source)})

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from hanme.runs import RunConfig, evaluate, train
 
 CONFIG = {
-    "data": {"name": "planted", "options": {"movies": 150, "genres": 3}},
+    "data": {"name": "planted", "options": {"movies": 80, "genres": 3}},
     "model": {
         "name": "hanme",
         "options": {
@@ -94,7 +94,7 @@ def test_a_lost_machine_of_two_leaves_the_other_training(tmp_path: Path) -> None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    values = {**CONFIG, "training": {**CONFIG["training"], "epochs": 60}}
+    values = {**CONFIG, "training": {**CONFIG["training"], "epochs": 30}}
     config, out = tmp_path / "config.toml", tmp_path / "run"
     config.write_text(tomli_w.dumps(values))
     alive = "join_timeout=60,last_call_timeout=4,keep_alive_interval=1,keep_alive_max_attempt=3"

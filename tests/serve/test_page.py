@@ -169,6 +169,14 @@ def wide(browser, address: str) -> Iterator[Visitor]:
 on_both = pytest.mark.parametrize("run", ["films", "planted"])
 """On the tutorial's films, with one label each and ids, and on planted movies, with several."""
 
+in_turn = pytest.mark.parametrize(
+    ("visitor", "run"),
+    [(WIDE, "films"), (PHONE, "planted")],
+    ids=["wide-films", "phone-planted"],
+    indirect=["visitor"],
+)
+"""The same, each on another screen."""
+
 
 @on_both
 def test_the_overview_says_how_good_it_is(
@@ -204,7 +212,7 @@ def test_the_overview_says_how_good_it_is(
     playwright.expect(visitor.page.locator("#by-given")).to_have_value(label)
 
 
-@on_both
+@in_turn
 def test_nodes_are_filtered_sorted_and_downloaded(
     visitor: Visitor, served: dict[str, Served], run: str
 ) -> None:
@@ -259,7 +267,7 @@ def test_typing_filters_and_keeps_the_focus(wide: Visitor) -> None:
     assert "page=2" in wide.hash()
 
 
-@on_both
+@in_turn
 def test_a_node_shows_what_and_why(visitor: Visitor, served: dict[str, Served], run: str) -> None:
     own, page = served[run], visitor.page
     row = own.table.row(10)
@@ -364,7 +372,7 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     assert "→" in wide.text("#said")
 
 
-@on_both
+@in_turn
 def test_what_if_takes_links_away_and_adds_them(
     visitor: Visitor, served: dict[str, Served], run: str
 ) -> None:
@@ -416,7 +424,7 @@ def test_what_would_change_it_is_found(wide: Visitor, served: dict[str, Served])
     wide.picture("what-if")
 
 
-@on_both
+@in_turn
 def test_two_runs_are_compared(visitor: Visitor, served: dict[str, Served], run: str) -> None:
     page, other = visitor.page, BESIDE[run]
     visitor.go(f"#/{run}/compare/{other}", "Where do they differ?")
@@ -436,7 +444,7 @@ def test_two_runs_are_compared(visitor: Visitor, served: dict[str, Served], run:
     visitor.accessible()
 
 
-@on_both
+@in_turn
 def test_any_node_can_be_followed(visitor: Visitor, served: dict[str, Served], run: str) -> None:
     page, own = visitor.page, served[run]
     row = own.table.row(10)
