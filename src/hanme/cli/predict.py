@@ -69,11 +69,8 @@ def predict(
     if json_:
         print(json.dumps(found.rows()))
     elif out is None:
-        _show(
-            found,
-            top or SHOWN,
-            {"uncertain": "uncertainty", "surprising": "surprise"}.get(order or ""),
-        )
+        by = {"uncertain": "uncertainty", "surprising": "surprise"}.get(order or "")
+        _show(found, top or SHOWN, by)
     else:
         print(f"{len(found):,} predictions are in {out}.")
 

@@ -89,9 +89,8 @@ def _html_file(result: Explanation | Fidelity) -> str:
     page = ET.Element("html", lang="en")
     head = ET.SubElement(page, "head")
     ET.SubElement(head, "meta", charset="utf-8")
-    ET.SubElement(
-        head, "meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}
-    )  # before anything it should hold for
+    policy = {"http-equiv": "Content-Security-Policy", "content": _POLICY}
+    ET.SubElement(head, "meta", policy)  # before anything it should hold for
     ET.SubElement(head, "meta", name="viewport", content="width=device-width")
     ET.SubElement(head, "title").text = _title(result)
     ET.SubElement(head, "style").text = _STYLE + _PAGE

@@ -40,9 +40,7 @@ def cut(
     size = graph.targets.num_nodes
     if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < size:
         raise HanmeError(f"Expected `roots` to be from 0 to {size - 1}, but got {roots.tolist()}")
-    reached: dict[tuple[EdgeType, ...], Tensor] = {
-        (): torch.unique(roots)
-    }  # by the part of a walk that leads there
+    reached: dict[Walk, Tensor] = {(): torch.unique(roots)}  # by the part of a walk to there
     left: dict[EdgeType, list[Tensor]] = {}
     touched: dict[str, list[Tensor]] = {kind: [] for kind in graph.nodes}
     touched[graph.target].append(reached[()])

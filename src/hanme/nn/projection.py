@@ -70,11 +70,8 @@ class Projection(Linear):  # type: ignore[misc]
 class Projections(ModuleDict):  # type: ignore[misc]
     """A projection per node type, whatever the types are called."""
 
-    CLASS_ATTRS = (
-        *ModuleDict.CLASS_ATTRS,
-        *vars(torch.nn.Module()),
-        "reset_parameters",
-    )  # names in use
+    # The names in use, which no type may take.
+    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, *vars(torch.nn.Module()), "reset_parameters")
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int

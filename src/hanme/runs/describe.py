@@ -33,7 +33,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
         limit: How many metapaths: those used by default, then the shortest.
     """
     given, metadata = graph.label_matrix, graph.metadata()
-    sorted_links = {e: _sorted(links) for e, links in graph.links.items()}
+    sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
     defaults, left_out = (
         {Metapath.parse(text, metadata): None for text in texts}
         for texts in (graph.metapaths, graph.left_out)
@@ -101,13 +101,6 @@ def _pace(graph: Graph, hidden: int, heads: int) -> float | None:
 def _usefulness(row: dict[str, Any]) -> tuple[bool, bool, int]:
     """Sort the default metapaths first and those that lead only back last, each by instances."""
     return row["use"] != DEFAULT, row["use"] == BACK, row["instances"]
-
-
-def _sorted(edge_index: Tensor) -> Tensor:
-    """Sort links once for all metapaths that go over them."""
-    source, target = edge_index
-    order = torch.argsort(target, stable=True)
-    return edge_index[:, order[torch.argsort(source[order], stable=True)]]
 
 
 def _set(x: Tensor | None) -> int:

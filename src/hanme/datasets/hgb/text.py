@@ -27,9 +27,7 @@ from hanme.graph.features import to_torch
 
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DOT, _ZERO, _COMMA = b".0,"
-_SparseRow = tuple[
-    NDArray[np.int32], NDArray[np.float32]
-]  # where a row is not zero, and its values
+_SparseRow = tuple[NDArray[np.int32], NDArray[np.float32]]  # where it is not zero, and its values
 
 
 def parse(files: TextFiles) -> Graph:
