@@ -176,12 +176,14 @@ def reverses(graph: Graph) -> dict[EdgeType, EdgeType]:
     """Return the relations that hold the same links the other way round, both ways."""
     found: dict[EdgeType, EdgeType] = {}
     for e, links in graph.links.items():
+        back = [o for o in graph.links if (o[0], o[2]) == (e[2], e[0]) and o != e]
+        if e in found or not back:
+            continue
         turned = Adjacency.of(links.flip(0), graph.sizes[e[2]]).edge_index()
-        for other in graph.links:
-            if other == e or {e, other} & found.keys() or (other[0], other[2]) != (e[2], e[0]):
-                continue
+        for other in (other for other in back if other not in found):
             if torch.equal(turned, graph.adjacency(other).edge_index()):
                 found[e], found[other] = other, e
+                break
     return found
 
 

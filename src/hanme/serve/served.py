@@ -45,6 +45,8 @@ class Known:
         self.graph = graph
         self.search = Search(graph.nodes)
         self.reverse = reverses(graph)
+        for e in graph.links:
+            graph.adjacency(e)  # sorts the links now, not while a request waits
         self.relations = {"-".join(e): e for e in graph.links}
 
     @cached_property
