@@ -1,8 +1,9 @@
 """What every test shares: one thread, and the real graphs where they are."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,6 +20,14 @@ def hgb_source() -> Path:
     if not folder or not (Path(folder) / "hgb" / "IMDB.zip").exists():
         pytest.skip("HANME_DATA names no folder with hgb/IMDB.zip: the real graphs are not here")
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope="module")
+def no_pictures() -> Iterator[None]:
+    """Leave out the pictures of runs, which take longest: for tests that do not look at them."""
+    none = {"draw_curves": lambda *_, **__: [], "draw_reliability": lambda *_: []}
+    with patch.multiple("hanme.runs.train", **none), patch.multiple("hanme.runs.folds", **none):
+        yield
 
 
 @pytest.fixture
