@@ -42,7 +42,7 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
     for i, nodes in enumerate(graph.nodes.values()):
         for key, texts in (("names", nodes.names), ("ids", nodes.ids)):
             if texts is not None:
-                held = texts if isinstance(texts, Texts) else Texts.of(texts)
+                held = Texts.of(texts)
                 arrays |= {f"{key}.{i}.text": held.text, f"{key}.{i}.offsets": held.offsets}
         arrays |= {f"extra.{i}.{key}": value.numpy() for key, value in nodes.extra.items()}
         if nodes.x is not None:

@@ -21,6 +21,11 @@ class Split(NamedTuple):
     val: Tensor
     test: Tensor
 
+    @classmethod
+    def of(cls, part: Tensor) -> Split:
+        """Return the split of nodes by their part, 0 to 2; another number is none of them."""
+        return cls(*(part == i for i in range(len(PARTS))))
+
     def parts(self) -> dict[str, Tensor]:
         """Return the masks by name."""
         return self._asdict()
@@ -70,12 +75,12 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
         seed: The seed of the draw.
     """
     stratum = _strata(y)
-    masks = [torch.zeros(len(stratum), dtype=torch.bool) for _ in PARTS]
+    part = np.full(len(stratum), -1)
     nodes = np.flatnonzero(stratum >= 0)
     nodes = np.random.default_rng(seed).permutation(nodes)
     nodes = nodes[np.argsort(stratum[nodes], kind="stable")]
     first = np.flatnonzero(np.diff(stratum[nodes], prepend=-1))
-    masks[0][nodes[first]] = True
+    part[nodes[first]] = 0
     rest = np.delete(nodes, first)
 
     wanted = [max(1, round(share * len(nodes))) if share else 0 for share in (val, test)]
@@ -84,10 +89,8 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
     counts = [len(rest) - vals - tests, vals, tests]
     # Each part's nodes at equal distances along the line, the parts shuffled into each other.
     position = np.concatenate([(np.arange(n) + 0.5) / max(1, n) for n in counts])
-    part = np.repeat(np.arange(3), counts)[np.argsort(position, kind="stable")]
-    for i, mask in enumerate(masks):
-        mask[rest[part == i]] = True
-    return Split(*masks)
+    part[rest] = np.repeat(np.arange(3), counts)[np.argsort(position, kind="stable")]
+    return Split.of(torch.from_numpy(part))
 
 
 def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> Split:
@@ -99,10 +102,9 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
     The other arguments are those of :func:`stratified`.
     """
     stratum = _strata(y)
-    nodes = np.flatnonzero(stratum >= 0)
-    masks = [torch.zeros(len(stratum), dtype=torch.bool) for _ in PARTS]
+    nodes, found = np.flatnonzero(stratum >= 0), np.full(len(stratum), -1)
     if not len(nodes):
-        return Split(*masks)
+        return Split.of(torch.from_numpy(found))
     _, code = np.unique(group.cpu().numpy()[nodes], return_inverse=True)
     counts = np.zeros((code.max() + 1, stratum.max() + 1))
     np.add.at(counts, (code, stratum[nodes]), 1)
@@ -121,9 +123,8 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
         have[part[i]] += counts[i]
     for label in np.flatnonzero((have[0] == 0) & (total > 0)):
         part[counts[:, label].argmax()] = 0
-    for i, mask in enumerate(masks):
-        mask[nodes[part[code] == i]] = True
-    return Split(*masks)
+    found[nodes] = part[code]
+    return Split.of(torch.from_numpy(found))
 
 
 def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:

@@ -24,7 +24,9 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
-        """Encode texts."""
+        """Encode texts, unless they are encoded already."""
+        if isinstance(texts, Texts):
+            return texts
         parts = [text.encode("utf-8", "surrogatepass") for text in texts]
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=offsets[1:])

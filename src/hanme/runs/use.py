@@ -63,11 +63,7 @@ def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
     """Return the ids that a model has weights for, by node type, where the graph has ids."""
     kinds = dict.fromkeys(kind for part in wide_parts(model) for kind in part.id_types)
     found = {kind: graph.nodes[kind].ids for kind in kinds}
-    return {
-        kind: ids if isinstance(ids, Texts) else Texts.of(ids)
-        for kind, ids in found.items()
-        if ids is not None
-    }
+    return {kind: Texts.of(ids) for kind, ids in found.items() if ids is not None}
 
 
 def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
@@ -77,8 +73,7 @@ def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
         here = graph.nodes[kind].ids
         if here is None or not parts:
             continue
-        mine = here if isinstance(here, Texts) else Texts.of(here)
-        if len(here) == len(ids) and mine == ids:
+        if len(here) == len(ids) and Texts.of(here) == ids:
             continue
         places = {text: i for i, text in enumerate(here)}
         numbers = torch.tensor([places.get(text, -1) for text in ids])

@@ -20,7 +20,6 @@ from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features
-from hanme.graph.splits import PARTS
 
 Files = Mapping[str, Mapped]
 
@@ -89,7 +88,7 @@ class StoredGraph(Graph):
             self.y = _labels(self._files["y"].whole())
             return self.y
         if name == "split":
-            self.split = _split(self._files["part"].whole())
+            self.split = Split.of(self._files["part"].whole())
             return self.split
         raise AttributeError(name)
 
@@ -106,15 +105,12 @@ class StoredGraph(Graph):
         """Return the labels of some target nodes, and which parts of the split they are in."""
         if "_files" not in vars(self):  # a copy with others
             return super().labels_of(numbers)
-        return _labels(self._files["y"].rows(numbers)), _split(self._files["part"].rows(numbers))
+        y, part = (self._files[name].rows(numbers) for name in ("y", "part"))
+        return _labels(y), Split.of(part)
 
 
 def _labels(y: Tensor) -> Tensor:
     return y.float() if y.dim() == 2 else y.long()
-
-
-def _split(part: Tensor) -> Split:
-    return Split(*(part == i for i in range(len(PARTS))))
 
 
 class StoredAdjacency(Adjacency):

@@ -129,7 +129,7 @@ def add_texts(writer: Writer, name: str, parts: Iterable[Iterable[str]]) -> None
     ):
         offsets.append(np.zeros(1, np.int64))
         for part in parts:
-            some = part if isinstance(part, Texts) else Texts.of(part)
+            some = Texts.of(part)
             found.append(hashes(some.text, some.offsets))
             offsets.append(text.rows + some.offsets[1:] - some.offsets[0])
             text.append(some.text)

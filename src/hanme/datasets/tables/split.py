@@ -44,7 +44,7 @@ def read_split(
         part = given
     else:
         part = np.where(labelled, part, -1)
-    return Split(*(torch.from_numpy(part == i) for i in range(len(PARTS))))
+    return Split.of(torch.from_numpy(part))
 
 
 def _column(table: Table) -> NDArray[np.integer]:
