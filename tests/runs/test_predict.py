@@ -391,7 +391,7 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 0
     said = capsys.readouterr().err
     assert "each default metapath has more than 1 instances" in said
-    assert "-m names those to use all the same: linear is trained" in said
+    assert "--per-root 32 some of its instances: linear is trained" in said
     assert Run.open(tmp_path / "none").config.model.name == "linear"
     han = ["--model", "han", "--out", tmp_path / "han"]
     assert shell(["train", films, *han], monkeypatch) == 2

@@ -68,8 +68,8 @@ def why_none(graph: Graph) -> str:
         return f"no relation starts or ends at {graph.target}"
     found = ", ".join(f"{text} ({why})" for text, why in graph.left_out.items())
     return (
-        f"each default metapath has more than {short(LIMIT)} instances: {found}; -m names those to "
-        "use all the same"
+        f"each default metapath has more than {short(LIMIT)} instances: {found}; -m uses one all "
+        "the same, with --per-root 32 some of its instances"
     )
 
 
