@@ -32,8 +32,11 @@ from fuzz.processes import MARK, alive, end
 from fuzz.results import contents
 from hanme.cli import main as main_of_hanme
 
-PATIENCE = 5
-"""How many seconds processes have to end after what they worked for was killed."""
+PATIENCE = 75
+"""How many seconds processes have to end after what they worked for was killed.
+
+One that was just started looks for torchrun for a minute; all others end at once.
+"""
 
 LIMIT = 300
 """A command that takes more seconds hangs."""
