@@ -32,10 +32,10 @@ from fuzz.processes import MARK, alive, end
 from fuzz.results import contents
 from hanme.cli import main as main_of_hanme
 
-PATIENCE = 75
+PATIENCE = 20
 """How many seconds processes have to end after what they worked for was killed.
 
-One that was just started looks for torchrun for a minute; all others end at once.
+One that was just started first imports what it looks for torchrun with.
 """
 
 LIMIT = 300

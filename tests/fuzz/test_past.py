@@ -393,6 +393,21 @@ def test_ctrl_c_in_the_middle_of_an_import(tmp_path: Path) -> None:
     assert len(said.stderr.splitlines()) == 1
 
 
+def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> None:
+    rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    torchrun = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    command = ["train", "planted", "--batch-size", "16", "--out", str(tmp_path / "run")]
+    said = subprocess.run(
+        [sys.executable, "-m", "hanme", *command],
+        env=os.environ | rank | torchrun,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert said.returncode == 2
+    assert said.stderr.startswith("hanme: torchrun is not at 127.0.0.1:9: ")
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
     (tmp_path / "a.csv").write_text(

@@ -8,6 +8,7 @@ there is one rank, and every function here is for free.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -69,6 +70,7 @@ def joined() -> Iterator[None]:
     if not under_torchrun():
         yield
         return
+    _find_torchrun()
     try:
         store, number, size = next(rendezvous("env://", timeout=MEETING))
         store.set_timeout(PATIENCE)
@@ -88,6 +90,17 @@ def joined() -> Iterator[None]:
             _speaks = int(failures.add("count", 1)) == 1  # before the others lose this process
         raise
     dist.destroy_process_group()
+
+
+def _find_torchrun() -> None:
+    """Refuse to wait for a torchrun that was killed as it started this process."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        socket.create_connection(place, MEETING.total_seconds()).close()
+    except OSError as error:
+        raise HanmeError(f"torchrun is not at {place[0]}:{place[1]}: {error}") from None
 
 
 def speaks_of_failure() -> bool:
