@@ -109,6 +109,16 @@ def test_pairs_are_the_products_of_each_two_features() -> None:
     assert found.numbers() == (expected != 0).sum()
 
 
+def test_rows_of_one_feature_have_no_pairs() -> None:
+    made = graph()
+    x = torch.eye(8).repeat(5, 1) * torch.rand(40, 1, generator=torch.Generator().manual_seed(1))
+    for one in (x, x.sum(1, keepdim=True)):
+        made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=one)})
+        found = rows(Block.parse("pairs:plain", made.metadata()), made)
+        assert not found.products(np.arange(40)).any()
+        assert found(np.arange(40)).nnz == found.numbers() == 0
+
+
 @pytest.mark.parametrize("read", ["features", "beliefs"])
 @pytest.mark.parametrize("scaling", ["plain", "unit"])
 def test_a_root_that_meets_itself_alone_has_no_row(read: str, scaling: str) -> None:

@@ -215,7 +215,7 @@ class Rows:
         if self.block.read != "pairs":
             return _squares(self(roots))
         assert self.ends is not None
-        own = csr_array(self.ends[roots])
+        own = csr_array(self.ends[roots]).astype(np.float64)  # or one feature leaves rounding errors
         return (_squares(own).square() - _squares(own * own)) / 2
 
     @property
