@@ -12,7 +12,7 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import Linear
-from hanme.nn.channels import Inputs, WideChannels
+from hanme.nn.channels import Inputs, WideChannels, blocks
 from hanme.nn.channels.blocks import Block, Rows, pair
 from hanme.training import choose_wide, fit_wide
 from hanme.training.wide import candidates, fill_wide
@@ -88,7 +88,7 @@ def test_rows_are_sums_over_instances_without_the_root(text: str, scaling: str) 
     np.testing.assert_array_equal(np.concatenate(parts), np.arange(40))
 
 
-def test_pairs_are_the_products_of_each_two_features() -> None:
+def test_pairs_are_the_products_of_each_two_features(monkeypatch: pytest.MonkeyPatch) -> None:
     made = graph()
     x = torch.randn(40, 9, generator=torch.Generator().manual_seed(1)) * (torch.rand(40, 9) < 0.6)
     x[3], x[4, 2] = 0, 50
@@ -107,6 +107,11 @@ def test_pairs_are_the_products_of_each_two_features() -> None:
     places, values = found.row(4)
     np.testing.assert_allclose(values, expected[4][places], atol=1e-5)
     assert found.numbers() == (expected != 0).sum()
+    monkeypatch.setattr(blocks, "CHUNK", 50)  # two roots at a time
+    given = torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double()
+    np.testing.assert_allclose(
+        found.transposed_times(roots, given), expected[roots].T @ given.numpy(), atol=1e-4
+    )
 
 
 def test_rows_of_one_feature_have_no_pairs() -> None:

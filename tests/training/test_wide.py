@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import HeteroData
 
@@ -13,6 +12,7 @@ from hanme.datasets import planted
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.nn.channels.blocks import Block, Rows
 from hanme.runs import RunConfig
 from hanme.runs.train import prepare
 from hanme.training import choose_wide, settle
@@ -49,9 +49,11 @@ def test_the_convex_fit_is_scikit_learns(sparse: bool, several: bool) -> None:
         np.testing.assert_allclose(ours, theirs.predict_proba(rows), atol=0.01)
 
 
-def spanned(rows: torch.Tensor, y: torch.Tensor, parts: list[torch.Tensor]) -> list[torch.Tensor]:
-    whole = rows.double() @ rows.double().t()
-    return _spanned(csr_array(rows.numpy()), whole, y, parts, 0.3, 3)
+def spanned(rows: torch.Tensor, y: torch.Tensor, parts: list[torch.Tensor]) -> torch.Tensor:
+    block, nodes = Block(None, "features", "plain"), np.arange(len(rows))
+    made = Rows(block, "node", {"node": rows}, {}, {"node": len(rows)})
+    mixture = Mixture(scales=[1.0], strength=0.3, loss=0)
+    return _spanned([made], nodes, [mixture], y, parts, 3)[:, 0]
 
 
 def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:

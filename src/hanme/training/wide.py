@@ -242,17 +242,16 @@ def fit_wide(
         ``[P, M, D + 1, C]``.
     """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
-    made = part.rows(inputs_of(graph))
+    made, labels = part.rows(inputs_of(graph)), len(graph.labels)
+    y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
+    if len(y) <= MOST_SPANNED and len(y) < sum(rows.width for rows in made):
+        return _spanned(made, chosen.numpy(), wide.mixtures, y, masks, labels)
     rows = [
         csr_array(vstack([each(some) for some in each.chunks(chosen.numpy())], format="csr"))
         for each in made
     ]
-    y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
-    wholes: list[Tensor | None] = [None] * len(wide.mixtures)
-    if len(y) <= MOST_SPANNED and len(y) < sum(r.shape[1] for r in rows):
-        wholes = list(_mixed(made, chosen.numpy(), wide.mixtures))
     found = []
-    for mixture, whole in zip(wide.mixtures, wholes, strict=True):
+    for mixture in wide.mixtures:
         scaled = [
             r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
         ]
@@ -260,15 +259,11 @@ def fit_wide(
         scale = torch.from_numpy(scales).float()[:, None]
         begin = None if start is None else torch.where(scale > 0, start / scale, 0)
         joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
-        if whole is None:
-            some = [(to_torch(csr_array(joined[mask.numpy()])), y[mask]) for mask in masks]
-            labels = len(graph.labels)
-            fitted = [
-                logistic(*each, mixture.strength, labels=labels, start=begin, steps=STEPS)
-                for each in some
-            ]
-        else:
-            fitted = _spanned(joined, whole, y, masks, mixture.strength, len(graph.labels))
+        some = [(to_torch(csr_array(joined[mask.numpy()])), y[mask]) for mask in masks]
+        fitted = [
+            logistic(*each, mixture.strength, labels=labels, start=begin, steps=STEPS)
+            for each in some
+        ]
         found.append(scale * torch.stack(fitted))
     return torch.stack(found, 1)
 
@@ -322,31 +317,42 @@ def inputs_of(graph: Graph) -> Inputs:
 
 
 def _spanned(
-    rows: csr_array,
-    whole: Tensor,
+    made: Sequence[Rows],
+    nodes: NDArray[np.int64],
+    mixtures: Sequence[Mixture],
     y: Tensor,
     parts: Sequence[Tensor],
-    strength: float,
     labels: int,
-) -> list[Tensor]:
+) -> Tensor:
     """Fit weights to parts in the space that their rows span: there are fewer nodes than columns.
 
     For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
     Q, and the bias makes up for the mean, which large columns would drown the others in.
     """
     found = []
-    with one_thread():
-        for part in parts:
-            own = whole[part][:, part]
-            values, vectors = torch.linalg.eigh(centred(own))
-            kept = values > values.max() * 1e-9
-            root = values[kept].sqrt()
-            span = (vectors[:, kept] * root).float().contiguous()
-            weights = logistic(span, y[part], strength, labels=labels).double()
-            inner = (vectors[:, kept] / root) @ weights[:-1]
-            back = torch.from_numpy(rows[part.numpy()].T @ inner.numpy()).float()
-            found.append(torch.cat([back, (weights[-1:] - own.mean(0) @ inner).float()]))
-    return found
+    for mixture, whole in zip(mixtures, _mixed(made, nodes, mixtures), strict=True):
+        inner = torch.zeros(len(y), len(parts), labels, dtype=torch.double)
+        bias = torch.zeros(len(parts), 1, labels)
+        with one_thread():
+            for i, part in enumerate(parts):
+                own = whole[part][:, part]
+                values, vectors = torch.linalg.eigh(centred(own))
+                kept = values > values.max() * 1e-9
+                root = values[kept].sqrt()
+                span = (vectors[:, kept] * root).float().contiguous()
+                weights = logistic(span, y[part], mixture.strength, labels=labels).double()
+                inner[part, i] = (vectors[:, kept] / root) @ weights[:-1]
+                bias[i] = weights[-1:] - own.mean(0) @ inner[part, i]
+        back = torch.cat(
+            [
+                rows.transposed_times(nodes, scale**2 * inner.flatten(1))
+                if scale
+                else torch.zeros(rows.width, len(parts) * labels)
+                for rows, scale in zip(made, mixture.scales, strict=True)
+            ]
+        )
+        found.append(torch.cat([back.reshape(-1, len(parts), labels).transpose(0, 1), bias], 1))
+    return torch.stack(found, 1)
 
 
 def _rows(block: Block, graph: Graph) -> Rows:

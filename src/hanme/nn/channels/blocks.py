@@ -207,6 +207,14 @@ class Rows:
         parts = [csr_array(self(some)[:, :known]) for some in self.chunks(roots)]
         return torch.cat([torch.mm(to_torch(part), weight) for part in parts])
 
+    def transposed_times(self, roots: NDArray[np.int64], matrix: Tensor) -> Tensor:
+        """Return the transposed rows of some roots times a matrix of doubles, ``[width, C]``."""
+        chunks = self.chunks(roots)
+        found = np.zeros((self.width, matrix.size(1)))
+        for some, given in zip(chunks, np.array_split(matrix.numpy(), len(chunks)), strict=True):
+            found += self(some).T @ given
+        return torch.from_numpy(found).float()
+
     def products(self, roots: NDArray[np.int64]) -> Tensor:
         """Return the products of the rows of some roots with each other, ``[R, R]``, in double.
 
@@ -215,7 +223,7 @@ class Rows:
         if self.block.read != "pairs":
             return _squares(self(roots))
         assert self.ends is not None
-        own = csr_array(self.ends[roots]).astype(np.float64)  # or one feature leaves rounding errors
+        own = csr_array(self.ends[roots]).astype(np.float64)  # a feature alone leaves exactly 0
         return (_squares(own).square() - _squares(own * own)) / 2
 
     @property
