@@ -1,5 +1,6 @@
 """Blocks of rows against a loop over instances, and the model linear."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +113,21 @@ def test_pairs_are_the_products_of_each_two_features(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(
         found.transposed_times(roots, given), expected[roots].T @ given.numpy(), atol=1e-4
     )
+
+
+def test_rows_are_never_held_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, x = graph(), torch.rand(40, 200, generator=torch.Generator().manual_seed(1))
+    made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=x)})
+    found = rows(Block.parse("pairs:plain", made.metadata()), made)
+    weight = torch.rand(found.width, 2, generator=torch.Generator().manual_seed(2))
+    whole = found.times(np.arange(40), weight)
+    monkeypatch.setattr(blocks, "CHUNK", found.width)  # one root at a time
+    tracemalloc.start()
+    by_root = found.times(np.arange(40), weight)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    torch.testing.assert_close(by_root, whole)
+    assert most < 12 * found.numbers() / 2
 
 
 def test_rows_of_one_feature_have_no_pairs() -> None:

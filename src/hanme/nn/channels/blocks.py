@@ -204,8 +204,12 @@ class Rows:
         """
         known = min(self.width, len(weight))
         weight = weight.detach().cpu()[:known]
-        parts = [csr_array(self(some)[:, :known]) for some in self.chunks(roots)]
-        return torch.cat([torch.mm(to_torch(part), weight) for part in parts])
+        return torch.cat(
+            [
+                torch.mm(to_torch(csr_array(self(some)[:, :known])), weight)
+                for some in self.chunks(roots)
+            ]
+        )
 
     def transposed_times(self, roots: NDArray[np.int64], matrix: Tensor) -> Tensor:
         """Return the transposed rows of some roots times a matrix of doubles, ``[width, C]``."""
