@@ -32,7 +32,7 @@ def losses(name: str, seed: int) -> list[float]:
     wide = choose_wide(graph, seed)
     part = WideChannels(Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks)
     weights = fit_wide(part, graph, wide, [graph.split.train])[0]
-    both = cross_fit(part, graph, wide, seed)[0].logits
+    both = cross_fit(part, graph, wide, seed).first.logits
     val = graph.split.val
     found = [*wide_logits(part, graph, weights), both]
     return [float(node_losses(logits[val], graph.y[val]).mean()) for logits in found]

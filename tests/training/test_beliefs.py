@@ -212,7 +212,7 @@ def test_mixtures_are_added_up_each_with_its_scales_and_slope(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph, (wide, part) = friends(), several_mixtures(monkeypatch)
-    first, *_ = cross_fit(part, graph, wide, seed=1)
+    first = cross_fit(part, graph, wide, seed=1).first
     words, met, further = (
         torch.from_numpy(rows(np.arange(600)).toarray()) for rows in part.rows(inputs_of(graph))
     )
@@ -238,10 +238,10 @@ def test_a_fold_sees_no_label_that_it_is_held_out_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr("hanme.training.beliefs.without_fold", dealt)
     before = cross_fit(part, graph, wide, seed=1)
     for number in (0, 2):
-        fold = before[number]
+        fold = before.folds[number]
         val = fold.graph.split.val
         y = torch.where(val, (graph.y + 1) % 3, graph.y)
-        again = cross_fit(part, replace(graph, y=y), wide, seed=1)[number]
+        again = cross_fit(part, replace(graph, y=y), wide, seed=1).folds[number]
         assert torch.equal(fold.logits, again.logits)
         assert torch.equal(Weighed.of(part, fold).means, Weighed.of(part, again).means)
 
@@ -262,7 +262,7 @@ def test_slopes_of_mixtures_are_fitted_to_training_nodes_out_of_fold(
         "hanme.training.beliefs.calibrate",
         lambda *args: given.append(args) or ([1.0, 0.0], torch.zeros(3)),
     )
-    _, *folds = cross_fit(part, graph, wide, seed=1)
+    folds = cross_fit(part, graph, wide, seed=1).folds
     ((parts, y, _),) = given
     nodes = torch.cat([(f.graph.split.val & graph.split.train).nonzero().flatten() for f in folds])
     assert sorted(nodes.tolist()) == graph.split.train.nonzero().flatten().tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from hanme.nn.channels import Inputs
 from hanme.nn.channels.blocks import Block, pair
 from hanme.training import wide_part
 
-Ints = NDArray[np.int32]
+Ints = NDArray[np.integer[Any]]
 Parts = NDArray[np.float64]
 Values = TypeVar("Values", Tensor, Parts)
 
@@ -51,10 +51,8 @@ def wide_reasons(
     for part in filter(None, map(wide_part, models)):
         weights = part.weights(graph.taken)
         for block, rows, weight in zip(part.active, part.rows(inputs), weights, strict=True):
-            columns, values = rows.row(node)
-            known = columns < len(weight)
-            columns, values = columns[known], values[known, None] / len(models)
-            parts = values * weight.detach().cpu().numpy()[columns]
+            columns, parts = rows.shares(node, weight.detach().cpu().numpy())
+            parts = parts / len(models)
             found[block] = (
                 _sum(*found[block], columns, parts) if block in found else (columns, parts)
             )
@@ -95,6 +93,8 @@ def _reason(
         what = f"label {graph.labels[column]}"
     elif block.read == "pairs":
         what = " and ".join(_named(names[end], i) for i in pair(column))
+    elif block.read == "trees" and column == graph.targets.width:
+        what = "any node"
     else:
         what = _named(names[end], column)
     by_label = dict(zip(graph.labels, parts.tolist(), strict=True))

@@ -70,8 +70,7 @@ def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> 
         target=graph.target,
         out_channels=len(graph.labels),
         **sizes,
-        **config.options
-        | ({"blocks": wide.blocks + wide.beliefs} if wide and takes_wide(config.name) else {}),
+        **config.options | ({"blocks": wide.channels} if wide and takes_wide(config.name) else {}),
     )
 
 

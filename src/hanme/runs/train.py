@@ -39,6 +39,7 @@ from hanme.training import (
     TrainingConfig,
     Wide,
     belief_blocks,
+    can_grow,
     choose_wide,
     draw_weights,
     settle,
@@ -136,7 +137,8 @@ def _chosen(graph: Graph, training: TrainingConfig) -> Wide:
     wide = choose_wide(graph, training.seed, labels=training.labels)
     whole = training.batch_size is None and not graph.stored
     beliefs = belief_blocks(graph) if training.beliefs and whole else []
-    return wide.model_copy(update={"beliefs": beliefs})
+    trees = training.trees and whole and can_grow(graph)
+    return wide.model_copy(update={"beliefs": beliefs, "trees": trees})
 
 
 def finish(run: Run, trainer: Trainer, settled: Settled) -> None:

@@ -19,6 +19,7 @@ from hanme.training.trainer import (
     size_weights,
     start_at_odds,
 )
+from hanme.training.trees import can_grow
 from hanme.training.wide import Wide, choose_wide, fit_wide
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Wide",
     "as_predicted",
     "belief_blocks",
+    "can_grow",
     "choose_wide",
     "cross_fitted",
     "draw_weights",

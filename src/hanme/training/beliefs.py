@@ -23,6 +23,8 @@ from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
+from hanme.nn.channels.forest import Forest
+from hanme.training.trees import grow
 from hanme.training.wide import (
     MOST_SPANNED,
     Wide,
@@ -118,12 +120,63 @@ def believed(graph: Graph, logits: Tensor) -> Tensor:
     return torch.where(seen[:, None], given, likely) - given[graph.split.train].mean(0)
 
 
-def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[Fold]:
-    """Fit the wide part to the training nodes, then without each fold of the labelled nodes.
+class Blend(NamedTuple):
+    """How mixtures and trees are added up.
 
-    There are no folds where so many nodes have labels that validation nodes will do, or fewer than
-    folds.
+    Args:
+        slopes: What each of them is multiplied by, ``[M]``.
+        bias: What is added, ``[C]``.
     """
+
+    slopes: Tensor
+    bias: Tensor
+
+    def of(self, fitted: Tensor) -> Tensor:
+        """Return the sum of weights ``[..., M, D + 1, C]``, whose last row is the bias."""
+        found = torch.einsum("m,...mdc->...dc", self.slopes, fitted)
+        found[..., -1, :] += self.bias
+        return found
+
+
+class CrossFit(NamedTuple):
+    """The wide part fitted to the training nodes, and without each fold of the labelled nodes.
+
+    Args:
+        first: The fit to the training nodes.
+        folds: Those without each fold. There are none where so many nodes have labels that
+            validation nodes will do, or fewer than folds.
+        blend: How mixtures and trees were added up.
+        fitted: The mixtures of the first fit, ``[M, D + 1, C]``.
+    """
+
+    first: Fold
+    folds: list[Fold]
+    blend: Blend
+    fitted: Tensor
+
+
+def refit(part: WideChannels, graph: Graph, wide: Wide, found: CrossFit, seed: int) -> Tensor:
+    """Return the weights of a fit to all labelled nodes, ``[D + 1, C]``; it changes the trees."""
+    every = graph.split.labelled
+    fitted = fit_wide(part, graph, wide, [every], found.fitted)
+    if len(part.trees):
+        count = len(Forest(part.trees).first)
+        none = torch.zeros_like(every)
+        fitted = _with_leaves(fitted, grow(part, graph, [every], [none], seed, count))
+    return found.blend.of(fitted)[0]
+
+
+def _with_leaves(fitted: Tensor, leaves: Tensor) -> Tensor:
+    """Add trees as one more mixture: weights of blocks, of leaves, the bias."""
+    parts, count, size, labels = fitted.shape
+    found = fitted.new_zeros(parts, count + 1, size + leaves.size(1) - 1, labels)
+    found[:, :-1, : size - 1], found[:, :-1, -1] = fitted[:, :, :-1], fitted[:, :, -1]
+    found[:, -1, size - 1 :] = leaves
+    return found
+
+
+def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> CrossFit:
+    """Fit the wide part to the training nodes, then without each fold of the labelled nodes."""
     graphs = [graph]
     if FOLDS <= int(graph.split.labelled.sum()) <= MOST_SPANNED:
         for number in range(1, FOLDS + 1):
@@ -132,36 +185,54 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> list[F
     several = any(block.read == "labels" for block in part.blocks)  # rows differ from fold to fold
     groups = [[each] for each in graphs] if several else [graphs]
     fitted = [fit_wide(part, some[0], wide, [each.split.train for each in some]) for some in groups]
-    blended = _blended(part, groups, fitted)
+    mixtures = fitted[0][0]
+    held = _held_out(graphs)
+    if wide.trees:
+        leaves = grow(part, graph, [each.split.train for each in graphs], held, seed)
+        if leaves.size(1) > 1:
+            shares = torch.split(leaves, [len(some) for some in groups])
+            fitted = [_with_leaves(*both) for both in zip(fitted, shares, strict=True)]
+    blend = _blend(part, groups, fitted, held)
+    blended = [blend.of(weights) for weights in fitted]
     read = any(block.read == "beliefs" for block in part.blocks)
     asked = zip(groups, blended, strict=True) if read else [(groups[0][:1], blended[0][:1])]
     logits = [z for some, weights in asked for z in wide_logits(part, some[0], weights)]
     logits += [logits[0][:0]] * (len(graphs) - len(logits))
-    return [Fold(*each) for each in zip(graphs, torch.cat(blended), logits, strict=True)]
+    first, *folds = [Fold(*each) for each in zip(graphs, torch.cat(blended), logits, strict=True)]
+    return CrossFit(first, folds, blend, mixtures)
 
 
-def _blended(
-    part: WideChannels, groups: Sequence[Sequence[Graph]], fitted: Sequence[Tensor]
-) -> list[Tensor]:
-    """Add the mixtures up, each times a slope that is fitted to nodes which no weight has seen."""
+def _held_out(graphs: Sequence[Graph]) -> list[Tensor]:
+    """Return masks of nodes that no weight of each fit has seen.
+
+    With folds, validation nodes are not among them: they are kept for judging.
+    """
+    first, *folds = graphs
+    if not folds:
+        return [first.split.val]
+    return [each.split.val & first.split.train for each in graphs]
+
+
+def _blend(
+    part: WideChannels,
+    groups: Sequence[Sequence[Graph]],
+    fitted: Sequence[Tensor],
+    held: Sequence[Tensor],
+) -> Blend:
+    """Find slopes of mixtures and trees on nodes which no weight has seen."""
     first, count = groups[0][0], fitted[0].size(1)
-    slopes, bias = torch.full((count,), 1 / count), torch.zeros(len(first.labels))
-    train, parts, y = first.split.train.nonzero().flatten(), [], []
+    if count == 1:
+        return Blend(torch.ones(1), torch.zeros(len(first.labels)))
+    nodes, masks, parts, y = torch.stack(list(held)).any(0).nonzero().flatten(), iter(held), [], []
     for some, weights in zip(groups, fitted, strict=True):
-        logits = wide_logits(part, some[0], weights.flatten(0, 1), train.numpy())
-        logits = logits.reshape(*weights.shape[:2], *logits.shape[1:])
-        for each, found in zip(some, logits, strict=True):
-            unseen = each.split.val[train]
+        logits = wide_logits(part, some[0], weights.flatten(0, 1), nodes.numpy())
+        for found in logits.reshape(*weights.shape[:2], *logits.shape[1:]):
+            unseen = next(masks)[nodes]
             parts.append(found[:, unseen])
-            y.append(first.y[train[unseen]])
-    if any(len(each) for each in y):
-        expected = [(1 / count, BLEND)] * count
-        found_slopes, bias = calibrate(list(torch.cat(parts, 1)), torch.cat(y), expected)
-        slopes = torch.tensor(found_slopes)
-    blended = [torch.einsum("m,gmdc->gdc", slopes, weights) for weights in fitted]
-    for weights in blended:
-        weights[:, -1] += bias
-    return blended
+            y.append(first.y[nodes[unseen]])
+    expected = [(1 / count, BLEND)] * count
+    slopes, bias = calibrate(list(torch.cat(parts, 1)), torch.cat(y), expected)
+    return Blend(torch.tensor(slopes), bias)
 
 
 def weigh_beliefs(part: WideChannels, first: Fold, folds: Sequence[Fold]) -> Trust:

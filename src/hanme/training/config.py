@@ -22,6 +22,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "select": "loss",
         "decide": "macro",
         "wide": True,
+        "trees": True,
         "beliefs": True,
         "refit": True,
     },
@@ -55,6 +56,8 @@ class TrainingConfig(BaseModel):
             paper's.
         decide: The rule from logits to labels, see :class:`~hanme.decision.Decision`.
         wide: Give the model a wide part, if it takes one, see :func:`~hanme.training.choose_wide`.
+        trees: Give the wide part trees over a node's own features, if these are few; not in
+            batches.
         beliefs: Let the wide part read what it believes of other nodes along metapaths, where that
             helps on validation nodes; not in batches.
         refit: Fit the wide part to validation nodes too, once everything is chosen.
@@ -82,6 +85,7 @@ class TrainingConfig(BaseModel):
     start: Literal["drawn", "odds"] = "drawn"
     decide: Rule = "fallback"
     wide: bool = False
+    trees: bool = False
     beliefs: bool = False
     refit: bool = False
     folds: int = Field(default=0, ge=0, le=100)

@@ -15,9 +15,9 @@ from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
-from hanme.training.beliefs import believed, cross_fit, weigh_beliefs, with_beliefs
+from hanme.training.beliefs import believed, cross_fit, refit, weigh_beliefs, with_beliefs
 from hanme.training.config import TrainingConfig
-from hanme.training.wide import Wide, fill_wide, fit_wide, wide_logits
+from hanme.training.wide import Wide, fill_wide, wide_logits
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
@@ -82,15 +82,16 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     if wide is None:
         return Settled(_answer(deep, deep, graph, config))
     own = part or WideChannels(
-        Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks + wide.beliefs
+        Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.channels
     )
-    first, *folds = cross_fit(own, graph, wide, config.seed)
+    found = cross_fit(own, graph, wide, config.seed)
+    first, folds = found.first, found.folds
     trust = weigh_beliefs(own, first, folds)
     weights = first.weights
     if config.refit and folds:  # all labelled nodes count, each in most of the fits
         weights = torch.stack([fold.weights for fold in folds]).mean(0)
     elif config.refit:
-        weights = fit_wide(own, after, wide, [graph.split.labelled], weights).mean((0, 1))
+        weights = refit(own, after, wide, found, config.seed)
     (bare,) = wide_logits(own, after, weights[None])
     seen = with_beliefs(own, graph, first.logits, trust)
     last = with_beliefs(own, after, bare, trust)
@@ -116,9 +117,9 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
         model.head.bias.mul_(slopes[1])
     held_out = bias + sum(slope * x for slope, x in zip(slopes, parts, strict=True))
     logits = logits_of(model, after, batch_size=config.batch_size)
-    found = _answer(held_out, logits, graph, config, calibrated=True)
+    answer = _answer(held_out, logits, graph, config, calibrated=True)
     names = ("wide", "deep") if len(parts) > 1 else ()
-    return Settled(found, alone, dict(zip(names, slopes, strict=False)))
+    return Settled(answer, alone, dict(zip(names, slopes, strict=False)))
 
 
 def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:

@@ -64,6 +64,7 @@ class Wide(BaseModel):
     Args:
         blocks: The blocks, as texts.
         mixtures: The linear models of these blocks whose sum it is.
+        trees: Whether trees over the node's own features are grown, and added.
         beliefs: The blocks of beliefs to try, as texts.
     """
 
@@ -71,7 +72,13 @@ class Wide(BaseModel):
 
     blocks: list[str]
     mixtures: list[Mixture] = Field(min_length=1)
+    trees: bool = False
     beliefs: list[str] = []
+
+    @property
+    def channels(self) -> list[str]:
+        """All blocks of a wide part, in their order."""
+        return self.blocks + ["trees:plain"] * self.trees + self.beliefs
 
     @model_validator(mode="before")
     @classmethod
@@ -235,14 +242,16 @@ def fit_wide(
         graph: The graph.
         wide: What was chosen.
         parts: Masks of labelled nodes to fit to, one after the other.
-        start: Where to start, as returned by the fit to some of these nodes.
+        start: Where each mixture starts, as returned by the fit to some of these nodes,
+            ``[M, D + 1, C]``.
 
     Returns:
-        By part and mixture the weights of the rows of all blocks, and in the last row the bias,
-        ``[P, M, D + 1, C]``.
+        By part and mixture the weights of the rows of all blocks but trees, and in the last row the
+        bias, ``[P, M, D + 1, C]``.
     """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
-    made, labels = part.rows(inputs_of(graph)), len(graph.labels)
+    made = [rows for rows in part.rows(inputs_of(graph)) if rows.block.read != "trees"]
+    labels = len(graph.labels)
     y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
     if len(y) <= MOST_SPANNED and len(y) < sum(rows.width for rows in made):
         return _spanned(made, chosen.numpy(), wide.mixtures, y, masks, labels)
@@ -251,13 +260,13 @@ def fit_wide(
         for each in made
     ]
     found = []
-    for mixture in wide.mixtures:
+    for number, mixture in enumerate(wide.mixtures):
         scaled = [
             r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
         ]
         scales = np.repeat([*mixture.scales, 1], [*(r.shape[1] for r in rows), 1])
         scale = torch.from_numpy(scales).float()[:, None]
-        begin = None if start is None else torch.where(scale > 0, start / scale, 0)
+        begin = None if start is None else torch.where(scale > 0, start[number] / scale, 0)
         joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
         some = [(to_torch(csr_array(joined[mask.numpy()])), y[mask]) for mask in masks]
         fitted = [
@@ -287,7 +296,7 @@ def wide_logits(
     Args:
         part: The channels.
         graph: The graph.
-        weights: As :func:`fit_wide` returns them, ``[K, D + 1, C]``.
+        weights: Those of the rows of all blocks, and the bias, ``[K, D + 1, C]``.
         nodes: The nodes (default: all target nodes).
 
     Returns:
@@ -308,6 +317,8 @@ def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
     """Give wide channels weights of the rows of all blocks, and the bias, ``[D + 1, C]``."""
     made = part.rows(inputs_of(graph))
     *blocks, bias = torch.split(weights, [*(rows.width for rows in made), 1])
+    if made[-1].forest is not None:  # of the trees of folds, those that count are kept
+        part.trees, blocks[-1] = made[-1].forest.pruned(blocks[-1])
     part.fill(blocks, bias[0], made)
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
 from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.nn.channels.forest import Forest
 
-Read = Literal["features", "pairs", "ids", "labels", "beliefs"]
+Read = Literal["features", "pairs", "trees", "ids", "labels", "beliefs"]
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
 
@@ -49,10 +50,11 @@ class Block:
     Args:
         path: The metapath to what is read; None for the root itself.
         read: ``"features"``: the mean features at the ends of its instances, without the root's
-            own. ``"pairs"``: the products of each two of the root's own features. ``"ids"``: how
-            many instances lead to each node. ``"labels"``: the mean labels at the ends that may be
-            seen, without those of the root and all others in its part. ``"beliefs"``: the mean of
-            what is believed of the ends, without the root.
+            own. ``"pairs"``: the products of each two of the root's own features. ``"trees"``: the
+            leaves of a forest that it falls into by its own features. ``"ids"``: how many instances
+            lead to each node. ``"labels"``: the mean labels at the ends that may be seen, without
+            those of the root and all others in its part. ``"beliefs"``: the mean of what is
+            believed of the ends, without the root.
         scaling: ``"plain"``, or ``"unit"``: features are weighted by how rare they are (TF-IDF),
             and rows have length 1.
     """
@@ -66,8 +68,8 @@ class Block:
         """Read a block from its text."""
         path, _, rest = text.rpartition(":")[0].rpartition(":")
         read, scaling = (rest, text.rpartition(":")[2])
-        pairs = read != "pairs" or (not path and scaling == "plain")
-        if read not in get_args(Read) or scaling not in get_args(Scaling) or not pairs:
+        own = read not in ("pairs", "trees") or (not path and scaling == "plain")
+        if read not in get_args(Read) or scaling not in get_args(Scaling) or not own:
             raise HanmeError(f"block {text!r}: write it as movie-actor:ids:unit or features:plain")
         metapath = Metapath.parse(path, metadata) if path else None
         return cls(metapath, cast("Read", read), cast("Scaling", scaling))
@@ -93,6 +95,7 @@ class Rows:
         labels: The labels that may be seen, as 0 and 1, ``[N, C]``, for blocks that read them.
         numbers: The numbers that the roots have in the graph they were cut out of.
         shared: The links of relations as matrices, which blocks of the same graph share.
+        forest: The trees, for a block of their leaves.
     """
 
     def __init__(
@@ -106,8 +109,9 @@ class Rows:
         labels: Tensor | None = None,
         numbers: Tensor | None = None,
         shared: dict[EdgeType, csr_array] | None = None,
+        forest: Forest | None = None,
     ) -> None:
-        self.block, self.rarity = block, rarity
+        self.block, self.rarity, self.forest = block, rarity, forest
         self.part: NDArray[np.int64] | None = None
         self.first: csr_array | None = None
         self.x: csr_array | None = None
@@ -116,7 +120,7 @@ class Rows:
         self.steps: list[csr_array] = []
         path = block.path
         end = path.node_types[-1] if path else target
-        if block.read == "features":
+        if block.read in ("features", "trees"):
             x = to_scipy(x_dict[end]).astype(np.float32)
             if block.scaling == "unit":
                 self.rarity = _rarity(x) if rarity is None else rarity
@@ -160,6 +164,8 @@ class Rows:
         if self.first is None:
             assert self.ends is not None
             own = csr_array(self.ends[roots])
+            if self.forest is not None:
+                return self.forest.rows(own.toarray())
             return _pairs(own) if self.block.read == "pairs" else own
         rows = csr_array(self.first[roots])
         if self.ends is not None:
@@ -174,7 +180,7 @@ class Rows:
 
     def row(self, root: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return the columns and values of one root's row; a matrix of one row would cost more."""
-        if self.part is not None or self.block.read == "pairs":
+        if self.part is not None or self.block.read in ("pairs", "trees"):
             row = self(np.array([root]))
             return row.indices, row.data
         if self.first is None:
@@ -196,6 +202,24 @@ class Rows:
         if self.block.scaling == "unit":
             values = values / (np.sqrt(values @ values) or 1)
         return columns, values
+
+    def shares(
+        self, root: int, weight: NDArray[Any]
+    ) -> tuple[NDArray[np.integer[Any]], NDArray[np.float64]]:
+        """Divide what a row adds to one root's logits among its columns; that of trees by feature.
+
+        Args:
+            root: The root.
+            weight: The matrix that the row is multiplied by, ``[width, C]``.
+
+        Returns:
+            The columns and their shares, ``[columns, C]``.
+        """
+        if self.forest is not None and self.ends is not None:
+            return self.forest.shares(self.ends[[root]].toarray()[0], weight)
+        columns, values = self.row(root)
+        known = columns < len(weight)
+        return columns[known], values[known, None] * weight[columns[known]]
 
     def times(self, roots: NDArray[np.int64], weight: Tensor) -> Tensor:
         """Return the rows of some roots times a matrix, ``[R, C]``.
@@ -233,6 +257,8 @@ class Rows:
     @property
     def width(self) -> int:
         """The length of a row."""
+        if self.forest is not None:
+            return self.forest.width
         matrix = self.first if self.ends is None else self.ends
         assert matrix is not None
         if self.block.read == "pairs":
@@ -241,6 +267,8 @@ class Rows:
 
     def numbers(self) -> int:
         """Return about how many numbers the rows of all roots hold, at the most."""
+        if self.forest is not None:
+            return self._roots() * len(self.forest.first)
         if self.first is None:
             assert self.ends is not None
             each = np.diff(self.ends.indptr).astype(np.int64)

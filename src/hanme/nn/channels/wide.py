@@ -15,6 +15,7 @@ from hanme.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
+from hanme.nn.channels.forest import Forest
 
 
 class WideChannels(Channels):
@@ -27,7 +28,8 @@ class WideChannels(Channels):
         task: What they are made for.
         out_channels: Not used: wide channels give logits.
         blocks: The blocks, such as ``["features:plain", "movie-actor:ids:unit"]``. Those that read
-            beliefs come last, and count once :meth:`believe` has given them weights.
+            beliefs come last, and count once :meth:`believe` has given them weights; that of trees
+            comes before them, and counts once there are ``trees``.
     """
 
     wide = True
@@ -45,6 +47,8 @@ class WideChannels(Channels):
         self.bias = nn.Parameter(torch.zeros(task.labels), requires_grad=False)
         self.beliefs: Tensor
         self.register_buffer("beliefs", torch.zeros(0, task.labels))
+        self.trees: Tensor
+        self.register_buffer("trees", Forest.table([]))
         self._graph: GraphCache[list[Rows]] = GraphCache()
         self._labels: GraphCache[list[Rows]] = GraphCache()
         self._paths: GraphCache[list[Rows]] = GraphCache()
@@ -52,9 +56,13 @@ class WideChannels(Channels):
 
     @property
     def active(self) -> list[Block]:
-        """The blocks that count: all but those of beliefs that are not trusted."""
-        pairs = zip(self.blocks, self.weight, strict=True)
-        return [block for block, weight in pairs if block.read != "beliefs" or len(weight)]
+        """The blocks that count: all but trees not grown and beliefs that are not trusted."""
+        grown = {"trees": len(self.trees) > 0}
+        return [
+            block
+            for block, weight in zip(self.blocks, self.weight, strict=True)
+            if grown.get(block.read, block.read != "beliefs" or len(weight))
+        ]
 
     @property
     def names(self) -> list[str]:  # type: ignore[override]
@@ -68,7 +76,8 @@ class WideChannels(Channels):
         """
         used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
         labels = [] if inputs.labels is None else [inputs.labels]
-        fixed = iter(self._graph.get(used, lambda: self._rows(inputs, "features", "pairs", "ids")))
+        reads = ("features", "pairs", "trees", "ids")
+        fixed = iter(self._graph.get([*used, self.trees], lambda: self._rows(inputs, *reads)))
         seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, "labels")))
         found = [
             next(seen if block.read == "labels" else fixed)
@@ -98,12 +107,22 @@ class WideChannels(Channels):
         sizes = {kind: x.size(0) for kind, x in inputs.x_dict.items()}
         given = (inputs.x_dict, inputs.edge_index_dict, sizes)
         numbers = None if inputs.ids is None else inputs.ids[self.target]
-        wanted = self.active if len(self.beliefs) else self.blocks
+        active = self.active
         shared: dict[EdgeType, csr_array] = {}
         return [
-            Rows(block, self.target, *given, _known(rarity), inputs.labels, numbers, shared)
+            Rows(
+                block,
+                self.target,
+                *given,
+                _known(rarity),
+                inputs.labels,
+                numbers,
+                shared,
+                Forest(self.trees) if block.read == "trees" else None,
+            )
             for block, rarity in zip(self.blocks, self.rarity, strict=True)
-            if block.read in reads and block in wanted
+            if block.read in reads
+            and (block in active or (block.read == "beliefs" and not len(self.beliefs)))
         ]
 
     @torch.no_grad()
@@ -205,6 +224,9 @@ class WideChannels(Channels):
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Take weights of any number of columns: what was fitted says how many there are."""
         beliefs = state.setdefault(f"{prefix}beliefs", self.beliefs)  # runs before had none
+        trees = state.setdefault(f"{prefix}trees", self.trees)
+        if trees.dim() == 2 and trees.size(1) == self.trees.size(1):
+            self.trees = torch.empty_like(trees)
         if beliefs.dim() == 2 and beliefs.size(1) == self.labels:
             self.beliefs = torch.empty_like(beliefs)
         for i in range(len(self.blocks)):

@@ -1,0 +1,145 @@
+"""Trees in the wide part: what they learn, that they see no held-out label, that they add up."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+
+from hanme import Classifier
+from hanme.graph import Graph
+from hanme.graph.splits import Split
+from hanme.nn.channels import Task, WideChannels
+from hanme.training import trees
+from hanme.training.beliefs import cross_fit
+from hanme.training.trees import can_grow, grow
+from hanme.training.wide import Mixture, Wide, inputs_of
+
+
+def three_together(nodes: int = 900, *, several: bool = False) -> Graph:
+    """Nodes whose label is told by three features together, and by no two of them."""
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (nodes, 6)).astype(np.float32)
+    y = (x[:, 0] > 0) ^ (x[:, 1] > 0) ^ (x[:, 2] > 0)
+    y ^= random.random(nodes) < 0.05
+    data = HeteroData()
+    data["node"].x = torch.from_numpy(x)
+    labels = np.stack([y, ~y, x[:, 3] > 0], 1) if several else y
+    data["node"].y = torch.from_numpy(labels).float() if several else torch.from_numpy(y).long()
+    data["node"].num_nodes = nodes
+    data["other"].num_nodes = 2
+    data["node", "to", "other"].edge_index = torch.stack(
+        [torch.arange(nodes), torch.arange(nodes) % 2]
+    )
+    part = torch.from_numpy(random.permutation(nodes) % 5)
+    data["node"].train_mask, data["node"].val_mask = part > 1, part == 1
+    data["node"].test_mask = part == 0
+    return Graph.from_hetero(data, target="node")
+
+
+@pytest.mark.parametrize("nodes", [1800, 4500])
+@pytest.mark.parametrize("several", [True, False])
+def test_what_three_features_say_together_is_learnt(nodes: int, several: bool) -> None:
+    graph = three_together(nodes, several=several)
+    scores = {}
+    for grown in (True, False):
+        found = Classifier("linear", training={"trees": grown}).fit(graph)
+        scores[grown] = found.scores()["test"]["micro"]
+    assert scores[True] > 0.85
+    assert scores[False] < (0.8 if several else 0.6)
+
+
+def test_a_run_with_trees_opens_again_and_its_reasons_add_up(tmp_path: Path) -> None:
+    graph = three_together()
+    found = Classifier("linear").fit(graph, out=tmp_path / "run")
+    again = Classifier.load(tmp_path / "run", graph)
+    np.testing.assert_array_equal(again.predict_proba(), found.predict_proba())
+    why = found.explain(7, top=10**6)
+    assert {reason.block for reason in why.reasons} >= {"trees:plain"}
+    told = [reason.what for reason in why.reasons if reason.block == "trees:plain"]
+    assert len(set(told)) == len(told) <= 7
+    assert "any node" in told
+    for label in graph.labels:
+        parts = [reason.parts[label] for reason in why.reasons if reason.block == "trees:plain"]
+        assert sum(parts) == pytest.approx(why.others["trees:plain"][label], abs=1e-4)
+        added = sum(each[label] for each in why.others.values())
+        assert added == pytest.approx(why.logits[label], abs=1e-4)
+
+
+def channels(graph: Graph) -> WideChannels:
+    task = Task(graph.metadata(), graph.target, len(graph.labels))
+    return WideChannels(task, blocks=["features:plain", "trees:plain"])
+
+
+def test_no_tree_sees_a_label_that_it_is_held_out_for() -> None:
+    graph, wide = (
+        three_together(300),
+        Wide(
+            blocks=["features:plain"],
+            mixtures=[Mixture(scales=[1], strength=1, loss=0)],
+            trees=True,
+        ),
+    )
+    part = channels(graph)
+    found = cross_fit(part, graph, wide, 0)
+    for fold in found.folds:
+        hidden = fold.graph.split.val & graph.split.train
+        y = torch.where(hidden, 1 - graph.y, graph.y)
+        other = channels(graph)
+        masks = [fold.graph.split.train]
+        none = [torch.zeros_like(hidden)]
+        one = grow(part, graph, masks, none, 0, 5)
+        two = grow(other, replace(graph, y=y), masks, none, 0, 5)
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        torch.testing.assert_close(part.trees, other.trees, rtol=0, atol=0)
+
+
+def test_leaves_add_up_to_what_boosting_came_to() -> None:
+    graph = three_together(300)
+    part = channels(graph)
+    masks = [graph.split.train, graph.split.labelled]
+    none = [torch.zeros_like(masks[0])] * 2
+    weights = grow(part, graph, masks, none, 0, 6)
+    (rows,) = [rows for rows in part.rows(inputs_of(graph)) if rows.forest is not None]
+    nodes = graph.split.labelled.nonzero().flatten()
+    x = graph.targets.x
+    assert x is not None
+    for mask, weight in zip(masks, weights, strict=True):
+        boost = trees.Boost(x[nodes].numpy(), graph.y[nodes], mask[nodes], mask[nodes], 2, 1e9, 0)
+        boost.columns = min(10, x.size(1))
+        for _ in range(6):
+            boost.add()
+        found = rows.times(nodes.numpy(), weight[:-1]) + weight[-1]
+        torch.testing.assert_close(found, boost.logits, atol=1e-5, rtol=1e-5)
+
+
+def test_noise_grows_no_trees() -> None:
+    graph = three_together(300)
+    random = torch.Generator().manual_seed(0)
+    noise = replace(graph, y=torch.randint(2, (300,), generator=random))
+    halves = torch.arange(300) % 2 == 0
+    found = grow(channels(noise), noise, [halves], [~halves], 0)
+    assert found.size(1) - 1 <= 5 * trees.LEAVES
+
+
+def test_large_problems_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = three_together(900)
+    assert can_grow(graph)
+    monkeypatch.setattr(trees, "MOST_CELLS", 150 * 400 * 4)
+    nodes = torch.ones(900, dtype=torch.bool)
+    x = graph.targets.x
+    assert x is not None
+    boost = trees.Boost(x.numpy(), graph.y, nodes, nodes, 2, 400 * 4, 0)
+    assert boost.rows * boost.columns <= 1600
+    before = boost.loss()
+    for _ in range(10):
+        boost.add()
+    assert boost.loss() < before
+    monkeypatch.setattr(trees, "MOST_FEATURES", 5)
+    assert not can_grow(graph)
+    few = replace(graph, split=Split(*([nodes] * 3)))
+    monkeypatch.undo()
+    monkeypatch.setattr(trees, "MOST_LOGITS", 1000)
+    assert not can_grow(few)
