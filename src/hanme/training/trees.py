@@ -23,8 +23,11 @@ MOST_NUMBERS = 2**26
 MOST_LOGITS = 2**23
 """Labelled nodes times labels, at the most."""
 
-MOST_CELLS = 2e8
+MOST_CELLS = 2.5e8
 """Numbers that all trees look at before their first split, at the most."""
+
+CHEAP = 16
+"""So many labels double the time that a number takes."""
 
 MOST_TREES = 150
 PATIENCE = 15
@@ -88,7 +91,7 @@ def grow(
     chosen = torch.stack([*parts, *held]).any(0).nonzero().flatten()
     x = to_scipy(given)[chosen.numpy()].toarray().astype(np.float32)
     y = graph.y[chosen]
-    room = MOST_CELLS / len(parts) / MOST_TREES
+    room = MOST_CELLS / len(parts) / MOST_TREES / (1 + labels / CHEAP)
     boosts = [
         Boost(x, y, seen[chosen], unseen[chosen], labels, room, seed)
         for seen, unseen in zip(parts, held, strict=True)
