@@ -14,7 +14,7 @@ from hanme.graph.splits import Split
 from hanme.nn.channels import Task, WideChannels
 from hanme.training import trees
 from hanme.training.beliefs import cross_fit
-from hanme.training.trees import can_grow, grow
+from hanme.training.trees import Size, can_grow, grow
 from hanme.training.wide import Mixture, Wide, inputs_of
 
 
@@ -90,8 +90,8 @@ def test_no_tree_sees_a_label_that_it_is_held_out_for() -> None:
         other = channels(graph)
         masks = [fold.graph.split.train]
         none = [torch.zeros_like(hidden)]
-        one = grow(part, graph, masks, none, 0, 5)
-        two = grow(other, replace(graph, y=y), masks, none, 0, 5)
+        one, _ = grow(part, graph, masks, none, 0, Size(16, 5))
+        two, _ = grow(other, replace(graph, y=y), masks, none, 0, Size(16, 5))
         torch.testing.assert_close(one, two, rtol=0, atol=0)
         torch.testing.assert_close(part.trees, other.trees, rtol=0, atol=0)
 
@@ -101,13 +101,15 @@ def test_leaves_add_up_to_what_boosting_came_to() -> None:
     part = channels(graph)
     masks = [graph.split.train, graph.split.labelled]
     none = [torch.zeros_like(masks[0])] * 2
-    weights = grow(part, graph, masks, none, 0, 6)
+    weights, _ = grow(part, graph, masks, none, 0, Size(16, 6))
     (rows,) = [rows for rows in part.rows(inputs_of(graph)) if rows.forest is not None]
     nodes = graph.split.labelled.nonzero().flatten()
     x = graph.targets.x
     assert x is not None
     for mask, weight in zip(masks, weights, strict=True):
-        boost = trees.Boost(x[nodes].numpy(), graph.y[nodes], mask[nodes], mask[nodes], 2, 1e9, 0)
+        boost = trees.Boost(
+            x[nodes].numpy(), graph.y[nodes], mask[nodes], mask[nodes], 2, 16, 1e9, 0
+        )
         boost.columns = min(10, x.size(1))
         for _ in range(6):
             boost.add()
@@ -120,8 +122,8 @@ def test_noise_grows_no_trees() -> None:
     random = torch.Generator().manual_seed(0)
     noise = replace(graph, y=torch.randint(2, (300,), generator=random))
     halves = torch.arange(300) % 2 == 0
-    found = grow(channels(noise), noise, [halves], [~halves], 0)
-    assert found.size(1) - 1 <= 5 * trees.LEAVES
+    _, size = grow(channels(noise), noise, [halves], [~halves], 0)
+    assert size.trees <= 5
 
 
 def test_large_problems_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +133,7 @@ def test_large_problems_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -
     nodes = torch.ones(900, dtype=torch.bool)
     x = graph.targets.x
     assert x is not None
-    boost = trees.Boost(x.numpy(), graph.y, nodes, nodes, 2, 400 * 4, 0)
+    boost = trees.Boost(x.numpy(), graph.y, nodes, nodes, 2, 16, 400 * 4, 0)
     assert boost.rows * boost.columns <= 1600
     before = boost.loss()
     for _ in range(10):

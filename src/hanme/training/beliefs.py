@@ -23,8 +23,7 @@ from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
-from hanme.nn.channels.forest import Forest
-from hanme.training.trees import grow
+from hanme.training.trees import Size, grow
 from hanme.training.wide import (
     MOST_SPANNED,
     Wide,
@@ -147,12 +146,14 @@ class CrossFit(NamedTuple):
             validation nodes will do, or fewer than folds.
         blend: How mixtures and trees were added up.
         fitted: The mixtures of the first fit, ``[M, D + 1, C]``.
+        size: The size of each forest.
     """
 
     first: Fold
     folds: list[Fold]
     blend: Blend
     fitted: Tensor
+    size: Size
 
 
 def refit(part: WideChannels, graph: Graph, wide: Wide, found: CrossFit, seed: int) -> Tensor:
@@ -160,9 +161,8 @@ def refit(part: WideChannels, graph: Graph, wide: Wide, found: CrossFit, seed: i
     every = graph.split.labelled
     fitted = fit_wide(part, graph, wide, [every], found.fitted)
     if len(part.trees):
-        count = len(Forest(part.trees).first)
-        none = torch.zeros_like(every)
-        fitted = _with_leaves(fitted, grow(part, graph, [every], [none], seed, count))
+        leaves, _ = grow(part, graph, [every], [torch.zeros_like(every)], seed, found.size)
+        fitted = _with_leaves(fitted, leaves)
     return found.blend.of(fitted)[0]
 
 
@@ -186,10 +186,10 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> CrossF
     groups = [[each] for each in graphs] if several else [graphs]
     fitted = [fit_wide(part, some[0], wide, [each.split.train for each in some]) for some in groups]
     mixtures = fitted[0][0]
-    held = _held_out(graphs)
+    held, size = _held_out(graphs), Size(0, 0)
     if wide.trees:
-        leaves = grow(part, graph, [each.split.train for each in graphs], held, seed)
-        if leaves.size(1) > 1:
+        leaves, size = grow(part, graph, [each.split.train for each in graphs], held, seed)
+        if size.trees:
             shares = torch.split(leaves, [len(some) for some in groups])
             fitted = [_with_leaves(*both) for both in zip(fitted, shares, strict=True)]
     blend = _blend(part, groups, fitted, held)
@@ -199,7 +199,7 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> CrossF
     logits = [z for some, weights in asked for z in wide_logits(part, some[0], weights)]
     logits += [logits[0][:0]] * (len(graphs) - len(logits))
     first, *folds = [Fold(*each) for each in zip(graphs, torch.cat(blended), logits, strict=True)]
-    return CrossFit(first, folds, blend, mixtures)
+    return CrossFit(first, folds, blend, mixtures, size)
 
 
 def _held_out(graphs: Sequence[Graph]) -> list[Tensor]:

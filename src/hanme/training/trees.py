@@ -17,14 +17,14 @@ from hanme.nn.channels import WideChannels
 from hanme.nn.channels.forest import Forest
 
 MOST_FEATURES = 2**10
-MOST_NUMBERS = 2**26
-"""Features of labelled nodes, at the most."""
+MOST_NODES = 2**16
+"""Of more labelled nodes, so many are drawn."""
 
 MOST_LOGITS = 2**23
-"""Labelled nodes times labels, at the most."""
+"""Nodes times labels, at the most."""
 
-MOST_CELLS = 2.5e8
-"""Numbers that all trees look at before their first split, at the most."""
+MOST_CELLS = 1.25e8
+"""Numbers that all trees of a size look at before their first split, at the most."""
 
 CHEAP = 16
 """So many labels double the time that a number takes."""
@@ -33,33 +33,39 @@ MOST_TREES = 150
 PATIENCE = 15
 """Growing ends when so many trees have not lowered the loss of nodes that they have not seen."""
 
-LEAVES = 16
+LEAVES = (16, 64)
+"""How many leaves a tree may have: few suit few nodes, and many suit many."""
+
 LEAST_NODES = 10
 STEP = 0.1
 HELD = 1.0
 """How strongly what a leaf adds is held at 0."""
 
 
-class Grown(NamedTuple):
+class Size(NamedTuple):
+    """The size of a forest: how many leaves its trees may have, and how many trees it has."""
+
+    leaves: int
+    trees: int
+
+
+class Tree(NamedTuple):
     """A tree and what its leaves add.
 
     Args:
-        tree: The tree, as scikit-learn has it.
+        grown: The tree, as scikit-learn has it.
         worth: What its leaves add, ``[leaves, C]``.
     """
 
-    tree: Any
+    grown: Any
     worth: Tensor
 
 
 def can_grow(graph: Graph) -> bool:
     """Return whether trees over the target's own features can be afforded."""
-    width, labelled = graph.targets.width or 0, int(graph.split.labelled.sum())
-    return (
-        0 < width <= MOST_FEATURES
-        and labelled * width <= MOST_NUMBERS
-        and labelled * len(graph.labels) <= MOST_LOGITS
-    )
+    nodes = min(MOST_NODES, int(graph.split.labelled.sum()))
+    few = nodes * len(graph.labels) <= MOST_LOGITS
+    return few and 0 < (graph.targets.width or 0) <= MOST_FEATURES
 
 
 def grow(
@@ -68,60 +74,70 @@ def grow(
     parts: Sequence[Tensor],
     held: Sequence[Tensor],
     seed: int,
-    count: int | None = None,
-) -> Tensor:
+    size: Size | None = None,
+) -> tuple[Tensor, Size]:
     """Grow a forest on some labelled nodes, and one on others; wide channels take all of them.
 
-    There are as many trees as give the held nodes, which they have not seen, the least loss.
+    They have the size with the least loss of held nodes, which they have not seen.
 
     Args:
         part: The wide channels.
         graph: The graph.
         parts: Masks of labelled nodes to grow a forest on, one after the other.
-        held: For each of them a mask of nodes to count trees by.
-        seed: Draws what each split looks at.
-        count: How many trees (default: see above).
+        held: For each of them a mask of nodes to choose the size by.
+        seed: Draws nodes, where there are many, and what each split looks at.
+        size: The size (default: see above).
 
     Returns:
         By part what each leaf of all forests adds and, in the last row, the bias,
-        ``[P, leaves + 1, C]``.
+        ``[P, leaves + 1, C]``; and the size.
     """
     given, labels = graph.targets.x, len(graph.labels)
     assert given is not None
     chosen = torch.stack([*parts, *held]).any(0).nonzero().flatten()
+    if len(chosen) > MOST_NODES:
+        drawn = np.random.default_rng(seed).choice(len(chosen), MOST_NODES, replace=False)
+        chosen = chosen[np.sort(drawn)]
     x = to_scipy(given)[chosen.numpy()].toarray().astype(np.float32)
     y = graph.y[chosen]
     room = MOST_CELLS / len(parts) / MOST_TREES / (1 + labels / CHEAP)
-    boosts = [
-        Boost(x, y, seen[chosen], unseen[chosen], labels, room, seed)
-        for seen, unseen in zip(parts, held, strict=True)
-    ]
-    if count is None:
-        count = _count(boosts)
-    for boost in boosts:
-        while len(boost.grown) < count:
+
+    def begun(leaves: int) -> list[Boost]:
+        return [
+            Boost(x, y, seen[chosen], unseen[chosen], labels, leaves, room, seed)
+            for seen, unseen in zip(parts, held, strict=True)
+        ]
+
+    if size is None:
+        _, size, boosts = min((_sized(begun(leaves), leaves) for leaves in LEAVES), key=_loss)
+    else:
+        boosts = begun(size.leaves)
+        for boost in boosts * size.trees:
             boost.add()
-    trees = [each for boost in boosts for each in boost.grown[:count]]
-    part.trees = Forest.table([each.tree for each in trees])
-    leaves = sum(len(each.worth) for each in trees)
-    found = torch.zeros(len(boosts), leaves + 1, labels)
+    forests = [boost.trees[: size.trees] for boost in boosts]
+    part.trees = Forest.table([tree.grown for forest in forests for tree in forest])
+    found = torch.zeros(len(boosts), sum(len(t.worth) for f in forests for t in f) + 1, labels)
     at = 0
-    for i, boost in enumerate(boosts):
-        found[i, -1] = boost.bias
-        for each in boost.grown[:count]:
-            found[i, at : at + len(each.worth)] = each.worth
-            at += len(each.worth)
-    return found
+    for weights, boost, forest in zip(found, boosts, forests, strict=True):
+        weights[-1] = boost.bias
+        for tree in forest:
+            weights[at : at + len(tree.worth)] = tree.worth
+            at += len(tree.worth)
+    return found, size
 
 
-def _count(boosts: Sequence[Boost]) -> int:
-    """Grow trees as long as they help nodes that they have not seen; return how many do."""
+def _sized(boosts: list[Boost], leaves: int) -> tuple[float, Size, list[Boost]]:
+    """Grow trees as long as they help nodes that they have not seen; return the least loss too."""
     losses = [sum(boost.loss() for boost in boosts)]
     while len(losses) <= MOST_TREES and len(losses) - int(np.argmin(losses)) <= PATIENCE:
         for boost in boosts:
             boost.add()
         losses.append(sum(boost.loss() for boost in boosts))
-    return int(np.argmin(losses))
+    return min(losses), Size(leaves, int(np.argmin(losses))), boosts
+
+
+def _loss(found: tuple[float, Size, list[Boost]]) -> float:
+    return found[0]
 
 
 class Boost:
@@ -133,6 +149,7 @@ class Boost:
         seen: The nodes to learn from.
         held: The nodes to measure the loss on.
         labels: How many labels there are.
+        leaves: How many leaves a tree may have.
         room: How many numbers a tree may look at before its first split.
         seed: Draws what each split looks at.
     """
@@ -144,17 +161,18 @@ class Boost:
         seen: Tensor,
         held: Tensor,
         labels: int,
+        leaves: int,
         room: float,
         seed: int,
     ) -> None:
-        self.x, self.y, self.held = x, y, held
+        self.x, self.y, self.held, self.leaves = x, y, held, leaves
         self.several = y.dim() == 2
         self.given = y.float() if self.several else torch.nn.functional.one_hot(y, labels).float()
         share = self.given[seen].mean(0).clamp(1e-4, 1 - 1e-4)
         self.bias = torch.logit(share) if self.several else share.log()
         self.logits = self.bias.repeat(len(y), 1)
         self.seen = seen.nonzero().flatten().numpy()
-        self.grown: list[Grown] = []
+        self.trees: list[Tree] = []
         self.random = np.random.default_rng(seed)
         width = x.shape[1]
         most = max(1, width // 3, min(width, 10))
@@ -172,7 +190,7 @@ class Boost:
             some = np.sort(self.random.choice(some, self.rows, replace=False))
         wanted = left[some, :1] if self.given.size(1) == 2 and not self.several else left[some]
         grown = DecisionTreeRegressor(
-            max_leaf_nodes=LEAVES,
+            max_leaf_nodes=self.leaves,
             min_samples_leaf=LEAST_NODES,
             max_features=self.columns,
             random_state=int(self.random.integers(2**31)),
@@ -183,9 +201,8 @@ class Boost:
         spread = empty.index_add(0, at[some], slope[some])
         worth = STEP * total / (spread + HELD)
         self.logits += worth[at]
-        self.grown.append(
-            Grown(grown.tree_, worth[torch.from_numpy(grown.tree_.children_left) < 0])
-        )
+        leaf = torch.from_numpy(grown.tree_.children_left < 0)
+        self.trees.append(Tree(grown.tree_, worth[leaf]))
 
     def loss(self) -> float:
         """Return the loss of the nodes held out."""
