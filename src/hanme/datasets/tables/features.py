@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
+from hanme.common.options import Closed
 from hanme.datasets.tables.kinds import (
     CategorySpec,
     DateSpec,
@@ -24,6 +25,7 @@ from hanme.datasets.tables.kinds import (
     VectorSpec,
 )
 from hanme.datasets.tables.read import Table, Wanted, column
+from hanme.datasets.tables.sources import quoted
 from hanme.errors import HanmeError
 
 NUMBERS = 1 << 22
@@ -39,11 +41,7 @@ COMMON = 0.5
 """TF-IDF leaves out words that a larger share of the texts has: they say little."""
 
 
-class _Fitted(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FittedNumber(_Fitted):
+class FittedNumber(Closed):
     """The mean and standard deviation of a column, and what else its numbers become features by.
 
     Each knot has a feature that is 1 there and falls to 0 at the knots beside it.
@@ -52,18 +50,18 @@ class FittedNumber(_Fitted):
     kind: Literal["number", "date"] = "number"
     mean: float
     std: float = Field(gt=0)
-    knots: list[float] = []  # in ascending order
+    knots: list[float] = Field(default=[])  # in ascending order
     gaps: bool = False  # whether an empty cell has a feature
 
 
-class FittedValues(_Fitted):
+class FittedValues(Closed):
     """The values of a column of categories or lists, a feature each."""
 
     kind: Literal["category", "list"]
     values: list[str]
 
 
-class FittedWords(_Fitted):
+class FittedWords(Closed):
     """The words of a column of texts, a feature each, and the weight of each word."""
 
     kind: Literal["tfidf"] = "tfidf"
@@ -71,7 +69,7 @@ class FittedWords(_Fitted):
     idf: list[float]
 
 
-class FittedVector(_Fitted):
+class FittedVector(Closed):
     """The mean and standard deviation of each place of a column of vectors."""
 
     kind: Literal["vector"] = "vector"
@@ -79,7 +77,7 @@ class FittedVector(_Fitted):
     std: list[Annotated[float, Field(gt=0)]]
 
 
-class FittedHash(_Fitted):
+class FittedHash(Closed):
     """The number of buckets; nothing is learnt from the words."""
 
     kind: Literal["hash"] = "hash"
@@ -203,8 +201,7 @@ def cell_items(table: Table, alias: str, separator: str | None) -> str:
         return f"[trim({alias})]"
     if table.kinds[alias] == "list":
         return f"list_transform({alias}, lambda item: trim(item))"
-    text = separator.replace("'", "''")
-    return f"list_transform(string_split({alias}, '{text}'), lambda item: trim(item))"
+    return f"list_transform(string_split({alias}, {quoted(separator)}), lambda item: trim(item))"
 
 
 def _words(alias: str) -> str:

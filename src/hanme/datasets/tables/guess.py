@@ -275,8 +275,8 @@ def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
             own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
             ((total, strays, matched),) = reader.rows(
                 f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
-                f"(SELECT unnest({cells(column)}) AS item, {own} AS own FROM {sheet.table.sql}) "
-                "LEFT JOIN "
+                f"(SELECT unnest({cells(sheet.table, column)}) AS item, {own} AS own "
+                f"FROM {sheet.table.sql}) LEFT JOIN "
                 f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
                 "ON item = ids.id "
                 "WHERE item <> '' AND item IS DISTINCT FROM own"
@@ -384,8 +384,8 @@ def _rare(reader: Reader, sheet: Sheet, label: ColumnProfile) -> int:
     """Count the labels that few rows have; 0 if fewer than two others would be left."""
     ((rare, others),) = reader.rows(
         f"SELECT count(*) FILTER (n < {FEW_ROWS}), count(*) FILTER (n >= {FEW_ROWS}) FROM (SELECT "
-        f"count(*) AS n FROM (SELECT unnest({cells(label)}) AS item FROM {sheet.table.sql}) WHERE "
-        "item <> '' GROUP BY item)"
+        f"count(*) AS n FROM (SELECT unnest({cells(sheet.table, label)}) AS item "
+        f"FROM {sheet.table.sql}) WHERE item <> '' GROUP BY item)"
     )
     return int(rare) if others >= 2 else 0
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hanme.datasets.tables.features import cell_items
 from hanme.datasets.tables.keys import Source
 from hanme.datasets.tables.read import Reader, Table
 
@@ -167,12 +168,9 @@ def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int
     return Items(several / filled, distinct, total, varied, words, not texts)
 
 
-def cells(column: ColumnProfile) -> str:
+def cells(table: Table, column: ColumnProfile) -> str:
     """Return the values of a column in SQL, a list per row."""
-    if column.separator is None:
-        return f"[trim({column.alias})]"
-    split = f"string_split({column.alias}, '{column.separator}')"
-    return f"list_transform({split}, lambda item: trim(item))"
+    return cell_items(table, column.alias, column.separator)
 
 
 def _told(reader: Reader, table: Table, alias: str) -> float:
@@ -188,7 +186,7 @@ def _told(reader: Reader, table: Table, alias: str) -> float:
 def _pairs(reader: Reader, table: Table, column: ColumnProfile) -> int:
     ((pairs,),) = reader.rows(
         "SELECT coalesce(sum(n * n), 0)::BIGINT FROM (SELECT count(*) AS n FROM (SELECT "
-        f"unnest({cells(column)}) AS item FROM {table.sql}) WHERE item <> '' GROUP BY item)"
+        f"unnest({cells(table, column)}) AS item FROM {table.sql}) WHERE item <> '' GROUP BY item)"
     )
     return int(pairs)
 
