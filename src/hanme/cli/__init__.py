@@ -24,7 +24,6 @@ from hanme.cli.evaluate import evaluate
 from hanme.cli.explain import explain
 from hanme.cli.init import init
 from hanme.cli.inspect import inspect
-from hanme.cli.options import NamesModels
 from hanme.cli.predict import predict
 from hanme.cli.report import report
 from hanme.cli.reproduce import reproduce
@@ -44,7 +43,7 @@ for command in (
     init, inspect, store, train, evaluate, predict, explain, report, serve, reproduce, benchmark,
     tune,
 ):  # fmt: skip
-    app.command(cls=NamesModels if command is train else None)(command)
+    app.command()(command)
 
 SHARED = ("train", "evaluate", "predict")
 FAILED = 1  # what typer returns where it cannot go on

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from hanme.errors import HanmeError
 
@@ -137,19 +136,6 @@ Device = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
-
-
-class NamesModels(TyperCommand):
-    """A command whose help on ``model`` ends with the models' names, looked up when it is shown."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        from hanme.nn import MODELS
-
-        for parameter in self.params:
-            if parameter.name == "model":
-                parameter.help = f"{parameter.help} {', '.join(MODELS)}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
 
 
 def pairs(options: list[str] | None) -> dict[str, Any]:

@@ -52,7 +52,12 @@ def train(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model (default: hanme), one of")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model (default: hanme), one of hanme, han, gat, magnn, magna, sehgnn, linear."
+        ),
+    ] = None,
     metapath: Annotated[
         list[str] | None,
         typer.Option(
