@@ -29,7 +29,7 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 7.5), layout="constrained")
+    figure = Figure(figsize=(8, 7.5), layout="constrained" if len(runs) > 1 else None)
     panels = figure.subplots(len(PANELS), 2, sharex=True, sharey="row")
     for row, (title, columns) in zip(panels, PANELS.items(), strict=True):
         for axes, column in zip(row, columns, strict=True):
@@ -51,6 +51,8 @@ def draw_curves(runs: Mapping[str, Rows], stem: Path, *, best: int | None = None
         figure.legend(
             handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False
         )
+    else:  # without a legend to make room for, fixed margins, which take half the time
+        figure.subplots_adjust(0.09, 0.07, 0.98, 0.95, 0.06, 0.1)
     return save_figure(figure, stem)
 
 
@@ -61,8 +63,9 @@ def draw_reliability(probabilities: Mapping[str, Mapping[str, Any]], stem: Path)
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    figure = Figure(figsize=(5, 4.6))
     axes = figure.subplots()
+    figure.subplots_adjust(0.12, 0.11, 0.97, 0.97)
     axes.plot([0, 1], [0, 1], color="0.6", lw=0.8, ls="--")
     for part, found in probabilities.items():
         name = "validation" if part == "val" else part
@@ -86,8 +89,9 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
     paths = []
     with rc_context({"svg.hashsalt": "hanme", "svg.fonttype": "none"}):
-        figure.draw_without_rendering()
-        figure.set_layout_engine(None)  # it is laid out once, for both files
+        if figure.get_layout_engine() is not None:  # it is laid out once, for both files
+            figure.draw_without_rendering()
+            figure.set_layout_engine(None)
         for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
             path = stem.with_suffix(suffix)
             with replacing(path) as temporary:
