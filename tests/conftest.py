@@ -22,9 +22,12 @@ def hgb_source() -> Path:
     return Path(folder).resolve()
 
 
-@pytest.fixture(scope="module")
-def no_pictures() -> Iterator[None]:
-    """Leave out the pictures of runs, which take longest: for tests that do not look at them."""
+@pytest.fixture(scope="module", autouse=True)
+def _no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave out the pictures of runs, which take longest, but where a module looks at them."""
+    if request.node.get_closest_marker("pictures"):
+        yield
+        return
     none = {"draw_curves": lambda *_, **__: [], "draw_reliability": lambda *_: []}
     with patch.multiple("hanme.runs.train", **none), patch.multiple("hanme.runs.folds", **none):
         yield

@@ -19,8 +19,6 @@ from hanme.errors import HanmeError
 from hanme.graph import Split, defaults
 from hanme.runs import evaluate, predict
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 ROOT = Path(__file__).parents[1]
 SMALL = {"options": {"hidden_channels": 16, "heads": 2}, "training": {"epochs": 5}}
 ACTORS = SMALL | {"metapaths": ["movie-actor-movie"]}

@@ -12,8 +12,6 @@ from hanme.experiments.tune import Search, best_trial, run_trials, search_space
 from hanme.runs import train
 from hgb_layout import write_imdb
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SMALL = {"model.options.hidden_channels": 16, "model.options.heads": 2}
 COSTS = ("seconds_per_epoch", "peak_memory_mb")
 

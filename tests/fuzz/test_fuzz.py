@@ -9,6 +9,8 @@ from fuzz.cases import draw_case
 from fuzz.harness import Tally
 from fuzz.inputs import Inputs
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_input_is_refused_in_one_line_or_does_what_it_says(

@@ -16,8 +16,6 @@ from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig, evaluate, train
 from hanme.training import Epoch
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 OPTIONS = {"metapaths": ["movie-director-movie"], "hidden_channels": 8, "heads": 1}
 
 

@@ -18,8 +18,6 @@ from hanme.graph.splits import without_fold
 from hanme.nn.model import MeanModel
 from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 CONFIG = RunConfig.make(
     {
         "data": {"name": "planted", "options": {"movies": 200}},

@@ -22,8 +22,6 @@ from hanme.graph import defaults
 from hanme.nn.channels import Inputs
 from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "tables.md").read_text()
 BLOCKS = re.findall(r"```toml\n(.*?)```", DOCUMENT, re.DOTALL)

@@ -16,6 +16,8 @@ from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
 
+pytestmark = pytest.mark.pictures
+
 FILES = {
     "config.json", "metrics.jsonl", "model.safetensors", "predictions.parquet",
     "curves.svg", "curves.png", "reliability.svg", "reliability.png",

@@ -10,8 +10,6 @@ from hanme.explain import Explainer
 from hanme.runs import Run, RunConfig, predict, train
 from hanme.runs.use import open_run
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 PATHS = ["movie-actor-movie", "movie-director-movie"]
 
 
