@@ -1,11 +1,14 @@
-"""Run commands as a user types them, in this process: starting one takes seconds."""
+"""Run commands as a user types them, in this process or a fork: starting one takes seconds."""
 
 import io
+import multiprocessing
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,13 @@ def hanme(
     status = left.value.code
     assert isinstance(status, int)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def forked(work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """Start work in a process forked from this one, to be killed or robbed of its streams."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    return process
 
 
 def shell(block: str, cwd: Path, **environment: str) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import hanme
+from commands import forked, hanme
 from hanme.common.files import claiming
 from hanme.datasets.tables.draft import write_draft
 from hanme.errors import HanmeError
@@ -43,12 +42,12 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     out, study = tmp_path / "best.toml", tmp_path / "study.db"
     line = [HANME, "tune", "han", "planted", "--out", out, "--study", study, "--json"]
     line += ["--trials", TRIALS, "--epochs", 4, "--set", "data.options.movies=100"]
-    first = subprocess.Popen([*map(str, line)], stderr=subprocess.DEVNULL)
+    first = forked(hanme, *line[1:])
     until = time.monotonic() + 60
     while completed(study) < 3 and time.monotonic() < until:
         time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.kill()
+    first.join()
     before = completed(study)
     assert 3 <= before < TRIALS
     assert not out.exists()

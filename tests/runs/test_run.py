@@ -1,10 +1,7 @@
 """Run folders, written by real processes and killed with a real signal."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import duckdb
 import pytest
 import torch
 
+from commands import forked
 from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
@@ -77,21 +75,17 @@ def test_predictions_are_a_table_with_names(finished: Path) -> None:
     assert 200 * hits / total == pytest.approx(stated, abs=1e-3)
 
 
+def train_until(epoch: int, folder: Path) -> None:
+    """Train, and wait after an epoch to be killed."""
+    train(config(), folder, resume=True, on_epoch=lambda e: time.sleep(60 * (e.epoch == epoch)))
+
+
 @pytest.mark.parametrize("epoch", [1, 10])
 def test_killed_and_resumed_ends_with_the_same_weights(
     finished: Path, tmp_path: Path, epoch: int
 ) -> None:
     folder = tmp_path / "killed"
-    script = (
-        "import sys, time, torch; from pathlib import Path\n"
-        "torch.set_num_threads(1)\n"
-        "from hanme.runs import RunConfig, train\n"
-        "config = RunConfig.model_validate_json(sys.argv[1])\n"
-        "wait = lambda e: time.sleep(60 if e.epoch == int(sys.argv[3]) else 0)\n"
-        "train(config, Path(sys.argv[2]), resume=True, on_epoch=wait)\n"
-    )
-    arguments = [sys.executable, "-c", script, config().model_dump_json(), str(folder)]
-    process = subprocess.Popen([*arguments, str(epoch)])
+    process = forked(train_until, epoch, folder)
     try:
         deadline = time.monotonic() + 300
         while (
@@ -103,13 +97,14 @@ def test_killed_and_resumed_ends_with_the_same_weights(
             < epoch
         ):
             assert time.monotonic() < deadline
-            assert process.poll() is None
+            assert process.is_alive()
             time.sleep(0.05)
         with pytest.raises(HanmeError, match="killed: another process is working on it"):
             train(config(), folder, resume=True)
     finally:
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not Run.open(folder).finished
     with (folder / "metrics.jsonl").open("a") as log:
         log.write('{"epoch": 99, "lo')  # a line cut off by the crash
