@@ -1,17 +1,14 @@
 """hanme reproduce on the real graph, cut short, stopped and started again."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-HANME = str(Path(sys.executable).with_name("hanme"))
+from commands import hanme
 
 
 def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path: Path) -> None:
-    command = [HANME, "reproduce", "--out", str(tmp_path), "--seed", "483"]
-    command += ["--epochs", "1", "--data", str(hgb_source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    command = ["reproduce", "--out", tmp_path, "--seed", 483, "--epochs", 1, "--data", hgb_source]
+    assert hanme(*command).returncode == 0
     table = json.loads((tmp_path / "paper.json").read_text())
     names = [row["name"] for row in table["rows"]]
     assert len(names) == 14
@@ -33,6 +30,6 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     results = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
     assert len(results) == 14
     next(iter(results)).unlink()  # as if it had been stopped before this one was finished
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert hanme(*command).returncode == 0
     again = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
     assert sum(again[path] != results[path] for path in results) == 1
