@@ -42,7 +42,7 @@ def workers(folder: Path) -> list[int]:
 def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     until = time.monotonic() + seconds
     while not true() and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(0.1)
     assert true()
 
 

@@ -35,7 +35,7 @@ def test_all_processes_end_with_their_parent_even_while_they_start(
     while len(alive(mark)) < count:
         assert started.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.05)
     started.kill()
     started.wait()
     deadline = time.monotonic() + 5
@@ -43,4 +43,4 @@ def test_all_processes_end_with_their_parent_even_while_they_start(
         if time.monotonic() > deadline:
             end(left)
             pytest.fail(f"{len(left)} processes left")
-        time.sleep(0.01)
+        time.sleep(0.05)
