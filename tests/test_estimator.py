@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +25,29 @@ SMALL = {"options": {"hidden_channels": 16, "heads": 2}, "training": {"epochs": 
 ACTORS = SMALL | {"metapaths": ["movie-actor-movie"]}
 
 
-@pytest.fixture
-def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
-    shutil.copytree(ROOT / "examples" / "films", tmp_path / "films")
+def copied(folder: Path) -> Path:
+    """Copy the films of the examples, with the graph.toml of the document."""
+    shutil.copytree(ROOT / "examples" / "films", folder)
     text = (ROOT / "docs" / "tables.md").read_text()
     found = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     graph = next(block for block in found if "roles.csv" in block)
-    (tmp_path / "films" / "graph.toml").write_text(graph)
-    return tmp_path / "films"
+    (folder / "graph.toml").write_text(graph)
+    return folder
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    return copied(tmp_path / "films")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Classifier]:
+    """A classifier of films that no test changes, fitted in memory."""
+    folder = tmp_path_factory.mktemp("fitted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HANME_CACHE", str(folder / "cache"))
+        yield Classifier(**SMALL).fit(Graph.from_tables(copied(folder / "films")))
 
 
 def bare(movies: int = 100) -> HeteroData:
@@ -47,7 +62,7 @@ def bare(movies: int = 100) -> HeteroData:
     return data
 
 
-def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
+def test_from_tables_to_an_explanation(films: Path, fitted: Classifier, tmp_path: Path) -> None:
     graph = Graph.from_tables(films)
     assert repr(graph) == "Graph(120 film, 60 person; 844 links; film: Comedy, Drama, Thriller)"
     assert len(graph.metapaths) == 2
@@ -58,15 +73,14 @@ def test_from_tables_to_an_explanation(films: Path, tmp_path: Path) -> None:
     assert "The Silver Voyage" in str(classifier.explain("f001"))
     # In memory the same as through a run folder, and through the commands' functions.
     wanted = classifier.predict_proba()
-    np.testing.assert_allclose(Classifier(**SMALL).fit(graph).predict_proba(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(fitted.predict_proba(), wanted, rtol=1e-5)
     np.testing.assert_allclose(Classifier.load(tmp_path / "run").predict_proba(), wanted, rtol=1e-5)
     logits = predict(tmp_path / "run").logits
     np.testing.assert_allclose(torch.softmax(logits, 1).numpy(), wanted, rtol=1e-5)
 
 
-def test_what_comes_out_is_arrays(films: Path) -> None:
-    graph = Graph.from_tables(films)
-    classifier = Classifier(**SMALL).fit(graph)
+def test_what_comes_out_is_arrays(fitted: Classifier) -> None:
+    classifier, graph = fitted, fitted.graph_
     assert classifier.classes_.tolist() == ["Comedy", "Drama", "Thriller"]
     probability, labels = classifier.predict_proba(), classifier.predict()
     assert probability.shape == (120, 3)
@@ -124,8 +138,8 @@ def test_the_split_of_a_graph_is_drawn_by_its_seed(source: str, films: Path) -> 
     assert not first.train.equal(other.train)
 
 
-def test_saves_and_loads_tables(films: Path, tmp_path: Path) -> None:
-    classifier = Classifier(**SMALL).fit(Graph.from_tables(films))
+def test_saves_and_loads_tables(fitted: Classifier, tmp_path: Path) -> None:
+    classifier = fitted
     classifier.save(tmp_path / "run")
     again = Classifier.load(tmp_path / "run")
     assert (again.predict_proba() == classifier.predict_proba()).all()
