@@ -375,7 +375,7 @@ def test_init_refuses(files: dict[str, str], message: str, tmp_path: Path) -> No
 
 
 QUIET = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
