@@ -63,7 +63,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @every_model
 def test_learns_planted_data(name: str, lts: LTS | None) -> None:
     graph = planted(seed=3, **EASY)
-    run = trainer(name, graph, epochs=60, seed=3, lts=lts)
+    run = trainer(name, graph, epochs=30, seed=3, lts=lts)
     epochs = []
     run.run(epochs.append)
     y = graph.label_matrix[graph.split.val]
