@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from hanme.common.memory import blocks
 from hanme.decision import Decision, calibrate
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -169,14 +170,17 @@ def _answer(
     *,
     calibrated: bool = False,
 ) -> Answer:
-    wrong = (~(held_out.isfinite() & logits.isfinite()).all(1)).nonzero()
-    if len(wrong):
-        raise HanmeError(
-            f"{graph.target} {graph.targets.identity(int(wrong[0]))}: the model gives logits that "
-            "are no numbers; try a smaller lr, and features nearer to 0"
-        )
-    val, unseen = graph.split.val, ~graph.split.train
+    for rows in blocks(*logits.shape):
+        wrong = (~(held_out[rows].isfinite() & logits[rows].isfinite()).all(1)).nonzero()
+        if len(wrong):
+            node = graph.targets.identity(rows.start + int(wrong[0]))
+            raise HanmeError(
+                f"{graph.target} {node}: the model gives logits that are no numbers; try a smaller "
+                "lr, and features nearer to 0"
+            )
+    val = graph.split.val
+    everyone = held_out[~graph.split.train if graph.multilabel else val]
     decision = Decision.fit(
-        config.decide, held_out[val], graph.y[val], held_out[unseen], calibrated=calibrated
+        config.decide, held_out[val], graph.y[val], everyone, calibrated=calibrated
     )
     return Answer(held_out, logits, decision)
