@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from hanme.common import memory
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.graph.graph import label_matrix
@@ -69,7 +70,7 @@ def test_losses_are_torch_s_per_node() -> None:
     torch.testing.assert_close(node_losses(logits, one).mean(), cross_entropy(logits, one))
 
 
-def test_intervals_are_those_of_drawing_nodes_one_by_one() -> None:
+def test_intervals_are_those_of_drawing_nodes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(3)
     true = torch.rand(300, 4, generator=generator) < 0.3
     predicted = torch.where(torch.rand(300, 4, generator=generator) < 0.8, true, ~true)
@@ -80,3 +81,5 @@ def test_intervals_are_those_of_drawing_nodes_one_by_one() -> None:
     np.testing.assert_allclose(found["micro"], expected[:, 0], atol=0.012)
     np.testing.assert_allclose(found["macro"], expected[:, 1], atol=0.012)
     assert found["micro"][0] < f1(predicted, true).micro < found["micro"][1]
+    monkeypatch.setattr(memory, "BLOCK", 1)  # one draw at a time
+    assert f1_interval(predicted, true) == found

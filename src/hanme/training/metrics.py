@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.common.memory import blocks
@@ -84,13 +85,17 @@ def f1_interval(
         draws: How often as many nodes are drawn.
         seed: Draws them.
     """
-    size = predicted.size(1)
     both = torch.cat([predicted, true], 1).cpu().numpy()
-    kinds, counts = np.unique(both, axis=0, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(len(both), counts / len(both), draws)
-    said, there = kinds[:, :size], kinds[:, size:]
-    hits = drawn @ (said & there).astype(np.int64)  # [draws, C]
-    total = drawn @ (said.astype(np.int64) + there)
+    _, first, counts = np.unique(
+        np.packbits(both, axis=1), axis=0, return_index=True, return_counts=True
+    )
+    said, there = np.split(both[first], 2, axis=1)
+    made_of = csr_array(np.hstack([said & there, said.astype(np.int64) + there]))
+    random, share = np.random.default_rng(seed), counts / len(both)
+    found = np.empty((draws, made_of.shape[1]), np.int64)
+    for rows in blocks(draws, len(counts)):
+        found[rows] = random.multinomial(len(both), share, rows.stop - rows.start) @ made_of
+    hits, total = np.split(found, 2, axis=1)
     micro = 2 * hits.sum(1) / np.maximum(1, total.sum(1))
     macro = (2 * hits / np.maximum(1, total)).mean(1)
     low, high = np.quantile(np.stack([micro, macro]), [0.025, 0.975], axis=1).tolist()
