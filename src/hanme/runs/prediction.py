@@ -212,7 +212,8 @@ def _in_parts(found: Prediction, folder: Path) -> Iterator[_Select]:
         for part, file in zip(parts, files, strict=True):
             with _table(found, part) as (connection, select, labels):
                 connection.execute(f"COPY ({select}) TO {file} (FORMAT parquet)", labels)
-        with duckdb.connect() as connection:
+        # Each thread would hold groups of rows, of as many columns as there are labels.
+        with duckdb.connect(config={"threads": 1}) as connection:
             yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
 
 
