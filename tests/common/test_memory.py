@@ -1,9 +1,12 @@
 import resource
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
-from hanme.common.memory import in_mb, peak_mb
+from hanme.common import memory
+from hanme.common.memory import give_back, in_mb, mapped, matrix, pages_mb, peak_mb
 
 
 def test_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +22,24 @@ def test_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_mb() == 5
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
     assert peak_mb() == 0
+
+
+def test_pages_are_given_back_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = torch.arange(100_000)
+    (tmp_path / "numbers").write_bytes(numbers.numpy().tobytes())
+    with (tmp_path / "numbers").open("rb") as file:
+        stored = mapped(file.fileno(), torch.int64)
+    monkeypatch.setattr(memory, "LARGE", 1)
+    filled = matrix(300, 200)
+    filled.copy_(torch.arange(60_000).view(300, 200))
+    assert torch.equal(stored, numbers)
+    before = pages_mb()
+    give_back(before + 1000)
+    assert pages_mb() >= before
+    give_back()
+    if sys.platform == "linux":
+        assert pages_mb() < before
+    assert torch.equal(stored, numbers)
+    assert torch.equal(filled.flatten(), torch.arange(60_000.0))

@@ -1,12 +1,14 @@
-"""Measure how much memory this process has taken, and keep large matrices out of it."""
+"""Measure how much memory this process has taken, and keep large arrays out of it."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -16,6 +18,11 @@ BLOCK = 1 << 24
 
 LARGE = 1 << 28
 """A matrix of more numbers is kept in a temporary file: 1 GB."""
+
+PAGES_MB = 2048
+"""So many mapped pages of files may stay in memory while nodes are computed in batches."""
+
+_maps: WeakSet[mmap.mmap] = WeakSet()
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -37,10 +44,31 @@ def matrix(rows: int, columns: int) -> Tensor:
     handle, path = tempfile.mkstemp(prefix="hanme-")
     try:
         os.posix_fallocate(handle, 0, 4 * size)
-        return torch.from_file(path, shared=True, size=size).view(rows, columns)
+        return mapped(handle, torch.float32, mmap.ACCESS_WRITE).view(rows, columns)
     finally:
         os.close(handle)
         os.unlink(path)
+
+
+def mapped(handle: int, dtype: torch.dtype, access: int = mmap.ACCESS_COPY) -> Tensor:
+    """Return the numbers of an open file, which is not empty, mapped from it.
+
+    With ``ACCESS_COPY`` processes share the pages, and none can change the file. The tensor is to
+    be read alone: what is written into it is lost with the next :func:`give_back`.
+    """
+    found = mmap.mmap(handle, 0, access=access)
+    _maps.add(found)
+    return torch.frombuffer(found, dtype=dtype)
+
+
+def give_back(beyond_mb: float = 0.0) -> None:
+    """Give the pages of mapped files back to the system, where there are more than so many MB.
+
+    They come back, mostly from the system's cache, when they are read again.
+    """
+    if hasattr(mmap, "MADV_DONTNEED") and pages_mb() > beyond_mb:
+        for found in list(_maps):
+            found.madvise(mmap.MADV_DONTNEED)
 
 
 def peak_mb() -> float:
@@ -55,9 +83,21 @@ def peak_mb() -> float:
 def resident_mb() -> float:
     """Return the memory taken at present, in MB; the most so far where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return _statm(1)
     except (OSError, ValueError):
         return peak_mb()
+
+
+def pages_mb() -> float:
+    """Return how much of that are pages of files; all of it where the system does not say."""
+    try:
+        return _statm(2)
+    except (OSError, ValueError):
+        return peak_mb()
+
+
+def _statm(field: int) -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[field])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hanme.common import ranks
-from hanme.common.memory import matrix
+from hanme.common.memory import PAGES_MB, give_back, matrix
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.metapath import EdgeType
@@ -57,6 +57,7 @@ def calls(
         running = [pool.submit(make, roots) for roots in batches[:1]]
         for i in range(len(batches)):
             call = running.pop().result()
+            give_back(PAGES_MB)
             running += [pool.submit(make, roots) for roots in batches[i + 1 : i + 2]]
             yield call
 
@@ -135,6 +136,7 @@ def logits_of(
     for some, logits in found:
         mine[done : done + len(some)] = logits
         done += len(some)
+    give_back()
     return ranks.gathered(mine, len(nodes))
 
 

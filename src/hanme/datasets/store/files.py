@@ -24,6 +24,7 @@ from torch import Tensor
 
 from hanme.common.csr import stretches
 from hanme.common.files import write_json
+from hanme.common.memory import mapped
 from hanme.errors import HanmeError
 
 MANIFEST, CHECKSUMS = "manifest.json", "checksums.bin"
@@ -105,8 +106,9 @@ class Mapped:
         kind = getattr(torch, dtype)
         size = math.prod(shape)
         flat = torch.empty(0, dtype=kind)
-        if size:  # MAP_PRIVATE: processes share the pages, and none can change the file
-            flat = torch.from_file(str(path), shared=False, size=size, dtype=kind)
+        if size:
+            with path.open("rb") as file:
+                flat = mapped(file.fileno(), kind)
         self._tensor = flat.view(shape)
         self._bytes = flat.view(torch.uint8).numpy().data
         self._checked = np.zeros(len(checksums), np.bool_)
