@@ -9,14 +9,18 @@ import json
 import os
 import pty
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 import torch
 
@@ -25,6 +29,7 @@ from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
 from hanme.cli import main
 from hanme.common.files import load_tensors, save_tensors
+from hanme.datasets.tables.stoppable import stoppable
 
 DEEP = "[" * 100_000
 
@@ -393,6 +398,31 @@ def test_ctrl_c_in_the_middle_of_an_import(tmp_path: Path) -> None:
     assert said.returncode == 130
     assert said.stderr.startswith("hanme: interrupted; ")
     assert len(said.stderr.splitlines()) == 1
+
+
+ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t"
+
+
+@pytest.mark.parametrize("database", [duckdb.connect, sqlite3.connect])
+def test_ctrl_c_in_the_middle_of_a_query(database: Callable[..., Any]) -> None:
+    more = {"check_same_thread": False} if database is sqlite3.connect else {}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with closing(database(":memory:", **more)) as opened, pytest.raises(KeyboardInterrupt):
+        stoppable(opened, lambda: opened.execute(ENDLESS).fetchall())
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_duckdb_makes_of_ctrl_c(tmp_path: Path) -> None:
+    script = (
+        "import hanme.cli\n"
+        "def work(**options): raise RuntimeError('Query interrupted')\n"
+        "hanme.cli.app = work\n"
+        "hanme.cli.main()\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert said.returncode == 130
+    assert said.stderr.startswith("hanme: interrupted; ")
 
 
 def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> None:

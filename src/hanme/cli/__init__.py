@@ -106,9 +106,11 @@ def main() -> None:
     except UnicodeError as error:  # a name in a table or configuration
         sys.exit(_fail(f"{error}; {ENCODING}", 2))
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+        status = STOPPED
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
+        if str(error) != "Query interrupted":  # what DuckDB makes of Ctrl-C
             raise
-        sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
     except OSError as error:
         sys.exit(_fail(_about(error), 2))
     if status == STOPPED:

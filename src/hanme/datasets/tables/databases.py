@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hanme.datasets.tables.rows import identifier
 from hanme.datasets.tables.sources import ResolvedSource, quoted
+from hanme.datasets.tables.stoppable import stoppable
 from hanme.errors import HanmeError, one_line
 
 AT_A_TIME = 100_000
@@ -64,13 +65,13 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
             )
         )
         try:
-            rows = opened.execute(query)
+            rows = stoppable(opened, lambda: opened.execute(query))
             if rows.description is None:
                 raise HanmeError(f"{source.title}: it must be one SELECT statement")
             columns = [column[0] for column in rows.description]
             made = ", ".join(f"{identifier(column)} VARCHAR" for column in columns)
             connection.execute(f"CREATE TEMP TABLE {name} ({made})")
-            for block in _blocks(rows):
+            for block in _blocks(opened, rows):
                 connection.register("hanme_block", block)
                 connection.execute(f"INSERT INTO {name} SELECT * FROM hanme_block")
                 connection.unregister("hanme_block")
@@ -82,15 +83,15 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
-        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, check_same_thread=False)
     except sqlite3.Error as error:
         raise HanmeError(f"{path}: the database cannot be opened ({error})") from None
     opened.text_factory = lambda text: text.decode("utf-8", "replace")
     return opened
 
 
-def _blocks(rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
-    while block := rows.fetchmany(AT_A_TIME):
+def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
+    while block := stoppable(opened, lambda: rows.fetchmany(AT_A_TIME)):
         columns = zip(*block, strict=True)
         yield {
             f"c{i}": np.array([_text(cell) for cell in column], dtype=object)

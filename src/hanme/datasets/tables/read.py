@@ -30,6 +30,7 @@ from hanme.datasets.tables.sources import (
     table_format,
     translate,
 )
+from hanme.datasets.tables.stoppable import stoppable
 from hanme.errors import HanmeError, one_line
 
 MEMORY = "1GB"
@@ -154,13 +155,17 @@ class Reader(ExitStack):
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the result of a statement, a tuple per row."""
         with self._translated():
-            found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
+            found: list[tuple[Any, ...]] = stoppable(
+                self.connection, lambda: self.connection.execute(sql, list(values)).fetchall()
+            )
         return found
 
     def arrays(self, sql: str, *values: object) -> dict[str, NDArray[Any]]:
         """Return the result of a statement, an array per column."""
         with self._translated():
-            found: dict[str, NDArray[Any]] = self.connection.execute(sql, list(values)).fetchnumpy()
+            found: dict[str, NDArray[Any]] = stoppable(
+                self.connection, lambda: self.connection.execute(sql, list(values)).fetchnumpy()
+            )
         return found
 
     def columns(self, source: ResolvedSource) -> list[str]:

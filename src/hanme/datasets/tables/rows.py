@@ -23,6 +23,7 @@ from hanme.datasets.tables.sources import (
     table_format,
     translate,
 )
+from hanme.datasets.tables.stoppable import stoppable
 from hanme.errors import HanmeError
 
 Kind = Literal["text", "number", "list", "date", "vector"]
@@ -75,8 +76,10 @@ class Rows:
         try:
             if self.schema is not None:
                 self.connection.execute(f"USE {self.schema}")
-            found = self.connection.execute(statement)
-            return found.fetchnumpy() if arrays else found.fetchall()
+            fetch = "fetchnumpy" if arrays else "fetchall"
+            return stoppable(
+                self.connection, lambda: getattr(self.connection.execute(statement), fetch)()
+            )
         except duckdb.Error as error:
             form = self.format if where is None else "query"
             raise HanmeError(translate(str(error), where or self.title, form)) from None
