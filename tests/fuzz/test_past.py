@@ -175,6 +175,24 @@ def test_whole_numbers_in_json_that_no_float_can_hold(tmp_path: Path) -> None:
     assert [kind["nodes"] for kind in json.loads(found.out)["nodes"]] == [12, 3]
 
 
+def test_a_database_that_ends_within_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE a (id, label)")
+        database.executemany("INSERT INTO a VALUES (?, ?)", [(i, "ab"[i % 2]) for i in range(12)])
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "cut off" in run(["init", str(tmp_path)]).said
+
+
+def test_links_in_lists_without_a_separator(tmp_path: Path) -> None:
+    rows = [{"id": i, "to": [f"t{i % 3}", "t9"], "y": "ab"[i % 2]} for i in range(12)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    text = "target = 'row'\n[nodes.row]\ntable = 'rows.json'\nid = 'id'\nlabel = 'y'\n"
+    (tmp_path / "graph.toml").write_text(f"{text}[relations.to]\ncolumns = 'to'\n")
+    found = run(["inspect", str(tmp_path), "--json"])
+    assert [kind["nodes"] for kind in json.loads(found.out)["nodes"]] == [12, 4]
+
+
 @pytest.mark.parametrize("some", ["", ", {'id': 12, 'v': [1.5, 2.5], 'y': 'b'}"])
 def test_vectors_of_no_numbers(tmp_path: Path, some: str) -> None:
     rows = ", ".join(f"{{'id': {i}, 'v': [], 'y': '{'ab'[i % 2]}'}}" for i in range(12)) + some

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -82,12 +83,22 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    _refuse_cut(path)
     try:
         opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, check_same_thread=False)
     except sqlite3.Error as error:
         raise HanmeError(f"{path}: the database cannot be opened ({error})") from None
     opened.text_factory = lambda text: text.decode("utf-8", "replace")
     return opened
+
+
+def _refuse_cut(path: Path) -> None:
+    """Refuse a file that ends within a page, the rest of which SQLite would read as zeros."""
+    with path.open("rb") as file:
+        page = int.from_bytes(file.read(18)[16:], "big")
+        size = file.seek(0, os.SEEK_END)
+    if size % (page if page > 1 else 65536):  # that is too large for its two bytes
+        raise HanmeError(f"{path}: the database is cut off: copy it again")
 
 
 def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:

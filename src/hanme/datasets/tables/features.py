@@ -197,10 +197,10 @@ def placed(table: Table, items: str, values: list[str]) -> dict[str, Any]:
 
 def cell_items(table: Table, alias: str, separator: str | None) -> str:
     """Return SQL for the list of values in a cell."""
-    if separator is None:
-        return f"[trim({alias})]"
     if table.kinds[alias] == "list":
         return f"list_transform({alias}, lambda item: trim(item))"
+    if separator is None:
+        return f"[trim({alias})]"
     return f"list_transform(string_split({alias}, {quoted(separator)}), lambda item: trim(item))"
 
 
