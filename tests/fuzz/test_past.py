@@ -443,6 +443,21 @@ def test_what_duckdb_makes_of_ctrl_c(tmp_path: Path) -> None:
     assert said.stderr.startswith("hanme: interrupted; ")
 
 
+def test_what_a_kill_has_left_is_removed(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("begun", tmp_path / "run")
+    left = folder / f".parts.{'0' * 32}"
+    left.mkdir()
+    (left / "0.parquet").touch()
+    beside = tmp_path / f".best.{'0' * 32}.toml"
+    beside.touch()
+    resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
+    assert run(resume).kind == "accepted"
+    assert run([word.replace("OUT", str(tmp_path)) for word in TUNE]).kind == "accepted"
+    assert not left.exists()
+    assert not beside.exists()
+    assert not list(folder.glob("tmp_*"))
+
+
 def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> None:
     rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     torchrun = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True"}

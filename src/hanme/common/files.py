@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -45,15 +46,30 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a kill in the middle of :func:`replacing` has left in a folder of ours."""
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """Give a folder within a folder of ours, and remove it in the end."""
+    temporary = folder / f".parts.{uuid4().hex}"
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, stem: str = "") -> None:
+    """Remove what a kill in the middle of a context above has left in a folder, or of one file."""
     for left in folder.glob(".*"):
-        if is_leftover(left):
+        if not is_leftover(left) or not left.name.startswith(f".{stem[:100]}"):
+            continue
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
             left.unlink(missing_ok=True)
 
 
 def is_leftover(path: Path) -> bool:
-    """Return whether a file is one that :func:`replacing` writes to, by its name."""
+    """Return whether a file is temporary and ours, by its name."""
     return bool(re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", path.name))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import replacing
+from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.boxes import draw_boxes
@@ -43,6 +43,7 @@ def report(
         "failed": {str(folder.relative_to(runs)): why for folder, why in failed.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(out)
     with replacing(out / f"{experiment.name}.json") as path:
         path.write_text(json.dumps(table, indent=2) + "\n")
     _write_csv(table["rows"], experiment.rule, out / f"{experiment.name}.csv")

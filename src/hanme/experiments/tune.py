@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import claiming, regular, replacing
+from hanme.common.files import claiming, regular, remove_leftovers, replacing
 from hanme.common.toml import read_toml, to_toml
 from hanme.datasets.tables.sources import database_kind
 from hanme.errors import HanmeError
@@ -165,6 +165,7 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
 
 def write_config(values: Mapping[str, Any], comment: Sequence[str], path: Path) -> None:
     """Write a configuration file, which ``hanme train --config`` reads."""
+    remove_leftovers(path.parent, f"{path.stem}.")
     with replacing(path) as temporary:
         text = "".join(f"# {line}\n" for line in comment) + "\n" + to_toml(values)
         temporary.write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common import ranks
-from hanme.common.files import claiming, undone
+from hanme.common.files import claiming, remove_leftovers, undone
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.config import PYTHON, RunConfig
@@ -65,6 +65,7 @@ def train(
         found = Run.find(folder, config, resume=resume)  # another process may have been here
         if found is not None and found.finished:
             return found
+        remove_leftovers(folder)
         graph = load(config, folder, graph, found, on_start)
         run = found or Run.create(folder, config, graph)
         jobs = [

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import duckdb
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hanme.common import ranks
-from hanme.common.files import replacing
+from hanme.common.files import replacing, temporary_folder
 from hanme.common.html import html_table
 from hanme.common.memory import blocks
 from hanme.datasets.tables.rows import identifier
@@ -177,6 +176,8 @@ def write_table(found: Prediction, path: Path) -> None:
             with _in_parts(found, path.parent) as (connection, select, labels):
                 if path.suffix.lower() == ".csv":
                     select = for_spreadsheets(_texts(found.graph), select)
+                # a second temporary file, of DuckDB, would outlive a kill
+                form += ", USE_TMP_FILE false"
                 connection.execute(f"COPY ({select}) TO {quoted(str(temporary))} ({form})", labels)
         except duckdb.IOException as error:
             raise HanmeError(f"{path}: it cannot be written ({error})") from None
@@ -207,7 +208,7 @@ def _in_parts(found: Prediction, folder: Path) -> Iterator[_Select]:
         with _table(found, chosen) as table:
             yield table
         return
-    with TemporaryDirectory(prefix=".predictions-", dir=folder) as work:
+    with temporary_folder(folder) as work:
         files = [quoted(f"{work}/{i}.parquet") for i in range(len(parts))]
         for part, file in zip(parts, files, strict=True):
             with _table(found, part) as (connection, select, labels):
