@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
 from typing import Annotated
 
@@ -199,5 +199,6 @@ def _fail(message: str, status: int) -> int:
             return status
     line = printable(" ".join(message.split()))
     line = line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
-    print(f"hanme: {line}", file=sys.stderr)
+    with suppress(OSError):  # the disk of a log may be full
+        print(f"hanme: {line}", file=sys.stderr)
     return status
