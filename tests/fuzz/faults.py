@@ -1,8 +1,9 @@
-"""Fail every operation on the files of a run, a report, a study and a store once.
+"""Fail every operation on the files of a run, a benchmark, a report, a study and a store once.
 
 ``python tests/fuzz/faults.py`` counts what a command opens, writes, syncs and renames, then repeats
 it: killed in the first operation, the second, and so on, and again with a disk that is full from
-there on. What is there afterwards must continue to the same files, or be refused in one line.
+there on. What is there afterwards must continue to the same files, none more, or be refused in one
+line.
 ``--most N`` tries N operations of each, evenly spread.
 """
 
@@ -17,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -68,10 +71,37 @@ def checkpoint_every_step() -> None:
     folder.SECONDS = 0.0
 
 
+def folds(out: str) -> list[str]:
+    """Return the command that trains a run with folds."""
+    return [*train(out), "--folds", "2", "--processes", "1", "--epochs", "1"]
+
+
+def benchmark(out: str, runs: str = "OUT/runs") -> list[str]:
+    """Return the command that trains runs and reports them, all in this process."""
+    small = [*TINY, "--model", "han", "--graph", "planted", "--seed", "1", "--processes", "1"]
+    where = ["--out", f"{out}/report", "--runs", runs.replace("OUT", out)]
+    return ["benchmark", *where, *small]
+
+
+def train_here() -> None:
+    """Let a benchmark train its runs in the process whose operations fail."""
+    from hanme.runs import pool
+
+    def train_all(
+        jobs: Sequence[pool.Job], processes: int, on_done: Callable[[Path], None]
+    ) -> dict[Path, str]:
+        said = {}
+        for config, folder in pool.unfinished(jobs):
+            pool.work(config, folder, SimpleNamespace(send=partial(said.__setitem__, folder)))  # type: ignore[arg-type]
+            on_done(folder)
+        return {folder: text for folder, text in said.items() if text}
+
+    pool.train_all = train_all
+
+
 def report(out: str) -> list[str]:
     """Return the command that reports finished runs."""
-    small = [*TINY, "--model", "han", "--graph", "planted", "--seed", "1", "--processes", "1"]
-    return ["benchmark", "--out", f"{out}/report", "--runs", f"{out}/../runs", *small]
+    return benchmark(out, "OUT/../runs")
 
 
 def tune(out: str) -> list[str]:
@@ -98,6 +128,13 @@ WORKS = {
         batches, lambda out: [*batches(out), "--resume"], ("run/model.safetensors",),
         lambda folder: checkpoint_every_step(),
     ),
+    "folds": Work(
+        folds, lambda out: [*folds(out), "--resume"],
+        ("run/decision.json", "run/fold-*/model.safetensors"),
+    ),
+    "benchmark": Work(
+        benchmark, benchmark, ("runs/*/*/model.safetensors",), lambda folder: train_here(),
+    ),
     "report": Work(
         lambda out: [*report(out), "--no-train"], report, ("report/benchmark.json",),
         lambda folder: finish(report(str(folder))),
@@ -112,6 +149,7 @@ def draw_quickly() -> None:
     from matplotlib.figure import Figure
 
     Figure.savefig = lambda self, path, **options: Path(path).write_text("a picture")  # type: ignore
+    Figure.draw_without_rendering = lambda self: None  # type: ignore[method-assign]
 
 
 def finish(command: list[str]) -> None:
@@ -148,15 +186,21 @@ def in_child(
     return (f"defect\n{text}" if kind == "defect" else kind), int(count)
 
 
+def names(folder: Path) -> set[str]:
+    """Return the paths of all files in a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
 def fail_each(name: str, folder: Path, most: int | None) -> tuple[Counter[str], list[str]]:
     """Fail operations of one kind of work; return how all of it ended, and what is wrong."""
     work = WORKS[name]
-    sound, place = folder / "sound", folder / "place"
+    warm, sound, place = (folder / name for name in ("warm", "sound", "place"))
     sound.mkdir()
     work.prepare(sound)
+    finish(work.start(str(warm)))  # what it imports and compiles, the processes share
     kind, total = in_child(work.start(str(sound)), str(sound))
     assert kind == "accepted", kind
-    expected = contents(sound, work.results)
+    expected, files = contents(sound, work.results), names(sound)
     counts, wrong = Counter[str](), list[str]()
     step = max(1, total // most) if most else 1
     for how, fault in ((KILL, "killed"), (FULL, "disk full")):
@@ -166,10 +210,11 @@ def fail_each(name: str, folder: Path, most: int | None) -> tuple[Counter[str], 
             first, _ = in_child(work.start(str(place)), str(place), number, how)
             then, _ = in_child(work.again(str(place)))
             same = then == "accepted" and contents(place, work.results) == expected
+            more = names(place) - files
             end = "the same" if same else then if then == "refused" else "wrong"
             counts[f"{fault}: {first.split()[0]}, then {end}"] += 1
-            if first.startswith("defect") or end == "wrong":
-                wrong.append(f"{name}, operation {number}, {fault}: {first}; then {then}")
+            if first.startswith("defect") or end == "wrong" or more:
+                wrong.append(f"{name}, operation {number}, {fault}: {first}; then {then} {more}")
     counts["operations"] = total
     return counts, wrong
 
