@@ -458,6 +458,32 @@ def test_what_a_kill_has_left_is_removed(inputs: Inputs, tmp_path: Path) -> None
     assert not list(folder.glob("tmp_*"))
 
 
+STUDIES = {
+    "a score that is none": "UPDATE trial_values SET value = NULL",
+    "a score of another kind": "UPDATE trial_values SET value_type = 'x'",
+    "a state that is none": "UPDATE trials SET state = 'x'",
+    "a time that is none": "UPDATE trials SET datetime_start = 'x'",
+    "settings that are none": "UPDATE trial_params SET param_value = 'x'",
+    "a range that is no JSON": "UPDATE trial_params SET distribution_json = '{'",
+    "a search that is no JSON": "UPDATE study_user_attributes SET value_json = '{'",
+}
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "an end within a page"])
+def test_a_damaged_study(inputs: Inputs, tmp_path: Path, name: str) -> None:
+    sound = inputs.folder / "study"
+    if not sound.exists():
+        assert run([word.replace("OUT", str(sound)) for word in TUNE]).kind == "accepted"
+    path = tmp_path / "best.db"
+    path.write_bytes((sound / path.name).read_bytes()[: None if name in STUDIES else -3000])
+    if name in STUDIES:
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(STUDIES[name])
+    found = run([word.replace("OUT", str(tmp_path)) for word in TUNE])
+    assert found.kind == "refused", found
+    assert not (tmp_path / "best.toml").exists()
+
+
 def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> None:
     rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     torchrun = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True"}

@@ -14,8 +14,9 @@ from typing import Any
 
 from hanme.common.files import claiming, regular, remove_leftovers, replacing
 from hanme.common.toml import read_toml, to_toml
+from hanme.datasets.tables.databases import refuse_cut
 from hanme.datasets.tables.sources import database_kind
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, one_line
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_model, load_graph
 from hanme.runs.train import prepare
@@ -133,6 +134,7 @@ def _refuse_other(study: Path) -> None:
         return
     names = {"another"}
     if database_kind(study) == "sqlite":
+        refuse_cut(study)
         with suppress(sqlite3.Error), closing(sqlite3.connect(study)) as opened:
             names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
     if names and not {"studies", "version_info"} & names:
@@ -215,7 +217,6 @@ def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
 def _open(path: Path, search: Search) -> Any:
     """Open or create the study in a file; refuse one of another search."""
     import optuna
-    from sqlalchemy.exc import SQLAlchemyError
 
     if set("{}") & set(str(path.resolve())):  # Optuna reads them as a template
         raise HanmeError(f"{path}: the path of a study cannot have {{ or }}")
@@ -228,10 +229,14 @@ def _open(path: Path, search: Search) -> Any:
             load_if_exists=True,
             pruner=optuna.pruners.MedianPruner() if search.prune else optuna.pruners.NopPruner(),
         )
-    except (SQLAlchemyError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise HanmeError(f"{path}: not a study, or it cannot be written ({reason})") from None
-    asked, begun = asdict(search), study.user_attrs
+        begun, _ = study.user_attrs, study.get_trials(deepcopy=False)
+    except Exception as error:  # Optuna believes whatever it reads
+        reason = one_line(error) or type(error).__name__
+        raise HanmeError(
+            f"{path}: not a study, damaged, or it cannot be written ({reason}); restore it or "
+            "name another --study file"
+        ) from None
+    asked = asdict(search)
     asked["configuration"] = asked.pop("values")
     for name, value in asked.items():
         if name not in begun:

@@ -83,7 +83,7 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    _refuse_cut(path)
+    refuse_cut(path)
     try:
         opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, check_same_thread=False)
     except sqlite3.Error as error:
@@ -92,7 +92,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return opened
 
 
-def _refuse_cut(path: Path) -> None:
+def refuse_cut(path: Path) -> None:
     """Refuse a file that ends within a page, the rest of which SQLite would read as zeros."""
     with path.open("rb") as file:
         page = int.from_bytes(file.read(18)[16:], "big")
