@@ -184,6 +184,20 @@ def test_a_database_that_ends_within_a_page(tmp_path: Path) -> None:
     assert "cut off" in run(["init", str(tmp_path)]).said
 
 
+def test_json_with_the_mark_that_windows_writes(tmp_path: Path) -> None:
+    rows = [{"id": i, "label": "ab"[i % 2]} for i in range(12)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8-sig")
+    assert "byte order mark" in run(["init", str(tmp_path)]).said
+
+
+def test_dates_in_a_form_that_is_none(inputs: Inputs, tmp_path: Path) -> None:
+    folder = inputs.copy("tables", tmp_path / "tables")
+    path = folder / "graph.toml"
+    form = 'year = {kind = "date", format = "%Q"}'
+    path.write_text(path.read_text().replace('year = "number"', form))
+    assert "no dates are written as '%Q'" in run(["inspect", str(folder)]).said
+
+
 def test_links_in_lists_without_a_separator(tmp_path: Path) -> None:
     rows = [{"id": i, "to": [f"t{i % 3}", "t9"], "y": "ab"[i % 2]} for i in range(12)]
     (tmp_path / "rows.json").write_text(json.dumps(rows))

@@ -66,7 +66,9 @@ class Rows:
                 "jq 'to_entries | map({id: .key} + .value)' makes rows of it"
             )
         if self.columns == ["json"]:
-            raise HanmeError(f"{self.title}: no {rows} in it")
+            marked = self.path is not None and _begins_with_a_mark(self.path)
+            why = "; it begins with a byte order mark: save it as UTF-8 without one"
+            raise HanmeError(f"{self.title}: no {rows} in it{why * marked}")
 
     def execute(self, statement: str, where: str | None = None, arrays: bool = False) -> Any:
         """Run a statement and return its rows, or its columns as arrays.
@@ -190,6 +192,11 @@ def _vector(name: str, type_: str) -> str:
 def _json_type(guessed: str) -> str:
     """Return the type to read a column of JSON with, so that values stay as they are written."""
     return "VARCHAR[]" if guessed.endswith("[]") else "VARCHAR"
+
+
+def _begins_with_a_mark(path: Path) -> bool:
+    with open_text(path, "utf-8") as file:
+        return file.read(1) == "\ufeff"
 
 
 def _header(path: Path, spec: Source, title: str) -> list[str]:

@@ -292,6 +292,8 @@ def translate(message: str, title: str, form: str) -> str:
         return f"{place}: a line is longer than {LONGEST:,} bytes"
     if "state machine" in flat:
         return f"{place}: not CSV: are lines ended in two ways, by CR LF and by LF? Choose one"
+    if format_ := re.search(r"Failed to parse format specifier (.*?):", flat):
+        return f"{place}: no dates are written as {format_[1]!r}; a format is such as %Y-%m-%d"
     if "unterminated quote" in flat:
         return f"{place}: a quote is opened and never closed"
     if "Cannot access file" in flat or "external access" in flat:
