@@ -145,3 +145,24 @@ def test_large_problems_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.undo()
     monkeypatch.setattr(trees, "MOST_LOGITS", 1000)
     assert not can_grow(few)
+
+
+def test_words_of_texts_are_left_to_the_linear_part(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(1100)]
+    lines = ["a,b,c,about,kind"]
+    for _ in range(1500):
+        a, b, c = random.uniform(-1, 1, 3)
+        told = " ".join(random.choice(words, 12))
+        lines.append(f"{a:.4f},{b:.4f},{c:.4f},{told},{'xy'[int((a > 0) ^ (b > 0) ^ (c > 0))]}")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    (tmp_path / "graph.toml").write_text(
+        'target = "t"\n[nodes.t]\ntable = "t.csv"\nlabel = "kind"\n[nodes.t.features]\n'
+        'a = "number"\nb = "number"\nc = "number"\nabout = { kind = "text", size = 2000 }\n'
+    )
+    graph = Graph.from_tables(tmp_path)
+    assert graph.targets.width > trees.MOST_FEATURES
+    found = Classifier("linear").fit(graph)
+    assert found.scores()["test"]["micro"] > 0.8
+    told = [r.what for r in found.explain(3, top=10**6).reasons if r.block == "trees:plain"]
+    assert {what.split(" near ")[0] for what in told} == {"a", "b", "c", "any node"}

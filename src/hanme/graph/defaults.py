@@ -17,6 +17,9 @@ from hanme.metapath import Metapath, metapaths_between
 BUDGET = 4_000_000
 """How many instances the default metapaths may have, all together."""
 
+LEAST = 0.01
+"""A default metapath has at least so many instances per target node, if another one is there."""
+
 LIMIT = 20_000_000
 """How many instances a single default metapath may have, where it is the only one."""
 
@@ -24,10 +27,10 @@ LIMIT = 20_000_000
 def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
     """Return a copy whose default metapaths are the useful ones of some candidates.
 
-    Left out is a metapath that leads from every root back to this root alone, if another one is
-    there. Of the others, those with the fewest instances are kept as far as ``BUDGET`` goes, and
-    the smallest in any case if it has fewer than ``LIMIT`` instances. A metapath without any is
-    kept: training refuses it and says why.
+    Left out is a metapath that leads from every root back to this root alone, or that hardly any
+    root has, if another one is there. Of the others, those with the fewest instances are kept as
+    far as ``BUDGET`` goes, and the smallest in any case if it has fewer than ``LIMIT`` instances. A
+    metapath without any is kept: training refuses it and says why.
     """
     counts, back = dict[str, int](), set[str]()
     for text in candidates:
@@ -36,9 +39,10 @@ def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
         if len(candidates) > 1 and leads_back(metapath, graph):
             back.add(text)
     some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
-    useful = [text for text in some if text not in back]
+    few = {text for text in some if counts[text] < LEAST * graph.sizes[graph.target]}
+    useful = [text for text in some if text not in back | few]
     if not useful or counts[useful[0]] >= LIMIT:  # what leads back is better than nothing
-        useful, back = some, set()
+        useful, back, few = some, set(), set()
     kept, total = set[str](), 0
     for text in useful:
         total += counts[text]

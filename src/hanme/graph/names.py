@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph
@@ -21,18 +22,27 @@ def feature_names(graph: Graph, node_type: str) -> list[str]:
     return means if len(means) == graph.nodes[node_type].width else []
 
 
+def words_among(graph: Graph, node_type: str) -> list[bool]:
+    """Return of each feature of a node type whether it is a word of a text, as far as is known."""
+    columns = (graph.fitted or {}).get("features", {}).get(node_type, {})
+    return [
+        "words" in learnt or "size" in learnt
+        for column, learnt in columns.items()
+        for _ in _names_of(column, learnt)
+    ]
+
+
 def _column_names(graph: Graph, node_type: str) -> list[str]:
     columns = (graph.fitted or {}).get("features", {}).get(node_type, {})
-    names: list[str] = []
-    for column, learnt in columns.items():
-        if "values" in learnt or "words" in learnt:
-            names += [f"{column}: {value}" for value in learnt.get("values", learnt.get("words"))]
-        elif "size" in learnt:
-            names += [f"{column}: bucket {i}" for i in range(learnt["size"])]
-        elif isinstance(learnt.get("mean"), list):
-            names += [f"{column}[{i}]" for i in range(len(learnt["mean"]))]
-        else:
-            names.append(column)
-            names += [f"{column} near {knot:g}" for knot in learnt.get("knots", [])]
-            names += [f"{column} empty"] * learnt.get("gaps", False)
-    return names
+    return [name for column, learnt in columns.items() for name in _names_of(column, learnt)]
+
+
+def _names_of(column: str, learnt: Mapping[str, Any]) -> list[str]:
+    if "values" in learnt or "words" in learnt:
+        return [f"{column}: {value}" for value in learnt.get("values", learnt.get("words"))]
+    if "size" in learnt:
+        return [f"{column}: bucket {i}" for i in range(learnt["size"])]
+    if isinstance(learnt.get("mean"), list):
+        return [f"{column}[{i}]" for i in range(len(learnt["mean"]))]
+    near = [f"{column} near {knot:g}" for knot in learnt.get("knots", [])]
+    return [column, *near, *[f"{column} empty"] * learnt.get("gaps", False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,29 +58,39 @@ def gram(whole: Tensor) -> tuple[Tensor, float]:
     return (found / spread).float(), spread
 
 
-def choose(grams: Sequence[Tensor], y: Tensor, plain: Sequence[int]) -> list[Relevance]:
+def choose(
+    grams: Sequence[Tensor], y: Tensor, plain: Mapping[int, float], rare: Sequence[int] = ()
+) -> list[Relevance]:
     """Choose two mixtures of blocks, each with the strength of the least out-of-fold loss.
 
     The first has the least leave-one-out error of ridge regression, which is known in closed form
-    and has a gradient. The second, if there is one, has the plain blocks alone.
+    and has a gradient. The second, if there is one, has the plain blocks alone: all alike, or as
+    they come, whichever has the smaller loss.
 
     Args:
         grams: The products that :func:`gram` returns of each block's rows.
         y: Labels as 0 and 1, ``[n, C]``, or numbers of labels, ``[n]``.
-        plain: The blocks that a linear model by hand would have.
+        plain: The blocks that a linear model by hand would have, and their spread as they come.
+        rare: The blocks that hardly any node has: those nodes alone cannot say how much they count.
     """
     stacked = torch.stack(list(grams))
-    by_hand = np.zeros(len(grams))
-    by_hand[list(plain)] = 1
-    found = []
-    for weights in (_learnt(stacked, y), by_hand):
-        if not weights.any():
-            continue
-        weights = np.where(weights < LEAST * weights.sum(), 0, weights) / weights.sum()
-        mixed = torch.einsum("b,bij->ij", torch.from_numpy(weights).float(), stacked)
-        loss, strength = _out_of_fold(mixed, y)
-        found.append(Relevance(weights, strength, loss))
-    return found
+    learnt, alike, given = np.zeros((3, len(grams)))
+    common = [i for i in range(len(grams)) if i not in rare]
+    if common:
+        learnt[common] = _learnt(stacked[common], y)
+    alike[list(plain)] = 1
+    given[list(plain)] = list(plain.values())
+    first = [_mixed(stacked, learnt, LEAST, y)] if common else []
+    second = [_mixed(stacked, alike, LEAST, y), _mixed(stacked, given, 0, y)] if plain else []
+    return first + sorted(second, key=lambda mixture: mixture.loss)[:1]
+
+
+def _mixed(grams: Tensor, weights: NDArray[np.float64], least: float, y: Tensor) -> Relevance:
+    """Mix blocks, without those that have too small a share, at the best strength."""
+    weights = np.where(weights < least * weights.sum(), 0, weights) / weights.sum()
+    mixed = torch.einsum("b,bij->ij", torch.from_numpy(weights).float(), grams)
+    loss, strength = _out_of_fold(mixed, y)
+    return Relevance(weights, strength, loss)
 
 
 def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:

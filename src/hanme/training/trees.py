@@ -13,6 +13,7 @@ from torch import Tensor
 from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.features import to_scipy
+from hanme.graph.names import words_among
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.forest import Forest
 
@@ -65,7 +66,16 @@ def can_grow(graph: Graph) -> bool:
     """Return whether trees over the target's own features can be afforded."""
     nodes = min(MOST_NODES, int(graph.split.labelled.sum()))
     few = nodes * len(graph.labels) <= MOST_LOGITS
-    return few and 0 < (graph.targets.width or 0) <= MOST_FEATURES
+    return few and 0 < len(_columns(graph)) <= MOST_FEATURES
+
+
+def _columns(graph: Graph) -> NDArray[np.int64]:
+    """Return the features that trees look at: all of them or, if these are many, all but words."""
+    width = graph.targets.width or 0
+    words = np.array(words_among(graph, graph.target), bool)
+    if width > MOST_FEATURES and len(words) == width:
+        return np.flatnonzero(~words)
+    return np.arange(width)
 
 
 def grow(
@@ -98,7 +108,8 @@ def grow(
     if len(chosen) > MOST_NODES:
         drawn = np.random.default_rng(seed).choice(len(chosen), MOST_NODES, replace=False)
         chosen = chosen[np.sort(drawn)]
-    x = to_scipy(given)[chosen.numpy()].toarray().astype(np.float32)
+    columns = _columns(graph)
+    x = to_scipy(given)[chosen.numpy()][:, columns].toarray().astype(np.float32)
     y = graph.y[chosen]
     room = MOST_CELLS / len(parts) / MOST_TREES / (1 + labels / CHEAP)
 
@@ -115,7 +126,7 @@ def grow(
         for boost in boosts * size.trees:
             boost.add()
     forests = [boost.trees[: size.trees] for boost in boosts]
-    part.trees = Forest.table([tree.grown for forest in forests for tree in forest])
+    part.trees = Forest.table([tree.grown for forest in forests for tree in forest], columns)
     found = torch.zeros(len(boosts), sum(len(t.worth) for f in forests for t in f) + 1, labels)
     at = 0
     for weights, boost, forest in zip(found, boosts, forests, strict=True):

@@ -32,6 +32,9 @@ MOST_SPANNED = 3000
 MOST_WORK = 6e8
 """With more nodes, a step of the fit takes about so many multiplications at the most."""
 
+RARE = 0.02
+"""A block that a smaller share of nodes has counts as by hand, or not at all."""
+
 STEPS = 100
 """With more nodes, a fit takes at most so many steps."""
 
@@ -124,7 +127,8 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
     blocks: list[Block] = []
     grams: list[Tensor] = []
     spreads: list[float] = []
-    plain: list[int] = []
+    plain: dict[int, float] = {}
+    rare: list[int] = []
     for block in islice(candidates(graph, labels=labels), MOST_BLOCKS):
         try:
             rows = _rows(block, graph)
@@ -132,18 +136,21 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
             continue
         if rows.numbers() > MOST_NUMBERS:
             continue
-        found, spread = gram(rows.products(nodes))
+        products = rows.products(nodes)
+        found, spread = gram(products)
         if not spread:
             continue
         if block.scaling == "plain" and block.read != "pairs" and len(block.path or ()) < 2:
-            plain.append(len(blocks))
+            plain[len(blocks)] = spread
+        if int((products.diagonal() > 0).sum()) < RARE * len(nodes):
+            rare.append(len(blocks))
         blocks.append(block)
         grams.append(found)
         spreads.append(spread)
     if not blocks:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
     with one_thread():
-        mixtures = choose(grams, graph.y[nodes], plain)
+        mixtures = choose(grams, graph.y[nodes], plain, rare)
     if int(graph.split.labelled.sum()) > MOST_SPANNED:
         best = min(mixtures, key=lambda mixture: mixture.loss)
         mixtures, kept = [best], _affordable(graph, blocks, best.weights.tolist())

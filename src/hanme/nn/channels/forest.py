@@ -47,14 +47,18 @@ class Forest:
         self.width = int((~self.inner).sum())
 
     @staticmethod
-    def table(trees: Sequence[Any]) -> Tensor:
-        """Return the table of trees that scikit-learn has grown, each as its ``tree_``."""
+    def table(trees: Sequence[Any], columns: NDArray[np.int64] | None = None) -> Tensor:
+        """Return the table of trees that scikit-learn has grown, each as its ``tree_``.
+
+        They were grown on these columns of the features (default: on all).
+        """
         tables, size = [torch.zeros(0, COLUMNS, dtype=torch.double)], 0
         for tree in trees:
             number = np.arange(tree.node_count)
             leaf = tree.children_left < 0
             given = np.zeros((tree.node_count, COLUMNS))
-            given[:, 0] = np.where(leaf, -1, tree.feature)
+            feature = tree.feature if columns is None else columns[tree.feature]
+            given[:, 0] = np.where(leaf, -1, feature)
             given[:, 1] = np.where(leaf, 0, tree.threshold)
             given[:, 2] = np.where(leaf, number, tree.children_left) + size
             given[:, 3] = np.where(leaf, number, tree.children_right) + size
