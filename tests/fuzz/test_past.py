@@ -13,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -439,9 +438,13 @@ ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SEL
 def test_ctrl_c_in_the_middle_of_a_query(database: Callable[..., Any]) -> None:
     more = {"check_same_thread": False} if database is sqlite3.connect else {}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        opened.execute(ENDLESS).fetchall()
+
     with closing(database(":memory:", **more)) as opened, pytest.raises(KeyboardInterrupt):
-        stoppable(opened, lambda: opened.execute(ENDLESS).fetchall())
+        stoppable(opened, work)
     signal.signal(signal.SIGINT, before)
 
 
@@ -540,6 +543,12 @@ def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     assert (process.exitcode, (tmp_path / "stderr").read_text()) == (0, "")
     assert ("is written" in (tmp_path / "stdout").read_text()) == (1 not in closed)
     assert "target" in (tables / "graph.toml").read_text()
+
+
+def test_a_message_for_a_full_disk() -> None:
+    with open("/dev/full", "w") as full:
+        said = subprocess.run([sys.executable, "-m", "hanme", "inspect", "/no/such"], stderr=full)
+    assert said.returncode == 2
 
 
 def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:
