@@ -317,3 +317,21 @@ def test_text_of_windows(tmp_path: Path) -> None:
     (tmp_path / "films.csv").write_bytes("id,title\n1,\u201cA\u201d\n2,B\n".encode("cp1252"))
     with pytest.raises(HanmeError, match=r"Windows-1252; .* iconv -f cp1252"):
         write_draft(tmp_path)
+
+
+def test_lists_of_mostly_one_value_are_lists(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"c{i}", "by": [f"a{i % 9}"], "of": [1 + i % 4], "kind": ["xyz"[i % 3]]}
+        for i in range(120)
+    ]
+    rows[0]["by"], rows[1]["kind"] = ["a1", "a2"], ["x", "y"]
+    (tmp_path / "cards.json").write_text(json.dumps(rows))
+    text = write_draft(tmp_path, label="kind").read_text()
+    assert 'label_separator = "|"' in text
+    graph = load_tables(tmp_path / "graph.toml")
+    assert graph.multilabel
+    assert [
+        graph.nodes["by"].identity(int(end))
+        for start, end in graph.links["card", "by", "by"].t()
+        if int(start) == 0
+    ] == ["a1", "a2"]

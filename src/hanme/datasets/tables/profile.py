@@ -54,6 +54,7 @@ class ColumnProfile:
     missing: list[str] = field(default_factory=list)
     # how dates are written; empty for 2004-11-12 with a time, None if there are none
     date: str | None = None
+    listed: bool = False  # whether cells are lists, written with | between their values here
     vector: bool = False  # whether every cell has as many numbers
     counts: bool = False  # whether it numbers the rows
     objects: bool = False  # whether every cell is an object of JSON, or a list of them
@@ -78,6 +79,8 @@ class ColumnProfile:
         """The text between the values of a cell, if cells seem to hold several."""
         if self.typed == "token_seq":
             return " "
+        if self.listed and "|" in self.items:
+            return "|"
         for separator, found in self.items.items():
             few = self.distinct if separator == "," else max(20, self.distinct)
             short = found.distinct <= min(MOST_VALUES, few)
@@ -128,13 +131,15 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
     shown = [str(example[0]) for example in examples]
     typed = TYPED.fullmatch(name)
     digits = 0 < filled == finite
-    numeric = digits and (typed is None or typed[2] == "float")
+    listed = table.kinds[alias] == "joined"
+    numeric = digits and not listed and (typed is None or typed[2] == "float")
     found = ColumnProfile(name, alias, filled, distinct, digits, numeric, length, {}, shown)
     found.second = examples[1][1] if len(examples) > 1 else 0
     numbers_otherwise = 0 < finite == filled - always
     found.missing = sorted(m for m in missing if numbers_otherwise or m in ALWAYS_MISSING)
     found.counts = digits and filled > 2 and bool(counts)
     found.objects = 0 < filled == objects
+    found.listed = listed
     if numeric or not filled:
         return found
     found.told = _told(reader, table, alias)
@@ -142,7 +147,8 @@ def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
         return found
     found.date = _date_format(reader, table, found)
     found.vector = _is_vector(reader, table, found)
-    for separator in _splitting(reader, table, alias) if found.typed is None else (" ",):
+    separators = _splitting(reader, table, alias) if found.typed is None else [" "]
+    for separator in ["|"] if found.listed else separators:
         found.items[separator] = _items(reader, table, alias, separator, filled)
     found.pairs = _pairs(reader, table, found)
     return found

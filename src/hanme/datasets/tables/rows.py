@@ -26,7 +26,7 @@ from hanme.datasets.tables.sources import (
 from hanme.datasets.tables.stoppable import stoppable
 from hanme.errors import HanmeError
 
-Kind = Literal["text", "number", "list", "date", "vector"]
+Kind = Literal["text", "number", "list", "joined", "date", "vector"]
 
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|BOOLEAN|DECIMAL\(.*\))")
 _LIST = re.compile(r".*\[\d*\]", re.DOTALL)
@@ -112,7 +112,7 @@ class Rows:
         if _LIST.fullmatch(type_):
             items = f"CAST({name} AS VARCHAR[])"
             joined = f"nullif(array_to_string({items}, '|'), '')"
-            return (items, "list") if kind == "list" else (joined, "text")
+            return (items, "list") if kind == "list" else (joined, "joined")
         return f"nullif({text}, '')", "text"
 
     def sql(self, wanted: Iterable[str] = ()) -> str:
