@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from sklearn.tree import DecisionTreeRegressor
 
 from hanme.errors import HanmeError
@@ -31,7 +32,7 @@ def test_roots_fall_into_the_leaves_that_scikit_learn_says(
     forest = Forest(Forest.table([each.tree_ for each in made]))
     values = [each.tree_.value[each.tree_.children_left < 0, :, 0] for each in made]
     other = np.random.default_rng(1).normal(scale=3, size=(9, width)).astype(np.float32)
-    found = forest.rows(other) @ np.concatenate(values)
+    found = forest.rows(csr_array(other)) @ np.concatenate(values)
     np.testing.assert_allclose(found, sum(each.predict(other) for each in made), atol=1e-5)
 
 
@@ -52,7 +53,7 @@ def test_shares_of_features_are_steps_down_and_add_up(seed: int) -> None:
     total = np.zeros((5, 2))
     total[features] = shares
     np.testing.assert_allclose(total, expected, atol=1e-9)
-    np.testing.assert_allclose(total.sum(0), (forest.rows(x[:1]) @ weight)[0], atol=1e-5)
+    np.testing.assert_allclose(total.sum(0), (forest.rows(csr_array(x[:1])) @ weight)[0], atol=1e-5)
 
 
 def test_trees_that_add_nothing_are_pruned() -> None:
@@ -63,7 +64,9 @@ def test_trees_that_add_nothing_are_pruned() -> None:
     table, kept = forest.pruned(weight)
     less = Forest(table)
     assert len(less.first) == 2
-    np.testing.assert_allclose(less.rows(x) @ kept.numpy(), forest.rows(x) @ weight.numpy())
+    np.testing.assert_allclose(
+        less.rows(csr_array(x)) @ kept.numpy(), forest.rows(csr_array(x)) @ weight.numpy()
+    )
     torch.testing.assert_close(table, Forest.table([made[1].tree_, made[4].tree_]))
 
 
@@ -83,4 +86,4 @@ def test_trees_that_loop_or_lead_astray_are_refused(column: int, value: float) -
 
 def test_trees_of_other_features_are_refused() -> None:
     with pytest.raises(HanmeError, match="read more than 4 features"):
-        Forest(damaged(0, 4)).rows(np.zeros((1, 4), np.float32))
+        Forest(damaged(0, 4)).rows(csr_array((1, 4), dtype=np.float32))

@@ -166,3 +166,23 @@ def test_words_of_texts_are_left_to_the_linear_part(tmp_path: Path) -> None:
     assert found.scores()["test"]["micro"] > 0.8
     told = [r.what for r in found.explain(3, top=10**6).reasons if r.block == "trees:plain"]
     assert {what.split(" near ")[0] for what in told} == {"a", "b", "c", "any node"}
+
+
+def test_one_feature_is_enough_for_trees() -> None:
+    graph = three_together(600)
+    x = torch.linspace(-1, 1, 600)[torch.randperm(600, generator=torch.Generator().manual_seed(0))]
+    nodes = replace(graph.targets, x=x[:, None])
+    one = replace(graph, nodes=graph.nodes | {"node": nodes}, y=(x.abs() < 0.5).long())
+    found = Classifier("linear").fit(one)
+    assert found.scores()["test"]["micro"] > 0.95
+    assert "trees:plain" in {reason.block for reason in found.explain(7).reasons}
+
+
+def test_few_nodes_to_choose_a_size_by_and_many_labels_grow_no_trees() -> None:
+    graph = three_together(300)
+    masks = [graph.split.train]
+    few = torch.zeros_like(masks[0])
+    few[graph.split.val.nonzero().flatten()[:40]] = True
+    assert grow(channels(graph), graph, masks, [few], 0)[1].trees == 0
+    boosts = [trees.Boost(np.zeros((300, 1)), graph.y, masks[0], graph.split.val, 2, 16, 1e9, 0)]
+    assert trees._sized(boosts, 16, 0)[1].trees == 0

@@ -51,6 +51,8 @@ def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
     left_out = {
         text: f"it leads from every {graph.target} back to the same {graph.target} only"
         if text in back
+        else f"only {counts[text]} instances"
+        if text in few
         else f"{short(counts[text])} instances"
         for text in some
         if text not in kept

@@ -33,7 +33,7 @@ class Answer:
 
     Args:
         held_out: The logits of all target nodes, of weights that saw training nodes alone; slopes
-            and biases were fitted to validation nodes too.
+            and biases were fitted to validation nodes too, which also chose the size of trees.
         logits: The logits of all target nodes, of the final weights.
         decision: From these to labels; fitted on validation nodes.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ MOST_CELLS = 1.25e8
 CHEAP = 16
 """So many labels double the time that a number takes."""
 
+MOST_WEIGHTS = 2**25
+"""What all leaves of all forests add to all labels, in numbers, at the most."""
+
 MOST_TREES = 150
 PATIENCE = 15
 """Growing ends when so many trees have not lowered the loss of nodes that they have not seen."""
@@ -38,6 +42,8 @@ LEAVES = (16, 64)
 """How many leaves a tree may have: few suit few nodes, and many suit many."""
 
 LEAST_NODES = 10
+"""A leaf has at least so many nodes, and the size of a forest is chosen by five times as many."""
+
 STEP = 0.1
 HELD = 1.0
 """How strongly what a leaf adds is held at 0."""
@@ -120,11 +126,14 @@ def grow(
         ]
 
     if size is None:
-        _, size, boosts = min((_sized(begun(leaves), leaves) for leaves in LEAVES), key=_loss)
+        most = MOST_WEIGHTS // (3 * labels * len(parts) ** 2)  # for each of about three mixtures
+        sized = [_sized(begun(leaves), leaves, most // leaves) for leaves in LEAVES]
+        _, size, boosts = min(sized, key=itemgetter(0))
     else:
         boosts = begun(size.leaves)
-        for boost in boosts * size.trees:
-            boost.add()
+        for _ in range(size.trees):
+            for boost in boosts:
+                boost.add()
     forests = [boost.trees[: size.trees] for boost in boosts]
     part.trees = Forest.table([tree.grown for forest in forests for tree in forest], columns)
     found = torch.zeros(len(boosts), sum(len(t.worth) for f in forests for t in f) + 1, labels)
@@ -137,18 +146,16 @@ def grow(
     return found, size
 
 
-def _sized(boosts: list[Boost], leaves: int) -> tuple[float, Size, list[Boost]]:
+def _sized(boosts: list[Boost], leaves: int, most: int) -> tuple[float, Size, list[Boost]]:
     """Grow trees as long as they help nodes that they have not seen; return the least loss too."""
     losses = [sum(boost.loss() for boost in boosts)]
-    while len(losses) <= MOST_TREES and len(losses) - int(np.argmin(losses)) <= PATIENCE:
+    few = sum(int(boost.held.sum()) for boost in boosts) < 5 * LEAST_NODES
+    most = 0 if few else min(MOST_TREES, most)
+    while len(losses) <= most and len(losses) - int(np.argmin(losses)) <= PATIENCE:
         for boost in boosts:
             boost.add()
         losses.append(sum(boost.loss() for boost in boosts))
     return min(losses), Size(leaves, int(np.argmin(losses))), boosts
-
-
-def _loss(found: tuple[float, Size, list[Boost]]) -> float:
-    return found[0]
 
 
 class Boost:

@@ -324,8 +324,9 @@ def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
     """Give wide channels weights of the rows of all blocks, and the bias, ``[D + 1, C]``."""
     made = part.rows(inputs_of(graph))
     *blocks, bias = torch.split(weights, [*(rows.width for rows in made), 1])
-    if made[-1].forest is not None:  # of the trees of folds, those that count are kept
-        part.trees, blocks[-1] = made[-1].forest.pruned(blocks[-1])
+    for i, rows in enumerate(made):
+        if rows.forest is not None:  # of the trees of folds, those that count are kept
+            part.trees, blocks[i] = rows.forest.pruned(blocks[i])
     part.fill(blocks, bias[0], made)
 
 

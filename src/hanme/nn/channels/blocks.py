@@ -165,7 +165,7 @@ class Rows:
             assert self.ends is not None
             own = csr_array(self.ends[roots])
             if self.forest is not None:
-                return self.forest.rows(own.toarray())
+                return self.forest.rows(own)
             return _pairs(own) if self.block.read == "pairs" else own
         rows = csr_array(self.first[roots])
         if self.ends is not None:
@@ -180,7 +180,7 @@ class Rows:
 
     def row(self, root: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return the columns and values of one root's row; a matrix of one row would cost more."""
-        if self.part is not None or self.block.read in ("pairs", "trees"):
+        if self.part is not None or self.block.read == "pairs":
             row = self(np.array([root]))
             return row.indices, row.data
         if self.first is None:
@@ -268,7 +268,7 @@ class Rows:
     def numbers(self) -> int:
         """Return about how many numbers the rows of all roots hold, at the most."""
         if self.forest is not None:
-            return self._roots() * len(self.forest.first)
+            return self._roots() * max(len(self.forest.first), len(self.forest.used))
         if self.first is None:
             assert self.ends is not None
             each = np.diff(self.ends.indptr).astype(np.int64)

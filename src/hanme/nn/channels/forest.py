@@ -43,6 +43,9 @@ class Forest:
         below = np.zeros(len(values), bool)
         below[self.left[self.inner]] = below[self.right[self.inner]] = True
         self.first = number[~below]
+        self.used, asked = np.unique(self.feature[self.inner], return_inverse=True)
+        self.asked = np.full(len(values), -1)  # the feature, as its place among those used
+        self.asked[self.inner] = asked
         self.leaf = np.cumsum(~self.inner) - 1
         self.width = int((~self.inner).sum())
 
@@ -57,8 +60,8 @@ class Forest:
             number = np.arange(tree.node_count)
             leaf = tree.children_left < 0
             given = np.zeros((tree.node_count, COLUMNS))
-            feature = tree.feature if columns is None else columns[tree.feature]
-            given[:, 0] = np.where(leaf, -1, feature)
+            feature = np.where(leaf, 0, tree.feature)
+            given[:, 0] = np.where(leaf, -1, feature if columns is None else columns[feature])
             given[:, 1] = np.where(leaf, 0, tree.threshold)
             given[:, 2] = np.where(leaf, number, tree.children_left) + size
             given[:, 3] = np.where(leaf, number, tree.children_right) + size
@@ -67,12 +70,15 @@ class Forest:
             size += tree.node_count
         return torch.cat(tables)
 
-    def rows(self, x: NDArray[np.float32]) -> csr_array:
+    def rows(self, features: csr_array) -> csr_array:
         """Return the leaves that roots with features ``[R, D]`` fall into, ``[R, leaves]``."""
-        if self.feature.max(initial=-1) >= x.shape[1]:
-            raise HanmeError(f"the trees of the wide part read more than {x.shape[1]} features")
+        if self.used.max(initial=-1) >= features.shape[1]:
+            raise HanmeError(
+                f"the trees of the wide part read more than {features.shape[1]} features"
+            )
+        x = features[:, self.used].toarray()
         at = np.empty((len(x), len(self.first)), np.int64)
-        _fall(x, self.first, self.feature, self.threshold, self.left, self.right, at)
+        _fall(x, self.first, self.asked, self.threshold, self.left, self.right, at)
         ends = np.arange(len(x) + 1) * len(self.first)
         ones = np.ones(at.size, np.float32)
         return csr_array((ones, self.leaf[at].ravel(), ends), shape=(len(x), self.width))
