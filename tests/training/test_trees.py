@@ -186,3 +186,12 @@ def test_few_nodes_to_choose_a_size_by_and_many_labels_grow_no_trees() -> None:
     assert grow(channels(graph), graph, masks, [few], 0)[1].trees == 0
     boosts = [trees.Boost(np.zeros((300, 1)), graph.y, masks[0], graph.split.val, 2, 16, 1e9, 0)]
     assert trees._sized(boosts, 16, 0)[1].trees == 0
+
+
+def test_features_of_unknown_origin_that_are_mostly_0_count_as_words() -> None:
+    graph = three_together(300)
+    x = torch.zeros(300, 100)
+    x[torch.arange(300), torch.arange(300) % 100] = 1
+    for filled, grows in ((x, False), (x + 1, True), (x.to_sparse_csr(), False)):
+        nodes = replace(graph.targets, x=filled)
+        assert can_grow(replace(graph, nodes=graph.nodes | {"node": nodes})) is grows

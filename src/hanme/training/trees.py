@@ -19,6 +19,9 @@ from hanme.nn.channels import WideChannels
 from hanme.nn.channels.forest import Forest
 
 MOST_FEATURES = 2**10
+SPARSE = 0.05
+"""Features of which a smaller share is not 0 are words."""
+
 MOST_NODES = 2**16
 """Of more labelled nodes, so many are drawn."""
 
@@ -76,12 +79,15 @@ def can_grow(graph: Graph) -> bool:
 
 
 def _columns(graph: Graph) -> NDArray[np.int64]:
-    """Return the features that trees look at: all of them or, if these are many, all but words."""
-    width = graph.targets.width or 0
+    """Return the features that trees look at: all of them or, if these are many, all but words.
+
+    Where nothing is known of features and hardly any of a node's are not 0, they count as words.
+    """
+    width, x = graph.targets.width or 0, graph.targets.x
     words = np.array(words_among(graph, graph.target), bool)
-    if width > MOST_FEATURES and len(words) == width:
-        return np.flatnonzero(~words)
-    return np.arange(width)
+    if x is not None and len(words) != width:
+        return np.arange(width if to_scipy(x).nnz >= SPARSE * x.numel() else 0)
+    return np.flatnonzero(~words) if width > MOST_FEATURES else np.arange(width)
 
 
 def grow(
