@@ -198,8 +198,10 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, floa
     """Write tensors and a few numbers into one safetensors file, with a checksum of them."""
     # In one entry: safetensors writes several in any order, but the same run gives the same file.
     sealed = {**numbers, "sha256": _tensors_digest(tensors, numbers)}
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"numbers": json.dumps(sealed)})
+    with replacing(path) as temporary, temporary_folder(path.parent) as work:
+        # it writes to a temporary file of its own beside, which would outlive a kill
+        save_file(tensors, work / path.name, metadata={"numbers": json.dumps(sealed)})
+        (work / path.name).replace(temporary)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
