@@ -76,6 +76,18 @@ def test_what_only_leads_back_is_left_out_if_another_is_there() -> None:
     assert with_defaults(graph_of(e=E), [BY_E]).metapaths == [BY_E]
 
 
+def test_with_many_roots_those_that_join_most_stay(monkeypatch) -> None:
+    monkeypatch.setattr(defaults, "ROOTS", 8)  # two metapaths of four roots
+    two = [(0, 0), (1, 0), (2, 1), (3, 1)]  # by which all four have several instances
+    graph = with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E])
+    assert graph.metapaths == [BY_D, BY_E]
+    assert graph.left_out == {
+        BY_C: "2 others join more nodes, which is as much as there is time for"
+    }
+    monkeypatch.setattr(defaults, "ROOTS", 3)
+    assert with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E]).metapaths == [BY_E]
+
+
 def test_an_empty_metapath_is_left_for_training_to_refuse() -> None:
     graph = with_defaults(graph_of(c=C, d=[], e=E), [BY_D, BY_E, BY_C])
     assert graph.metapaths == [BY_D, BY_C]

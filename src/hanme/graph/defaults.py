@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from hanme.common.numbers import short
 from hanme.graph.graph import Graph
@@ -23,19 +24,27 @@ LEAST = 0.01
 LIMIT = 20_000_000
 """How many instances a single default metapath may have, where it is the only one."""
 
+ROOTS = 150_000
+"""How many roots the default metapaths may have, all together: a root takes as long as hundreds of
+instances."""
+
 
 def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
     """Return a copy whose default metapaths are the useful ones of some candidates.
 
     Left out is a metapath that leads from every root back to this root alone, or that hardly any
     root has, if another one is there. Of the others, those with the fewest instances are kept as
-    far as ``BUDGET`` goes, and the smallest in any case if it has fewer than ``LIMIT`` instances. A
-    metapath without any is kept: training refuses it and says why.
+    far as ``BUDGET`` goes, and the smallest in any case if it has fewer than ``LIMIT`` instances.
+    If these are too many for ``ROOTS``, those by which most roots have several instances stay; a
+    stored graph has no such limit, for it is trained in batches. A metapath without any is kept:
+    training refuses it and says why.
     """
-    counts, back = dict[str, int](), set[str]()
+    counts, several, back = dict[str, int](), dict[str, int](), set[str]()
     for text in candidates:
         metapath = Metapath.parse(text, graph.metadata())
-        counts[text] = instances(metapath, graph)
+        by_root = instances_by_root(metapath, graph)
+        counts[text] = _total(by_root)
+        several[text] = int((by_root > 1).sum())
         if len(candidates) > 1 and leads_back(metapath, graph):
             back.add(text)
     some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
@@ -48,14 +57,18 @@ def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
         total += counts[text]
         if total <= BUDGET or (not kept and counts[text] < LIMIT):
             kept.add(text)
+    most = len(kept) if graph.stored else max(1, ROOTS // max(1, graph.sizes[graph.target]))
+    busiest = sorted(kept, key=lambda text: (-several[text], counts[text], text))[:most]
     left_out = {
         text: f"it leads from every {graph.target} back to the same {graph.target} only"
         if text in back
         else f"only {counts[text]} instances"
         if text in few
+        else f"{len(busiest)} others join more nodes, which is as much as there is time for"
+        if text in kept
         else f"{short(counts[text])} instances"
         for text in some
-        if text not in kept
+        if text not in busiest
     }
     return replace(graph, metapaths=[t for t in candidates if t not in left_out], left_out=left_out)
 
@@ -81,13 +94,22 @@ def why_none(graph: Graph) -> str:
 
 def instances(metapath: Metapath, graph: Graph) -> int:
     """Count the instances of a metapath; from 2^53 on, about, and never more than 10^300."""
+    return _total(instances_by_root(metapath, graph))
+
+
+def instances_by_root(metapath: Metapath, graph: Graph) -> Tensor:
+    """Count the instances of each root."""
     ways = torch.ones(graph.sizes[metapath.node_types[-1]], dtype=torch.double)
     for step in reversed(metapath.steps):
         found = torch.zeros(graph.sizes[step[0]], dtype=torch.double)
         for source, target in graph.link_chunks(step):
             found.index_add_(0, source, ways[target])
         ways = found
-    return int(ways.sum().clamp(max=1e300))
+    return ways
+
+
+def _total(by_root: Tensor) -> int:
+    return int(by_root.sum().clamp(max=1e300))
 
 
 def leads_back(metapath: Metapath, graph: Graph) -> bool:
