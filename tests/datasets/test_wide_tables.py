@@ -182,6 +182,18 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     assert load_tables(folder).notes == ["fact: no links, as where is true for no row of facts.tsv"]
 
 
+def test_a_value_of_which_every_link_would_be_dropped_makes_no_relation(tmp_path: Path) -> None:
+    things = "id,kind\na,x\nb,y\nd,x\ne,y\n"
+    graph = KNOWLEDGE.replace('unknown = "add"', 'unknown = "drop"')
+    found = load_tables(write(tmp_path, graph, things_csv=things, facts_tsv=TRIPLES))
+    assert [relation for _, relation, _ in found.links] == ["knows", "rev_knows"]
+    assert named(found, ("thing", "knows", "thing")) == [("a", "b"), ("d", "a")]
+    none = TRIPLES.replace("a\tknows\tb\n", "").replace("d\tknows\ta\n", "")
+    folder = write(tmp_path, graph, things_csv=things, facts_tsv=none)
+    with pytest.raises(HanmeError, match="every link would be dropped"):
+        load_tables(folder)
+
+
 def test_a_table_of_several_relations_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,7 +112,7 @@ def tune(out: str) -> list[str]:
 
 def store(out: str) -> list[str]:
     """Return the command that stores a graph of tables."""
-    return ["store", f"{out}/../tables", "--out", f"{out}/store"]
+    return ["store", str(Path(out).parent / "tables"), "--out", f"{out}/store"]
 
 
 def tables(folder: Path) -> None:

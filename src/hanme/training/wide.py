@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ MOST_PAIRED, MOST_PAIRS = 2**10, 2**23
 """Features, and pairs of them times labels, at the most, that are multiplied; more are words."""
 
 MOST_BLOCKS = 40
+"""Of more candidates the first are looked at: short walks, those back the same way first."""
+
 LONGEST = 4
 
 
@@ -193,14 +196,15 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     if width <= MOST_PAIRED and pairs * len(graph.labels) <= MOST_PAIRS:
         yield Block(None, "pairs", "plain")
     for length in range(1, LONGEST + 1):
-        for steps in walks(graph, length):
-            path = Metapath.of(list(steps), graph.metadata())
-            end = steps[-1][2]
+        paths = [Metapath.of(list(steps), graph.metadata()) for steps in walks(graph, length)]
+        ends = [path.node_types[-1] for path in paths]
+        for path, end in zip(paths, ends, strict=True):
             if end != graph.target and length <= 2:
                 yield Block(path, "ids", "unit")
                 if length == 1:
                     yield Block(path, "ids", "plain")
-            if (length == 1 and end != graph.target) or end == graph.target:
+        for path, end in zip(paths, ends, strict=True):
+            if length == 1 or end == graph.target:
                 yield Block(path, "features", "unit")
                 if length <= 2:
                     yield Block(path, "features", "plain")
@@ -210,7 +214,11 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
 
 
 def walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
-    """Return the sequences of relations from the target, longer than two hops only back to it."""
+    """Return the sequences of relations from the target, longer than two hops only back to it.
+
+    Those that come back by the relations that they went by, or by some with as many links, are
+    first.
+    """
     found: list[tuple[EdgeType, ...]] = [()]
     for _ in range(length):
         found = [
@@ -223,7 +231,11 @@ def walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
             return []
     if length == 3:
         return []
-    return [w for w in found if length <= 2 or w[-1][2] == graph.target]
+    links = {step: graph.links[step].size(1) for step in graph.edge_types}
+    found = [w for w in found if length <= 2 or w[-1][2] == graph.target]
+    sizes = ([links[step] for step in walk] for walk in found)
+    other_way = [each != each[::-1] for each in sizes]
+    return [w for _, w in sorted(zip(other_way, found, strict=True), key=itemgetter(0))]
 
 
 def can_be_made(block: Block, graph: Graph) -> bool:

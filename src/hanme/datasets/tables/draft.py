@@ -218,21 +218,40 @@ class _Draft:
         return kind
 
     def _triples(self, sheet: Sheet) -> None:
-        """Write a table of facts: a relation for each value of the middle column."""
+        """Write a table of facts: a relation for each value of the middle column.
+
+        If most facts have a target at one end and hardly any at both, the other ends are nodes of
+        another type: a film is no actor.
+        """
         assert sheet.triples is not None
         head, relation, tail = sheet.triples
-        kind = self.found.target.kind
+        kind, name = self.found.target.kind, sheet.kind
         shown = ", ".join(map(_comment, relation.examples))
         more = ", ..." if relation.distinct > len(relation.examples) else ""
-        self.relations += [
-            "",
-            f"[relations.{toml_key(take(sheet.kind, self.taken))}]  # {sheet.table.size:,} rows",
-            *_table_lines(sheet),
-            f"each = {toml_text(relation.name)}  # {relation.distinct:,} relations: {shown}{more}",
-            f"source = {_end(kind, head)}",
-            f"target = {_end(kind, tail)}",
-            f'unknown = "add"  # ids that are in no other table become nodes of {kind}',
-        ]
+        both, heads, tails = sheet.at_target
+        if 2 * (both + heads + tails) > sheet.table.size and 10 * both < both + heads + tails:
+            other = take("entity", self.kinds)
+            self.implied.append(other)
+            drafts = [
+                (heads, f"{name}_of", (kind, other), f"start at a {kind}"),
+                (tails, f"{name}_to", (other, kind), f"end at a {kind}"),
+                (both, f"{name}_between", (kind, kind), "do both"),
+            ]
+            unknown = 'unknown = "drop"  # the other facts'
+        else:
+            drafts = [(sheet.table.size, name, (kind, kind), "are rows")]
+            unknown = f'unknown = "add"  # ids that are in no other table become nodes of {kind}'
+        for count, title, types, what in drafts:
+            if count:
+                self.relations += [
+                    "",
+                    f"[relations.{toml_key(take(title, self.taken))}]  # {count:,} facts {what}",
+                    *_table_lines(sheet),
+                    f"each = {toml_text(relation.name)}  # of {relation.distinct:,}: {shown}{more}",
+                    f"source = {_end(types[0], head)}",
+                    f"target = {_end(types[1], tail)}",
+                    unknown,
+                ]
 
 
 def _name(columns: list[ColumnProfile]) -> ColumnProfile | None:

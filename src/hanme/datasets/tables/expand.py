@@ -25,14 +25,15 @@ def expand(
 ) -> GraphConfig:
     """Return a configuration in which no relation has ``each``.
 
-    Where a trained run has the ``known`` relations, those of other values are left out.
+    Where a trained run has the ``known`` relations, those of other values are left out. So are
+    values of which every link would be dropped.
     """
     found: dict[str, Relation] = {}
     for name, relation in config.relations.items():
         if not isinstance(relation, LinkTable) or relation.each is None:
             found[name] = relation
             continue
-        for value in _values(relation, path.parent, name, frames):
+        for value in _values(config, relation, path.parent, name, frames):
             plain = _plain(value)
             own = untaken(plain, found)
             if known is not None and own != plain and own not in known:
@@ -54,21 +55,36 @@ def expand(
 
 
 def _values(
-    relation: LinkTable, folder: Path, name: str, frames: Mapping[str, Any] | None
+    config: GraphConfig,
+    relation: LinkTable,
+    folder: Path,
+    name: str,
+    frames: Mapping[str, Any] | None,
 ) -> list[str]:
     source = ResolvedSource.find(relation, folder, f"relations.{name}", frames)
-    with Reader([source], folder) as reader:
+    ends = {"source": relation.source, "target": relation.target}
+    ids = {
+        side: (ResolvedSource.find(spec, folder, f"nodes.{end.type}", frames), spec.id)
+        for side, end in ends.items()
+        if relation.unknown == "drop" and (spec := config.node_types[end.type]).id
+    }
+    with Reader([source, *(nodes for nodes, _ in ids.values())], folder) as reader:
         columns = {"value": Wanted(relation.each or "")}
+        columns |= {side: Wanted(ends[side].column) for side in ids}
         columns |= {f"where{i}": Wanted(column) for i, column in enumerate(relation.where)}
         table = reader.read(source, columns)
         where = "".join(f" AND where{i} = ?" for i in range(len(relation.where)))
+        for side, (nodes, column) in ids.items():
+            known = reader.read(nodes, {"id": Wanted(column or "")})
+            where += f" AND {side} IN (SELECT id FROM {known.sql})"
         found = reader.rows(
             f"SELECT DISTINCT value FROM {table.sql} WHERE trim(value) <> ''{where} ORDER BY value "
             f"LIMIT {MOST_RELATIONS + 1}",
             *relation.where.values(),
         )
     if not found:
-        raise HanmeError(f"{table.column_title('value')}: every cell is empty")
+        why = "every link would be dropped" if ids else "every cell is empty"
+        raise HanmeError(f"{table.column_title('value')}: {why}")
     if len(found) > MOST_RELATIONS:
         raise HanmeError(
             f"{table.column_title('value')}: more than {MOST_RELATIONS:,} different values, too "

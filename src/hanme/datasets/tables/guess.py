@@ -20,7 +20,7 @@ from hanme.datasets.tables.profile import (
     says,
     words_of,
 )
-from hanme.datasets.tables.read import Reader, Wanted
+from hanme.datasets.tables.read import Reader, Table, Wanted
 from hanme.datasets.tables.sources import FORMATS, ResolvedSource
 from hanme.errors import HanmeError
 
@@ -155,6 +155,9 @@ def _understand(
     chosen = chosen or max(
         nodes, key=lambda s: (guesses.get(id(s), (-100,))[0], len(s.links), s.table.size)
     )
+    for sheet in sheets:
+        if sheet.triples is not None and chosen.id is not None:
+            sheet.at_target = _at_target(reader, sheet, chosen.table, chosen.id)
     column = guesses[id(chosen)][1] if id(chosen) in guesses else None
     if label is not None:
         column = next(c for c in chosen.columns if label in (c.name, c.plain))
@@ -253,6 +256,21 @@ def _triples(sheet: Sheet) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile]
         return None
     few = relation.distinct <= max(2, relation.filled // 2) and relation.distinct <= 1000
     return (head, relation, tail) if few else None
+
+
+def _at_target(
+    reader: Reader, sheet: Sheet, target: Table, column: ColumnProfile
+) -> tuple[int, int, int]:
+    """Count the facts that have a target at both ends, at the head alone, at the tail alone."""
+    assert sheet.triples is not None
+    ids = f"(SELECT {column.alias} FROM {target.sql})"
+    head, tail = (f"coalesce({sheet.triples[i].alias} IN {ids}, false)" for i in (0, 2))
+    ((both, heads, tails),) = reader.rows(
+        "SELECT count(*) FILTER (head AND tail), count(*) FILTER (head AND NOT tail), "
+        "count(*) FILTER (tail AND NOT head) "
+        f"FROM (SELECT {head} AS head, {tail} AS tail FROM {sheet.table.sql})"
+    )
+    return both, heads, tails
 
 
 def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:

@@ -108,6 +108,8 @@ class Sheet:
     nodes: bool = False  # whether a row is a node; else it is a link
     # the columns of head, relation and tail in a table of facts
     triples: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
+    # how many facts have a target at both ends, at the head alone, at the tail alone
+    at_target: tuple[int, int, int] = (0, 0, 0)
 
 
 def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
