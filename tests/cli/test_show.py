@@ -54,3 +54,26 @@ def test_an_epoch_is_estimated_and_nothing_is_left_of_it(trainer: Trainer) -> No
     assert 0 < seconds_per_epoch(model, trainer.graph) < 60
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("decided", "said"),
+    [
+        ((50.0, 50.0), ""),
+        ((30.0, 5.0), "does not beat majority. It has learnt nothing."),
+        ((30.0, 45.0), "has a smaller micro F1 than majority. It has learnt little"),
+        ((44.0, 43.0), "does not beat linear. Use --model linear"),
+    ],
+)
+def test_a_model_that_does_not_win_is_said_so(
+    decided: tuple[float, float], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def f1(micro: float, macro: float) -> dict[str, dict[str, float]]:
+        return {part: {"micro": micro, "macro": macro} for part in ("train", "val", "test")}
+
+    baselines = {"majority": f1(40, 6), "linear": f1(45, 44)}
+    scores = {"decided": f1(*decided), "with_fallback": f1(1, 1)}
+    show.print_worth("hanme", {"scores": scores, "baselines": baselines})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert said in shown
+    assert ("does not beat" in shown or "smaller" in shown) == bool(said)

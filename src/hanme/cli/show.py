@@ -161,6 +161,8 @@ def print_worth(model: str, result: dict[str, Any]) -> None:
         if own["val"]["micro"] <= other["micro"] and own["val"]["macro"] <= other["macro"]:
             learnt = "It has learnt nothing." if name == "majority" else ADVICE
             print(f"On validation nodes {model} does not beat {name}. {learnt}")
+        elif name == "majority" and "decided" in scores and own["val"]["micro"] < other["micro"]:
+            print(f"On validation nodes {model} has a smaller micro F1 than {name}. {MICRO}")
 
 
 def print_probabilities(probabilities: dict[str, Any]) -> None:
@@ -176,6 +178,12 @@ def print_probabilities(probabilities: dict[str, Any]) -> None:
 ADVICE = (
     "Use --model linear, which is faster, or try other metapaths (-m), --encoder direct or more "
     "labelled nodes."
+)
+
+
+MICRO = (
+    "It has learnt little: with thresholds for macro F1 it then gives rare labels to many nodes. "
+    "--decide micro gives fewer."
 )
 
 
