@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
 
 from commands import forked, hanme
 from hanme.common.files import claiming
@@ -76,6 +79,45 @@ def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     ):
         run_trials(search(), tmp_path / "study.db", 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_as_a_trial_ends_is_one_line_and_the_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "study.db"
+    whole = run_trials(search(), tmp_path / "whole.db", 2)
+
+    begin = RDBStorage.set_trial_state_values
+
+    def full(storage: RDBStorage, trial: int, state: TrialState, values: object = None) -> bool:
+        if state is TrialState.RUNNING:
+            return begin(storage, trial, state, values)
+        raise StorageInternalError("full") from sqlite3.OperationalError("disk is full")
+
+    monkeypatch.setattr(RDBStorage, "set_trial_state_values", full)
+    with pytest.raises(HanmeError, match=r"study\.db: .* \(disk is full\); make room"):
+        run_trials(search(), study, 2)
+    monkeypatch.undo()
+    found = run_trials(search(), study, 2)
+    assert [(t.changes, t.score) for t in found] == [(t.changes, t.score) for t in whole]
+
+
+def test_what_was_half_written_when_a_search_was_killed_is_undone(tmp_path: Path) -> None:
+    """A copy of a study in the middle of a transaction, with its last page cut, is as a kill."""
+    run_trials(search(), tmp_path / "whole.db", 1)
+    writing = sqlite3.connect(tmp_path / "whole.db")
+    writing.execute("PRAGMA cache_size = 1")
+    writing.execute("CREATE TABLE large (text)")
+    writing.executemany("INSERT INTO large VALUES (?)", [("x" * 3000,)] * 100)
+    study, half = tmp_path / "study.db", (tmp_path / "whole.db").read_bytes()
+    study.write_bytes(half + b"half a page")
+    shutil.copy(tmp_path / "whole.db-journal", tmp_path / "study.db-journal")
+    writing.rollback()
+    writing.close()
+    assert study.stat().st_size > (tmp_path / "whole.db").stat().st_size
+    found, whole = (run_trials(search(), tmp_path / name, 2) for name in ("study.db", "whole.db"))
+    assert [(t.changes, t.score) for t in found] == [(t.changes, t.score) for t in whole]
+    assert not (tmp_path / "study.db-journal").exists()
 
 
 def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:

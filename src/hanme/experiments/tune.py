@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +121,18 @@ def run_trials(
             if not done and not kept.get_trials(states=[optuna.trial.TrialState.WAITING]):
                 kept.enqueue_trial({f: _label(look_up(search.values, f)) for f in search.space})
             kept.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
-            errors = (HanmeError,) if done else ()
-            kept.optimize(partial(_try, search, source, errors), 1, catch=errors)
+            trial = kept.ask()
+            try:
+                score = _try(search, source, trial)
+            except optuna.TrialPruned:
+                kept.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            except HanmeError as error:
+                if not done:
+                    raise
+                trial.set_user_attr("why", str(error))
+                kept.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                kept.tell(trial, score)
 
 
 def _refuse_other(study: Path) -> None:
@@ -134,9 +143,10 @@ def _refuse_other(study: Path) -> None:
         return
     names = {"another"}
     if database_kind(study) == "sqlite":
-        refuse_cut(study)
         with suppress(sqlite3.Error), closing(sqlite3.connect(study)) as opened:
+            # this undoes first what was half-written when a search was killed
             names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
+        refuse_cut(study)
     if names and not {"studies", "version_info"} & names:
         raise HanmeError(f"{study}: not a study; name another --study file")
 
@@ -173,22 +183,15 @@ def write_config(values: Mapping[str, Any], comment: Sequence[str], path: Path) 
         temporary.write_text(text, encoding="utf-8")
 
 
-def _try(
-    search: Search, source: Path | None, errors: tuple[type[HanmeError], ...], trial: Any
-) -> float:
-    """Return the score of a trial; record why if its configuration cannot be trained."""
-    try:
-        found = []
-        configs = search.configs(_suggest(trial, search.space), source)
-        for number, config in enumerate(configs):
-            before = number * config.training.epochs
-            watch = [_watch(trial, before, config.training.every)] if search.prune else []
-            found.append(_score(config, watch))
-        return statistics.mean(found)
-    except HanmeError as error:
-        if errors:
-            trial.set_user_attr("why", str(error))
-        raise
+def _try(search: Search, source: Path | None, trial: Any) -> float:
+    """Return the score of a trial."""
+    found = []
+    configs = search.configs(_suggest(trial, search.space), source)
+    for number, config in enumerate(configs):
+        before = number * config.training.epochs
+        watch = [_watch(trial, before, config.training.every)] if search.prune else []
+        found.append(_score(config, watch))
+    return statistics.mean(found)
 
 
 def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
