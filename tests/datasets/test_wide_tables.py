@@ -190,8 +190,67 @@ def test_a_value_of_which_every_link_would_be_dropped_makes_no_relation(tmp_path
     assert named(found, ("thing", "knows", "thing")) == [("a", "b"), ("d", "a")]
     none = TRIPLES.replace("a\tknows\tb\n", "").replace("d\tknows\ta\n", "")
     folder = write(tmp_path, graph, things_csv=things, facts_tsv=none)
-    with pytest.raises(HanmeError, match="every link would be dropped"):
+    with pytest.raises(HanmeError, match=r"relations\.fact: no row of .* so every link"):
         load_tables(folder)
+
+
+ENDS = """
+target = "film"
+[nodes.film]
+table = "films.csv"
+id = "id"
+label = "kind"
+[nodes.entity]
+[relations.fact_of]
+table = "facts.tsv"
+source = {type = "film", column = "head"}
+target = {type = "entity", column = "tail"}
+each = "relation"
+unknown = "drop"
+[relations.fact_to]
+table = "facts.tsv"
+source = {type = "entity", column = "head"}
+target = {type = "film", column = "tail"}
+each = "relation"
+unknown = "drop"
+"""
+
+
+def test_a_run_knows_its_relations_by_their_ends_though_the_tables_have_grown(
+    tmp_path: Path,
+) -> None:
+    films = "id,kind\na,x\nb,y\nc,x\nd,y\n"
+    facts = "head\trelation\ttail\na\tstars\tp\nb\tsequel\tz\nq\tacts in\tc\n"
+    folder = write(tmp_path, ENDS, films_csv=films, facts_tsv=facts)
+    found = load_tables(folder)
+    there = [
+        ("film", "sequel", "entity"),
+        ("film", "stars", "entity"),
+        ("entity", "acts_in", "film"),
+    ]
+    assert [e for e in found.links if not e[1].startswith("rev_")] == there
+    fitted = FittedGraph.make(found.fitted, "test")
+    (folder / "films.csv").write_text(films + "z,\n")  # the sequel has become a film
+    (folder / "facts.tsv").write_text(facts + "p\tstars\tc\n")
+    grown = load_tables(folder, fitted=fitted)
+    assert grown.edge_types == found.edge_types
+    (folder / "films.csv").write_text(films)
+    (folder / "facts.tsv").write_text(facts.replace("q\tacts in\tc", "q\tacts in\ty"))
+    less = load_tables(folder, fitted=fitted)  # none is left of a relation that the run knows
+    assert less.edge_types == found.edge_types
+    assert less.links["entity", "acts_in", "film"].size(1) == 0
+    assert grown.links["film", "sequel", "entity"].size(1) == 1
+
+
+def test_ids_that_another_relation_adds_count_as_known(tmp_path: Path) -> None:
+    films = "id,kind\na,x\nb,y\nc,x\nd,y\n"
+    more = '[relations.next]\ntable = "next.csv"\nunknown = "add"\n'
+    more += 'source = {type = "film", column = "one"}\ntarget = {type = "film", column = "two"}\n'
+    facts = "head\trelation\ttail\na\tstars\tp\nn\tborn\tp\np\tin\tb\n"
+    folder = write(
+        tmp_path, ENDS + more, films_csv=films, facts_tsv=facts, next_csv="one,two\na,n\n"
+    )
+    assert named(load_tables(folder), ("film", "born", "entity")) == [("n", "p")]
 
 
 def test_a_table_of_several_relations_is_read_once(

@@ -81,11 +81,11 @@ def test_with_many_roots_those_that_join_most_stay(monkeypatch) -> None:
     two = [(0, 0), (1, 0), (2, 1), (3, 1)]  # by which all four have several instances
     graph = with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E])
     assert graph.metapaths == [BY_D, BY_E]
-    assert graph.left_out == {
-        BY_C: "2 others join more nodes, which is as much as there is time for"
-    }
+    assert graph.left_out == {BY_C: "there is time for 2, and others join as many nodes or more"}
     monkeypatch.setattr(defaults, "ROOTS", 3)
     assert with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E]).metapaths == [BY_E]
+    stored = with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E], stored=True)
+    assert stored.metapaths == [BY_C, BY_D, BY_E]
 
 
 def test_an_empty_metapath_is_left_for_training_to_refuse() -> None:

@@ -29,22 +29,22 @@ ROOTS = 150_000
 instances."""
 
 
-def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
+def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = False) -> Graph:
     """Return a copy whose default metapaths are the useful ones of some candidates.
 
     Left out is a metapath that leads from every root back to this root alone, or that hardly any
     root has, if another one is there. Of the others, those with the fewest instances are kept as
     far as ``BUDGET`` goes, and the smallest in any case if it has fewer than ``LIMIT`` instances.
-    If these are too many for ``ROOTS``, those by which most roots have several instances stay; a
-    stored graph has no such limit, for it is trained in batches. A metapath without any is kept:
-    training refuses it and says why.
+    If these are too many for ``ROOTS``, those stay by which most roots reach other nodes; a graph
+    that is ``stored`` has no such limit, for it is trained in batches. A metapath without any is
+    kept: training refuses it and says why.
     """
-    counts, several, back = dict[str, int](), dict[str, int](), set[str]()
+    counts, joined, back = dict[str, int](), dict[str, int](), set[str]()
     for text in candidates:
         metapath = Metapath.parse(text, graph.metadata())
         by_root = instances_by_root(metapath, graph)
         counts[text] = _total(by_root)
-        several[text] = int((by_root > 1).sum())
+        joined[text] = int((by_root > (len(metapath) > 1)).sum())  # one leads back, over two hops
         if len(candidates) > 1 and leads_back(metapath, graph):
             back.add(text)
     some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
@@ -57,14 +57,14 @@ def with_defaults(graph: Graph, candidates: Sequence[str]) -> Graph:
         total += counts[text]
         if total <= BUDGET or (not kept and counts[text] < LIMIT):
             kept.add(text)
-    most = len(kept) if graph.stored else max(1, ROOTS // max(1, graph.sizes[graph.target]))
-    busiest = sorted(kept, key=lambda text: (-several[text], counts[text], text))[:most]
+    most = len(kept) if stored else max(1, ROOTS // max(1, graph.sizes[graph.target]))
+    busiest = sorted(kept, key=lambda text: (-joined[text], counts[text], text))[:most]
     left_out = {
         text: f"it leads from every {graph.target} back to the same {graph.target} only"
         if text in back
         else f"only {counts[text]} instances"
         if text in few
-        else f"{len(busiest)} others join more nodes, which is as much as there is time for"
+        else f"there is time for {len(busiest)}, and others join as many nodes or more"
         if text in kept
         else f"{short(counts[text])} instances"
         for text in some

@@ -195,15 +195,16 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     pairs = width * (width - 1) // 2
     if width <= MOST_PAIRED and pairs * len(graph.labels) <= MOST_PAIRS:
         yield Block(None, "pairs", "plain")
+    near = [Metapath.of(list(steps), graph.metadata()) for steps in walks(graph, 1)]
+    for path in near:
+        if path.node_types[-1] != graph.target:
+            yield Block(path, "ids", "unit")
+            yield Block(path, "ids", "plain")
     for length in range(1, LONGEST + 1):
-        paths = [Metapath.of(list(steps), graph.metadata()) for steps in walks(graph, length)]
-        ends = [path.node_types[-1] for path in paths]
-        for path, end in zip(paths, ends, strict=True):
-            if end != graph.target and length <= 2:
+        for steps in walks(graph, length):
+            path, end = Metapath.of(list(steps), graph.metadata()), steps[-1][2]
+            if end != graph.target and length == 2:
                 yield Block(path, "ids", "unit")
-                if length == 1:
-                    yield Block(path, "ids", "plain")
-        for path, end in zip(paths, ends, strict=True):
             if length == 1 or end == graph.target:
                 yield Block(path, "features", "unit")
                 if length <= 2:

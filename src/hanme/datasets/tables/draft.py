@@ -74,6 +74,7 @@ class _Draft:
         self.taken: set[str] = set()
         self.relations: list[str] = []
         self.implied: list[str] = []
+        self.entity: str | None = None  # the type of what facts say of the target
 
     def text(self) -> str:
         target = self.found.target
@@ -230,11 +231,13 @@ class _Draft:
         more = ", ..." if relation.distinct > len(relation.examples) else ""
         both, heads, tails = sheet.at_target
         if 2 * (both + heads + tails) > sheet.table.size and 10 * both < both + heads + tails:
-            other = take("entity", self.kinds)
-            self.implied.append(other)
+            if self.entity is None:
+                self.entity = take("entity", self.kinds)
+                self.implied.append(self.entity)
+            other = self.entity
             drafts = [
-                (heads, f"{name}_of", (kind, other), f"start at a {kind}"),
-                (tails, f"{name}_to", (other, kind), f"end at a {kind}"),
+                (heads and heads + both, f"{name}_of", (kind, other), f"start at a {kind}"),
+                (tails and tails + both, f"{name}_to", (other, kind), f"end at a {kind}"),
                 (both, f"{name}_between", (kind, kind), "do both"),
             ]
             unknown = 'unknown = "drop"  # the other facts'

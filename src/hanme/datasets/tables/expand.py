@@ -13,6 +13,7 @@ from hanme.datasets.tables.keys import LinkTable, Relation
 from hanme.datasets.tables.read import Reader, Wanted
 from hanme.datasets.tables.sources import ResolvedSource
 from hanme.errors import HanmeError
+from hanme.metapath import EdgeType
 
 MOST_RELATIONS = 1000
 
@@ -20,32 +21,38 @@ MOST_RELATIONS = 1000
 def expand(
     config: GraphConfig,
     path: Path,
-    known: Collection[str] | None = None,
+    known: Collection[EdgeType] | None = None,
     frames: Mapping[str, Any] | None = None,
 ) -> GraphConfig:
     """Return a configuration in which no relation has ``each``.
 
-    Where a trained run has the ``known`` relations, those of other values are left out. So are
-    values of which every link would be dropped.
+    Values of which every link would be dropped are left out. Where a trained run has the ``known``
+    edge types, its values are kept instead, and no others.
     """
+    if not any(isinstance(r, LinkTable) and r.each for r in config.relations.values()):
+        return config
     found: dict[str, Relation] = {}
     for name, relation in config.relations.items():
         if not isinstance(relation, LinkTable) or relation.each is None:
             found[name] = relation
             continue
-        for value in _values(config, relation, path.parent, name, frames):
+        ends, mine = (relation.source.type, relation.target.type), set[str]()
+        for value in _values(config, relation, path.parent, name, frames, kept=known is None):
             plain = _plain(value)
-            own = untaken(plain, found)
-            if known is not None and own != plain and own not in known:
-                raise HanmeError(
-                    f"{path}: relations.{name}: {value!r} in column {relation.each} reads as "
-                    f"{plain} too, which the run knows by one value alone; rename it"
-                )
-            if known is None or own in known:
+            own: str | None = untaken(plain, found)
+            if known is not None:
+                names = (n for _, n, _ in known if (ends[0], n, ends[1]) in known)
+                fits = [n for n in names if n not in found and _reads_as(n, plain)]
+                own = min(fits, key=lambda n: (len(n), n), default=None)
+                if own is None and plain in mine:
+                    raise HanmeError(
+                        f"{path}: relations.{name}: {value!r} in column {relation.each} reads as "
+                        f"{plain} too, which the run knows by one value alone; rename it"
+                    )
+            if own is not None:
+                mine.add(plain)
                 where = relation.where | {relation.each: value}
                 found[own] = relation.model_copy(update={"each": None, "where": where})
-    if len(found) == len(config.relations) and set(found) == set(config.relations):
-        return config
     config = config.changed(relations=found)
     try:
         config.check_names()
@@ -54,43 +61,62 @@ def expand(
     return config
 
 
+def _reads_as(name: str, plain: str) -> bool:
+    """Return whether a relation was named by a value that reads so: ``knows`` or ``knows_2``."""
+    return name == plain or bool(re.fullmatch(rf"{re.escape(plain)}_\d+", name))
+
+
 def _values(
     config: GraphConfig,
     relation: LinkTable,
     folder: Path,
     name: str,
     frames: Mapping[str, Any] | None,
+    *,
+    kept: bool,
 ) -> list[str]:
-    source = ResolvedSource.find(relation, folder, f"relations.{name}", frames)
+    """Return the values that make a relation each; `kept`: only those with a link that is kept."""
+    where, values = f"relations.{name}", relation.where.values()
+    source = ResolvedSource.find(relation, folder, where, frames)
     ends = {"source": relation.source, "target": relation.target}
     ids = {
         side: (ResolvedSource.find(spec, folder, f"nodes.{end.type}", frames), spec.id)
         for side, end in ends.items()
-        if relation.unknown == "drop" and (spec := config.node_types[end.type]).id
-    }
+        if kept and relation.unknown == "drop" and end.type not in _added(config)
+        and (spec := config.node_types[end.type]).id
+    }  # fmt: skip
     with Reader([source, *(nodes for nodes, _ in ids.values())], folder) as reader:
         columns = {"value": Wanted(relation.each or "")}
         columns |= {side: Wanted(ends[side].column) for side in ids}
         columns |= {f"where{i}": Wanted(column) for i, column in enumerate(relation.where)}
         table = reader.read(source, columns)
-        where = "".join(f" AND where{i} = ?" for i in range(len(relation.where)))
+        some = "".join(f" AND where{i} = ?" for i in range(len(relation.where)))
+        known = ""
         for side, (nodes, column) in ids.items():
-            known = reader.read(nodes, {"id": Wanted(column or "")})
-            where += f" AND {side} IN (SELECT id FROM {known.sql})"
-        found = reader.rows(
-            f"SELECT DISTINCT value FROM {table.sql} WHERE trim(value) <> ''{where} ORDER BY value "
-            f"LIMIT {MOST_RELATIONS + 1}",
-            *relation.where.values(),
+            found = reader.read(nodes, {"id": Wanted(column or "")})
+            known += f" AND {side} IN (SELECT id FROM {found.sql})"
+        select = f"SELECT DISTINCT value FROM {table.sql} WHERE trim(value) <> ''{some}"
+        rows = reader.rows(f"{select}{known} ORDER BY value LIMIT {MOST_RELATIONS + 1}", *values)
+        if not rows and not (known and reader.rows(f"{select} LIMIT 1", *values)):
+            raise HanmeError(f"{table.column_title('value')}: every cell is empty")
+    if not rows:
+        raise HanmeError(
+            f"{where}: no row of {table.source.title} has a known id of "
+            f"{' and '.join(ends[side].type for side in ids)}, so every link would be dropped; "
+            "leave the relation out"
         )
-    if not found:
-        why = "every link would be dropped" if ids else "every cell is empty"
-        raise HanmeError(f"{table.column_title('value')}: {why}")
-    if len(found) > MOST_RELATIONS:
+    if len(rows) > MOST_RELATIONS:
         raise HanmeError(
             f"{table.column_title('value')}: more than {MOST_RELATIONS:,} different values, too "
             "many for a relation each"
         )
-    return [value for (value,) in found]
+    return [value for (value,) in rows]
+
+
+def _added(config: GraphConfig) -> set[str]:
+    """Return the node types that relations add nodes to."""
+    adding = (config.edge_types[n][0] for n, r in config.relations.items() if r.unknown == "add")
+    return {kind for source, _, target in adding for kind in (source, target)}
 
 
 def _plain(value: str) -> str:

@@ -100,7 +100,7 @@ class Tables:
         frames: Mapping[str, Any] | None = None,
     ) -> Tables:
         """Find the tables of a configuration in files, or among frames by name."""
-        known = None if fitted is None else {relation for _, relation, _ in fitted.relations}
+        known = None if fitted is None else set(fitted.relations)
         config = expand(config, path, known, frames)
         specs: dict[str, Source] = {
             f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
@@ -135,7 +135,7 @@ class Tables:
                 graph = self._build(reader, made)
             graph = made.fill(graph)
             say("metapaths")
-            graph = self._completed(graph, seed)
+            graph = self._completed(graph, seed, stored=True)
             add_labels(writer, graph)
             finish(writer, graph, features)
 
@@ -179,14 +179,14 @@ class Tables:
             write_cache(graph, file, mark)
         return graph
 
-    def _completed(self, graph: Graph, seed: int) -> Graph:
+    def _completed(self, graph: Graph, seed: int, *, stored: bool = False) -> Graph:
         """Draw what the tables leave open of the split, and choose the default metapaths."""
         graph = draw(graph, self.config, seed)
         if self.fitted is None:
             check_parts(graph, self.config, str(self.path))
         if self.config.metapaths is not None:
             return replace(graph, metapaths=self.config.metapaths)
-        return with_defaults(graph, self.config.default_metapaths())
+        return with_defaults(graph, self.config.default_metapaths(), stored=stored)
 
     def _build(self, reader: Reader, made: Made) -> Graph:
         """Read the tables into a graph; made in memory, it has no reverse relations."""
