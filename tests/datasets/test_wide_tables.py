@@ -242,6 +242,16 @@ def test_a_run_knows_its_relations_by_their_ends_though_the_tables_have_grown(
     assert grown.links["film", "sequel", "entity"].size(1) == 1
 
 
+def test_a_new_value_takes_no_relation_that_is_numbered_by_its_own_value(tmp_path: Path) -> None:
+    things = "id,kind\na,x\nb,y\nc,x\nd,y\n"
+    facts = "head\trelation\ttail\na\tknows 2\tb\n"
+    folder = write(tmp_path, KNOWLEDGE, things_csv=things, facts_tsv=facts)
+    fitted = FittedGraph.make(load_tables(folder).fitted, "test")
+    (folder / "facts.tsv").write_text(facts + "c\tknows\td\n")
+    grown = load_tables(folder, fitted=fitted)
+    assert named(grown, ("thing", "knows_2", "thing")) == [("a", "b")]
+
+
 def test_ids_that_another_relation_adds_count_as_known(tmp_path: Path) -> None:
     films = "id,kind\na,x\nb,y\nc,x\nd,y\n"
     more = '[relations.next]\ntable = "next.csv"\nunknown = "add"\n'

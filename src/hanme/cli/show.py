@@ -182,8 +182,8 @@ ADVICE = (
 
 
 MICRO = (
-    "It has learnt little: with thresholds for macro F1 it then gives rare labels to many nodes. "
-    "--decide micro gives fewer."
+    "It has learnt little, and thresholds for macro F1 then give rare labels to many nodes: try "
+    "--decide micro."
 )
 
 

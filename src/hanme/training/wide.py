@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -195,9 +194,9 @@ def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
     pairs = width * (width - 1) // 2
     if width <= MOST_PAIRED and pairs * len(graph.labels) <= MOST_PAIRS:
         yield Block(None, "pairs", "plain")
-    near = [Metapath.of(list(steps), graph.metadata()) for steps in walks(graph, 1)]
-    for path in near:
-        if path.node_types[-1] != graph.target:
+    for steps in walks(graph, 1):
+        if steps[-1][2] != graph.target:
+            path = Metapath.of(list(steps), graph.metadata())
             yield Block(path, "ids", "unit")
             yield Block(path, "ids", "plain")
     for length in range(1, LONGEST + 1):
@@ -233,10 +232,13 @@ def walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
     if length == 3:
         return []
     links = {step: graph.links[step].size(1) for step in graph.edge_types}
-    found = [w for w in found if length <= 2 or w[-1][2] == graph.target]
-    sizes = ([links[step] for step in walk] for walk in found)
-    other_way = [each != each[::-1] for each in sizes]
-    return [w for _, w in sorted(zip(other_way, found, strict=True), key=itemgetter(0))]
+
+    def another_way(walk: tuple[EdgeType, ...]) -> bool:
+        sizes = [links[step] for step in walk]
+        return sizes != sizes[::-1]
+
+    some = [w for w in found if length <= 2 or w[-1][2] == graph.target]
+    return sorted(some, key=another_way)
 
 
 def can_be_made(block: Block, graph: Graph) -> bool:

@@ -242,7 +242,7 @@ class _Draft:
             ]
             unknown = 'unknown = "drop"  # the other facts'
         else:
-            drafts = [(sheet.table.size, name, (kind, kind), "are rows")]
+            drafts = [(sheet.table.size, name, (kind, kind), "in all")]
             unknown = f'unknown = "add"  # ids that are in no other table become nodes of {kind}'
         for count, title, types, what in drafts:
             if count:
@@ -250,7 +250,7 @@ class _Draft:
                     "",
                     f"[relations.{toml_key(take(title, self.taken))}]  # {count:,} facts {what}",
                     *_table_lines(sheet),
-                    f"each = {toml_text(relation.name)}  # of {relation.distinct:,}: {shown}{more}",
+                    f"each = {toml_text(relation.name)}  # such as {shown}{more}",
                     f"source = {_end(types[0], head)}",
                     f"target = {_end(types[1], tail)}",
                     unknown,

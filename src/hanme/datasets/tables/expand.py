@@ -37,13 +37,15 @@ def expand(
             found[name] = relation
             continue
         ends, mine = (relation.source.type, relation.target.type), set[str]()
-        for value in _values(config, relation, path.parent, name, frames, kept=known is None):
+        values = _values(config, relation, path.parent, name, frames, kept=known is None)
+        if known is not None:  # "is 2" is is_2, before the second "is" could be
+            values.sort(key=lambda value: (ends[0], _plain(value), ends[1]) not in known)
+        for value in values:
             plain = _plain(value)
             own: str | None = untaken(plain, found)
             if known is not None:
-                names = (n for _, n, _ in known if (ends[0], n, ends[1]) in known)
-                fits = [n for n in names if n not in found and _reads_as(n, plain)]
-                own = min(fits, key=lambda n: (len(n), n), default=None)
+                mates = {n for source, n, target in known if (source, target) == ends}
+                own = _known_as(plain, mates - found.keys(), {n for _, n, _ in known})
                 if own is None and plain in mine:
                     raise HanmeError(
                         f"{path}: relations.{name}: {value!r} in column {relation.each} reads as "
@@ -61,9 +63,14 @@ def expand(
     return config
 
 
-def _reads_as(name: str, plain: str) -> bool:
-    """Return whether a relation was named by a value that reads so: ``knows`` or ``knows_2``."""
-    return name == plain or bool(re.fullmatch(rf"{re.escape(plain)}_\d+", name))
+def _known_as(plain: str, names: Collection[str], taken: Collection[str]) -> str | None:
+    """Return which of some names a value that reads so had in a run.
+
+    That is ``knows``, or ``knows_2`` if another relation of the run has taken ``knows``.
+    """
+    numbered = re.compile(rf"{re.escape(plain)}_\d+")
+    fits = [n for n in names if n == plain or (plain in taken and numbered.fullmatch(n))]
+    return min(fits, key=lambda name: (len(name), name), default=None)
 
 
 def _values(

@@ -10,6 +10,7 @@ from typing import Any
 
 from hanme.common.files import whole
 from hanme.common.numbers import untaken
+from hanme.datasets.tables.facts import at_target, triples
 from hanme.datasets.tables.files import Found, find_tables
 from hanme.datasets.tables.profile import (
     NAME_WORDS,
@@ -20,16 +21,13 @@ from hanme.datasets.tables.profile import (
     says,
     words_of,
 )
-from hanme.datasets.tables.read import Reader, Table, Wanted
+from hanme.datasets.tables.read import Reader, Wanted
 from hanme.datasets.tables.sources import FORMATS, ResolvedSource
 from hanme.errors import HanmeError
 
 LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "type", "kind")
 OUTCOMES = ("status", "outcome", "species", "diagnosis", "response", "survived", "sentiment", "y")
 """What a column of labels may be called, by no other word."""
-HEADS = ("head", "h", "subject", "subj", "s", "source", "from")
-FACTS = ("relation", "rel", "r", "predicate", "pred", "p", "property", "type", "edge")
-TAILS = ("tail", "t", "object", "obj", "o", "target", "to")
 LIKELY_LABELS = 50
 FEW_LABELLED = 50
 """A table with fewer labels is the target only if no other has labels."""
@@ -145,7 +143,7 @@ def _understand(
         sheet.kind = take(sheet.kind, taken)
     for sheet in sheets:
         sheet.id = _guess_id(reader, sheet, [other for other in sheets if other is not sheet])
-        sheet.triples = _triples(sheet)
+        sheet.triples = triples(sheet)
     for sheet in sheets:
         _guess_links(reader, sheet, sheets)
     chosen = _asked_for(sheets, target, label)
@@ -157,7 +155,7 @@ def _understand(
     )
     for sheet in sheets:
         if sheet.triples is not None and chosen.id is not None:
-            sheet.at_target = _at_target(reader, sheet, chosen.table, chosen.id)
+            sheet.at_target = at_target(reader, sheet, chosen.table, chosen.id)
     column = guesses[id(chosen)][1] if id(chosen) in guesses else None
     if label is not None:
         column = next(c for c in chosen.columns if label in (c.name, c.plain))
@@ -241,36 +239,6 @@ def _is_repeated(
             if strays <= one.distinct * (1 - MATCHES):
                 return True
     return False
-
-
-def _triples(sheet: Sheet) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
-    """Return the columns of head, relation and tail of a table of facts."""
-    if len(sheet.columns) > 4:
-        return None
-    found = [
-        next((c for c in sheet.columns if c.plain.lower() in words), None)
-        for words in (HEADS, FACTS, TAILS)
-    ]
-    head, relation, tail = found
-    if head is None or relation is None or tail is None or len({id(c) for c in found}) < 3:
-        return None
-    few = relation.distinct <= max(2, relation.filled // 2) and relation.distinct <= 1000
-    return (head, relation, tail) if few else None
-
-
-def _at_target(
-    reader: Reader, sheet: Sheet, target: Table, column: ColumnProfile
-) -> tuple[int, int, int]:
-    """Count the facts that have a target at both ends, at the head alone, at the tail alone."""
-    assert sheet.triples is not None
-    ids = f"(SELECT {column.alias} FROM {target.sql})"
-    head, tail = (f"coalesce({sheet.triples[i].alias} IN {ids}, false)" for i in (0, 2))
-    ((both, heads, tails),) = reader.rows(
-        "SELECT count(*) FILTER (head AND tail), count(*) FILTER (head AND NOT tail), "
-        "count(*) FILTER (tail AND NOT head) "
-        f"FROM (SELECT {head} AS head, {tail} AS tail FROM {sheet.table.sql})"
-    )
-    return both, heads, tails
 
 
 def _guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
