@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from hanme.decision.losses import node_losses
+from hanme.decision.losses import total_loss
 
 PRIOR = 0.5
 """How strongly slopes and biases are held where they are expected: by a Gaussian of this width."""
@@ -40,27 +41,22 @@ def calibrate(
         The slope of each part, and the bias, ``[C]``.
     """
     step = -(-parts[0].numel() // MOST) or 1
-    stacked = torch.stack([part[::step].detach().double().cpu() for part in parts])
-    y = y[::step].detach().cpu()
-    size = len(parts)
+    stacked = torch.stack([part[::step].detach().double().cpu().flatten() for part in parts])
+    y, (size, labels) = y[::step].detach().cpu(), (len(parts), parts[0].size(1))
+    several = y.dim() == 2
+    given = (y if several else torch.nn.functional.one_hot(y, labels)).double()
     expected = [(1 / size, PRIOR)] * size if expected is None else expected
     start, width = torch.tensor(expected, dtype=torch.double).t()
 
-    @torch.enable_grad()
-    def objective(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, object]:
-        free = torch.tensor(values, requires_grad=True)
-        slopes, bias = free[:size], free[size:]
-        logits = torch.einsum("p,pnc->nc", slopes, stacked) + bias
-        loss = node_losses(logits, y.double() if y.dim() == 2 else y).sum()
-        if y.dim() == 2:
-            loss = loss * y.size(1)
-        loss = loss + (((slopes - start) / width) ** 2).sum() / 2
-        loss = loss + ((bias / bias_width) ** 2).sum() / 2
-        loss.backward()
-        assert free.grad is not None
-        return float(loss.detach()), free.grad.numpy()
+    def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        slopes, bias = torch.split(torch.tensor(values), [size, labels])
+        off, shift = (slopes - start) / width, bias / bias_width
+        logits = (slopes @ stacked).view(-1, labels) + bias
+        loss, slope = total_loss(logits, given, several=several)
+        change = [stacked @ slope.flatten() + off / width, slope.sum(0) + shift / bias_width]
+        loss = loss + (off @ off + shift @ shift) / 2
+        return float(loss), torch.cat(change).numpy()
 
-    labels = stacked.size(2)
     first = np.concatenate([start.numpy(), np.zeros(labels)])
     bounds = [(0.0, 10.0)] * size + [(-10.0, 10.0)] * labels
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds).x

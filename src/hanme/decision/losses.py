@@ -1,5 +1,6 @@
 """The loss of a node."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -9,3 +10,18 @@ def node_losses(logits: Tensor, y: Tensor) -> Tensor:
     if y.dim() == 2:
         return F.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
     return F.cross_entropy(logits, y, reduction="none")
+
+
+def total_loss(logits: Tensor, given: Tensor, *, several: bool) -> tuple[Tensor, Tensor]:
+    """Return the sum of all nodes' losses, over all labels, and its gradient by the logits.
+
+    Args:
+        logits: ``[n, C]``.
+        given: The labels as 0 and 1, ``[n, C]``.
+        several: Whether nodes have several labels.
+    """
+    if several:
+        losses = F.softplus(logits) - given * logits
+        return losses.double().sum(), torch.sigmoid(logits) - given
+    losses = torch.logsumexp(logits, 1) - (given * logits).sum(1)
+    return losses.double().sum(), torch.softmax(logits, 1) - given

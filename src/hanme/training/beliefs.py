@@ -23,7 +23,7 @@ from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
-from hanme.training.trees import Size, grow
+from hanme.training.trees import MANY, Size, grow
 from hanme.training.wide import (
     MOST_SPANNED,
     Wide,
@@ -146,6 +146,7 @@ class CrossFit(NamedTuple):
             validation nodes will do, or fewer than folds.
         blend: How mixtures and trees were added up.
         fitted: The mixtures of the first fit, ``[M, D + 1, C]``.
+        leaves: What the leaves of its trees add, and the bias, ``[leaves + 1, C]``.
         size: The size of each forest.
     """
 
@@ -153,15 +154,17 @@ class CrossFit(NamedTuple):
     folds: list[Fold]
     blend: Blend
     fitted: Tensor
+    leaves: Tensor
     size: Size
 
 
 def refit(part: WideChannels, graph: Graph, wide: Wide, found: CrossFit, seed: int) -> Tensor:
-    """Return the weights of a fit to all labelled nodes, ``[D + 1, C]``; it changes the trees."""
-    every = graph.split.labelled
+    """Return the weights of a fit to all labelled nodes, ``[D + 1, C]``; trees may change."""
+    every, leaves = graph.split.labelled, found.leaves[None]
     fitted = fit_wide(part, graph, wide, [every], found.fitted)
     if len(part.trees):
-        leaves, _ = grow(part, graph, [every], [torch.zeros_like(every)], seed, found.size)
+        if int(graph.split.train.sum()) <= MANY:
+            leaves, _ = grow(part, graph, [every], [torch.zeros_like(every)], seed, found.size)
         fitted = _with_leaves(fitted, leaves)
     return found.blend.of(fitted)[0]
 
@@ -186,7 +189,7 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> CrossF
     groups = [[each] for each in graphs] if several else [graphs]
     fitted = [fit_wide(part, some[0], wide, [each.split.train for each in some]) for some in groups]
     mixtures = fitted[0][0]
-    held, size = _held_out(graphs), Size(0, 0)
+    held, size, leaves = _held_out(graphs), Size(0, 0), mixtures[:, :0]
     if wide.trees:
         leaves, size = grow(part, graph, [each.split.train for each in graphs], held, seed)
         if size.trees:
@@ -199,7 +202,7 @@ def cross_fit(part: WideChannels, graph: Graph, wide: Wide, seed: int) -> CrossF
     logits = [z for some, weights in asked for z in wide_logits(part, some[0], weights)]
     logits += [logits[0][:0]] * (len(graphs) - len(logits))
     first, *folds = [Fold(*each) for each in zip(graphs, torch.cat(blended), logits, strict=True)]
-    return CrossFit(first, folds, blend, mixtures, size)
+    return CrossFit(first, folds, blend, mixtures, leaves[0], size)
 
 
 def _held_out(graphs: Sequence[Graph]) -> list[Tensor]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
 
 
@@ -75,16 +76,11 @@ def logistic(
     @torch.no_grad()
     def closure() -> Tensor:
         logits = torch.mm(rows, weights[:-1]) + (weights[-1:] - mean @ weights[:-1])
-        if several:
-            losses = torch.nn.functional.softplus(logits) - given * logits
-            slope = torch.sigmoid(logits) - given
-        else:
-            losses = torch.logsumexp(logits, 1) - (given * logits).sum(1)
-            slope = torch.softmax(logits, 1) - given
+        loss, slope = total_loss(logits, given, several=several)
         total = slope.sum(0, keepdim=True)
         change = torch.mm(transposed, slope) - mean.t() @ total + strength * weights[:-1]
         weights.grad = torch.cat([change, total])
-        return losses.double().sum() + strength / 2 * weights[:-1].double().square().sum()
+        return loss + strength / 2 * weights[:-1].double().square().sum()
 
     try:
         optimizer.step(closure)  # type: ignore[no-untyped-call]

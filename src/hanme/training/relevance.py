@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,13 @@ class Relevance(NamedTuple):
         weights: The relevance of each block, 0 for one left out: rows are scaled by its root.
         strength: How strongly weights are held at 0.
         loss: The out-of-fold loss of a node.
+        logits: The out-of-fold logits, ``[n, C]``.
     """
 
     weights: NDArray[np.float64]
     strength: float
     loss: float
+    logits: Tensor
 
 
 def centred(whole: Tensor) -> Tensor:
@@ -89,8 +92,7 @@ def _mixed(grams: Tensor, weights: NDArray[np.float64], least: float, y: Tensor)
     """Mix blocks, without those that have too small a share, at the best strength."""
     weights = np.where(weights < least * weights.sum(), 0, weights) / weights.sum()
     mixed = torch.einsum("b,bij->ij", torch.from_numpy(weights).float(), grams)
-    loss, strength = _out_of_fold(mixed, y)
-    return Relevance(weights, strength, loss)
+    return Relevance(weights, *_out_of_fold(mixed, y))
 
 
 def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:
@@ -116,25 +118,24 @@ def _learnt(grams: Tensor, y: Tensor) -> NDArray[np.float64]:
     return kept.double().exp().numpy()
 
 
-def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float]:
-    """Return the least out-of-fold loss and the strength that has it."""
+def _out_of_fold(products: Tensor, y: Tensor) -> tuple[float, float, Tensor]:
+    """Return the strength with the least out-of-fold loss, this loss, and the logits."""
     values, vectors = torch.linalg.eigh(products)
     kept = values > values.max() * 1e-6
     rows = (vectors[:, kept] * values[kept].sqrt()).contiguous()
     labels = None if y.dim() == 2 else int(y.max()) + 1
     fold = torch.arange(len(y)) % FOLDS  # the nodes come in a random order
-    found = []
+    found: list[tuple[float, float, Tensor]] = []
     starts: list[Tensor | None] = [None] * FOLDS
     for strength in STRENGTHS:
-        losses = []
+        logits = torch.zeros(len(y), labels or y.size(1))
         for i in range(FOLDS):
             seen = fold != i
             starts[i] = weights = logistic(
                 rows[seen], y[seen], strength, labels=labels, start=starts[i], steps=20
             )
-            logits = rows[~seen] @ weights[:-1] + weights[-1]
-            losses.append(node_losses(logits, y[~seen]))
-        found.append((float(torch.cat(losses).mean()), strength))
-        if found[-1][0] > min(found)[0] * 1.02:
+            logits[~seen] = rows[~seen] @ weights[:-1] + weights[-1]
+        found.append((strength, float(node_losses(logits, y).mean()), logits))
+        if found[-1][1] > min(loss for _, loss, _ in found) * 1.02:
             break
-    return min(found)
+    return min(found, key=itemgetter(1))

@@ -44,6 +44,9 @@ PATIENCE = 15
 LEAVES = (16, 64)
 """How many leaves a tree may have: few suit few nodes, and many suit many."""
 
+MANY = 20_000
+"""With more nodes to learn from, trees have the most leaves, half the time, and are grown once."""
+
 LEAST_NODES = 10
 """A leaf has at least so many nodes, and the size of a forest is chosen by five times as many."""
 
@@ -123,7 +126,8 @@ def grow(
     columns = _columns(graph)
     x = to_scipy(given)[chosen.numpy()][:, columns].toarray().astype(np.float32)
     y = graph.y[chosen]
-    room = MOST_CELLS / len(parts) / MOST_TREES / (1 + labels / CHEAP)
+    many = max(int(seen.sum()) for seen in parts) > MANY
+    room = MOST_CELLS / (1 + many) / len(parts) / MOST_TREES / (1 + labels / CHEAP)
 
     def begun(leaves: int) -> list[Boost]:
         return [
@@ -133,7 +137,8 @@ def grow(
 
     if size is None:
         most = MOST_WEIGHTS // (3 * labels * len(parts) ** 2)  # for each of about three mixtures
-        sized = [_sized(begun(leaves), leaves, most // leaves) for leaves in LEAVES]
+        tried = LEAVES[-1:] if many else LEAVES
+        sized = [_sized(begun(leaves), leaves, most // leaves) for leaves in tried]
         _, size, boosts = min(sized, key=itemgetter(0))
     else:
         boosts = begun(size.leaves)

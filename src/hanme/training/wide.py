@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
+from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import to_torch
@@ -20,6 +21,7 @@ from hanme.metapath import EdgeType, Metapath
 from hanme.nn.channels.base import Inputs
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.nn.channels.wide import WideChannels
+from hanme.training.bayes import FEWEST, choose_bayes, log_shares, out_of_fold
 from hanme.training.convex import logistic, one_thread
 from hanme.training.relevance import centred, choose, gram
 
@@ -54,6 +56,7 @@ class Mixture(BaseModel):
         scales: What the rows of each block are multiplied by; 0 for one that is left out.
         strength: How strongly weights are held at 0.
         loss: The out-of-fold loss of a node when it was chosen.
+        bayes: Whether weights are those of naive Bayes (:mod:`hanme.training.bayes`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,6 +64,7 @@ class Mixture(BaseModel):
     scales: list[float]
     strength: float = Field(gt=0, le=1e6)
     loss: float
+    bayes: bool = False
 
 
 class Wide(BaseModel):
@@ -115,7 +119,7 @@ class Wide(BaseModel):
 def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
     """Choose mixtures of blocks and their strengths by out-of-fold loss on training nodes.
 
-    With many labelled nodes, one mixture will do.
+    With many labelled nodes, one mixture will do. With few, naive Bayes may be one more.
 
     Args:
         graph: The graph.
@@ -131,6 +135,10 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
     spreads: list[float] = []
     plain: dict[int, float] = {}
     rare: list[int] = []
+    naive: dict[int, Tensor] = {}
+    few = int(graph.split.labelled.sum()) <= MOST_SPANNED
+    y = graph.y[nodes]
+    given = y if graph.multilabel else torch.nn.functional.one_hot(y)
     for block in islice(candidates(graph, labels=labels), MOST_BLOCKS):
         try:
             rows = _rows(block, graph)
@@ -146,26 +154,47 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
             plain[len(blocks)] = spread
         if int((products.diagonal() > 0).sum()) < RARE * len(nodes):
             rare.append(len(blocks))
+        if few and len(nodes) >= FEWEST and block.scaling == "unit" and block.read != "labels":
+            logits = out_of_fold(rows(nodes), given, several=graph.multilabel)
+            naive |= {} if logits is None else {len(blocks): logits}
         blocks.append(block)
         grams.append(found)
         spreads.append(spread)
     if not blocks:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
     with one_thread():
-        mixtures = choose(grams, graph.y[nodes], plain, rare)
-    if int(graph.split.labelled.sum()) > MOST_SPANNED:
+        mixtures = choose(grams, y, plain, rare)
+    if not few:
         best = min(mixtures, key=lambda mixture: mixture.loss)
         mixtures, kept = [best], _affordable(graph, blocks, best.weights.tolist())
-    else:
-        kept = np.flatnonzero(sum(mixture.weights for mixture in mixtures)).tolist()
     inverse = 1 / np.array(spreads)
+    chosen = [
+        Mixture(scales=np.sqrt(weights * inverse).tolist(), strength=strength, loss=loss)
+        for weights, strength, loss, _ in mixtures
+    ]
+    if naive:
+        chosen += _naive([mixture.logits for mixture in mixtures], naive, y, len(blocks))
+    if few:
+        kept = np.flatnonzero(np.sum([mixture.scales for mixture in chosen], 0)).tolist()
     return Wide(
         blocks=[str(blocks[i]) for i in kept],
         mixtures=[
-            Mixture(scales=np.sqrt(weights * inverse)[kept].tolist(), strength=strength, loss=loss)
-            for weights, strength, loss in mixtures
+            mixture.model_copy(update={"scales": [mixture.scales[i] for i in kept]})
+            for mixture in chosen
         ],
     )
+
+
+def _naive(
+    mixed: Sequence[Tensor], naive: Mapping[int, Tensor], y: Tensor, blocks: int
+) -> list[Mixture]:
+    """Return naive Bayes of some blocks as one more mixture, if that clearly helps."""
+    scales, logits = choose_bayes(mixed, naive, y)
+    loss = float(node_losses(logits, y).mean())
+    one = Mixture(
+        scales=[scales.get(i, 0) for i in range(blocks)], strength=1, loss=loss, bayes=True
+    )
+    return [one] if scales else []
 
 
 def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float]) -> list[int]:
@@ -273,16 +302,61 @@ def fit_wide(
     """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
     made = [rows for rows in part.rows(inputs_of(graph)) if rows.block.read != "trees"]
-    labels = len(graph.labels)
+    labels, convex = len(graph.labels), [mixture for mixture in wide.mixtures if not mixture.bayes]
     y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
     if len(y) <= MOST_SPANNED and len(y) < sum(rows.width for rows in made):
-        return _spanned(made, chosen.numpy(), wide.mixtures, y, masks, labels)
+        fitted = _spanned(made, chosen.numpy(), convex, y, masks, labels)
+    else:
+        fitted = _stepped(made, chosen.numpy(), convex, y, masks, labels, start)
+    naive = [
+        _counted(
+            made, chosen.numpy(), mixture.scales, graph.label_matrix[chosen], masks, y.dim() == 2
+        )
+        for mixture in wide.mixtures
+        if mixture.bayes
+    ]
+    return torch.cat([fitted, *naive], 1)
+
+
+def _counted(
+    made: Sequence[Rows],
+    nodes: NDArray[np.int64],
+    scales: Sequence[float],
+    given: Tensor,
+    parts: Sequence[Tensor],
+    several: bool,
+) -> Tensor:
+    """Return the weights of naive Bayes for each part, ``[P, 1, D + 1, C]``, the bias 0."""
+    labels = given.size(1)
+    told = torch.cat([given, torch.ones_like(given[:, :1])], 1).double()
+    matrix = torch.cat([told * part[:, None] for part in parts], 1)
+    found = torch.zeros(len(parts), 1, sum(rows.width for rows in made) + 1, labels)
+    at = 0
+    for rows, scale in zip(made, scales, strict=True):
+        if scale:
+            sums = torch.split(rows.transposed_times(nodes, matrix), labels + 1, 1)
+            for weights, each in zip(found, sums, strict=True):
+                weights[0, at : at + rows.width] = scale * log_shares(each, several=several)
+        at += rows.width
+    return found
+
+
+def _stepped(
+    made: Sequence[Rows],
+    nodes: NDArray[np.int64],
+    mixtures: Sequence[Mixture],
+    y: Tensor,
+    parts: Sequence[Tensor],
+    labels: int,
+    start: Tensor | None,
+) -> Tensor:
+    """Fit weights to parts column by column: there are more nodes than columns, or many of both."""
     rows = [
-        csr_array(vstack([each(some) for some in each.chunks(chosen.numpy())], format="csr"))
+        csr_array(vstack([each(some) for some in each.chunks(nodes)], format="csr"))
         for each in made
     ]
     found = []
-    for number, mixture in enumerate(wide.mixtures):
+    for number, mixture in enumerate(mixtures):
         scaled = [
             r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
         ]
@@ -290,7 +364,7 @@ def fit_wide(
         scale = torch.from_numpy(scales).float()[:, None]
         begin = None if start is None else torch.where(scale > 0, start[number] / scale, 0)
         joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
-        some = [(to_torch(csr_array(joined[mask.numpy()])), y[mask]) for mask in masks]
+        some = [(to_torch(csr_array(joined[part.numpy()])), y[part]) for part in parts]
         fitted = [
             logistic(*each, mixture.strength, labels=labels, start=begin, steps=STEPS)
             for each in some
@@ -304,7 +378,8 @@ def _mixed(made: Sequence[Rows], nodes: NDArray[np.int64], mixtures: Sequence[Mi
     squares = torch.tensor([mixture.scales for mixture in mixtures], dtype=torch.double) ** 2
     found = torch.zeros(len(mixtures), len(nodes), len(nodes), dtype=torch.double)
     for each, square in zip(made, squares.t(), strict=True):
-        found += square[:, None, None] * each.products(nodes)
+        if square.any():
+            found += square[:, None, None] * each.products(nodes)
     return found
 
 
