@@ -64,6 +64,29 @@ def test_what_says_nothing_new_is_not_taken() -> None:
     assert torch.allclose(logits, scales[3] * more)
 
 
+def test_columns_that_no_node_has_need_not_be_counted() -> None:
+    x, y = words()
+    x[:, 30:] = 0
+    given = torch.nn.functional.one_hot(torch.from_numpy(y)).double()
+    sums = torch.from_numpy(x).t() @ torch.cat([given, torch.ones(len(y), 1)], 1).double()
+    for several in (False, True):
+        whole = log_shares(sums, several=several)
+        assert torch.allclose(log_shares(sums[:30], several=several, absent=10), whole[:30])
+
+
+def test_a_negative_number_that_only_other_nodes_have_is_no_mistake() -> None:
+    sums = torch.tensor([[3.0, 0, 3], [1, -300, -299]])
+    assert log_shares(sums, several=False).isfinite().all()
+    assert log_shares(sums, several=True).isfinite().all()
+
+
+def test_a_sum_that_says_nothing_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hanme.training.bayes.CLEAR", -100)
+    _, y = words(200)
+    told = torch.nn.functional.one_hot(torch.from_numpy(y)).double()
+    assert choose_bayes([told], {0: -told}, torch.from_numpy(y))[0] == {}
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_weights_of_a_part_are_those_of_its_nodes_alone(several: bool) -> None:
     x, y = words()

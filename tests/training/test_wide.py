@@ -19,7 +19,7 @@ from hanme.training import choose_wide, settle
 from hanme.training.convex import logistic
 from hanme.training.metrics import scores
 from hanme.training.relevance import gram
-from hanme.training.wide import Mixture, Wide, _spanned
+from hanme.training.wide import Mixture, Wide, _spanned, candidates
 
 
 def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,3 +192,24 @@ def test_old_configurations_keep_their_rule() -> None:
         made = RunConfig.make({**base, "training": {"fallback": fallback}})
         assert made.training.decide == rule
         assert made.training.plain == Decision(rule=rule)
+
+
+def test_nothing_is_left_of_a_root_whose_others_have_no_features() -> None:
+    data = HeteroData()
+    x = np.random.default_rng(0).integers(0, 4, (10, 30)).astype(np.float32)
+    data["node"].x = torch.from_numpy(np.concatenate([x, 0 * x]))
+    data["node"].y = torch.arange(20) % 2
+    data["tag"].num_nodes = 70
+    tags = torch.arange(70)
+    links = torch.stack([torch.cat([tags % 10, tags % 10 + 10]), tags.repeat(2)])
+    data["node", "has", "tag"].edge_index, data["tag", "of", "node"].edge_index = (
+        links,
+        links.flip(0),
+    )
+    graph = Graph.from_hetero(data)
+    path = "node-tag-node:features:unit"
+    (block,) = [block for block in candidates(graph) if str(block) == path]
+    rows = Rows(block, "node", graph.x_dict, graph.edge_index_dict, graph.sizes)
+    assert rows(np.arange(10)).nnz == 0
+    assert not len(rows.row(3)[0])
+    assert rows(np.arange(10, 20)).nnz == len(x.nonzero()[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -28,21 +29,25 @@ CLEAR = 1.0
 """Blocks are taken if the loss falls by more than so many of its standard errors."""
 
 
-def log_shares(sums: Tensor, *, several: bool) -> Tensor:
+def log_shares(sums: Tensor, *, several: bool, absent: int = 0) -> Tensor:
     """Return weights ``[D, C]``: how much likelier each column is with a label than without.
 
     Args:
         sums: The sum of the rows of nodes that have each label, and in the last column that of all
-            nodes, ``[D, C + 1]``.
+            nodes, ``[D, C + 1]``. Sums below 0 count as 0.
         several: Whether nodes have several labels: then a label is weighed against its absence, and
             else against the mean of all labels.
+        absent: How many columns more there are, which no node has.
     """
-    seen = sums[:, :-1].double() + BEFORE
-    found = (seen / seen.sum(0)).log()
+
+    def shares(some: Tensor) -> Tensor:
+        seen = some.double().clamp(min=0) + BEFORE
+        return (seen / (seen.sum(0) + absent * BEFORE)).log()
+
+    found = shares(sums[:, :-1])
     if not several:
         return found - found.mean(1, keepdim=True)
-    rest = sums[:, -1:].double() - sums[:, :-1].double() + BEFORE
-    return found - (rest / rest.sum(0)).log()
+    return found - shares(sums[:, -1:] - sums[:, :-1])
 
 
 def out_of_fold(rows: csr_array, given: Tensor, *, several: bool) -> Tensor | None:
@@ -55,12 +60,15 @@ def out_of_fold(rows: csr_array, given: Tensor, *, several: bool) -> Tensor | No
     """
     if rows.data.min(initial=0) < 0:
         return None
+    used = np.unique(rows.indices)  # of two million ids the sample may have a thousand
+    absent, rows = rows.shape[1] - len(used), csr_array(rows[:, used])
     told = torch.cat([given, torch.ones_like(given[:, :1])], 1).double()
     fold, found = torch.arange(len(given)) % FOLDS, torch.zeros_like(given, dtype=torch.double)
     for i in range(FOLDS):
         seen, held = (fold != i).numpy(), (fold == i).numpy()
         sums = torch.from_numpy(rows[seen].T @ told[seen].numpy())
-        found[held] = torch.from_numpy(rows[held] @ log_shares(sums, several=several).numpy())
+        weights = log_shares(sums, several=several, absent=absent)
+        found[held] = torch.from_numpy(rows[held] @ weights.numpy())
     return found
 
 
@@ -90,11 +98,14 @@ def choose_bayes(
             slopes, bias = calibrate([part[seen] for part in parts], y[seen], where)
             logits = sum(s * part[held] for s, part in zip(slopes, parts, strict=True)) + bias
             gained[held] += sign * node_losses(logits, y[held]).double()
-    if float(gained.mean()) <= CLEAR * float(gained.std()) / len(y) ** 0.5:
-        return {}, torch.zeros_like(bare[0])
+    nothing = torch.zeros_like(bare[0])
+    if not float(gained.mean()) > CLEAR * float(gained.std()) / len(y) ** 0.5:
+        return {}, nothing
     slopes, _ = calibrate(bare + more, y, expected)
     kept = zip(sizes, slopes[len(bare) :], strict=True)
     scales = {i: slope / sizes[i] for i, slope in kept if slope > LEAST}
-    total = sum((scale * naive[i] for i, scale in scales.items()), torch.zeros_like(bare[0]))
+    total = sum((scale * naive[i] for i, scale in scales.items()), nothing)
     (slope,), _ = calibrate([total], y)
+    if not slope > 0:
+        return {}, nothing
     return {i: slope * scale for i, scale in scales.items()}, slope * total

@@ -163,7 +163,7 @@ def refit(part: WideChannels, graph: Graph, wide: Wide, found: CrossFit, seed: i
     every, leaves = graph.split.labelled, found.leaves[None]
     fitted = fit_wide(part, graph, wide, [every], found.fitted)
     if len(part.trees):
-        if int(graph.split.train.sum()) <= MANY:
+        if int(every.sum()) <= MANY:
             leaves, _ = grow(part, graph, [every], [torch.zeros_like(every)], seed, found.size)
         fitted = _with_leaves(fitted, leaves)
     return found.blend.of(fitted)[0]

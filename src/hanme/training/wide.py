@@ -103,6 +103,8 @@ class Wide(BaseModel):
     def _as_many_scales(self) -> Wide:
         if any(len(mixture.scales) != len(self.blocks) for mixture in self.mixtures):
             raise ValueError("a mixture has as many scales as there are blocks")
+        if all(mixture.bayes for mixture in self.mixtures):
+            raise ValueError("one mixture at least is fitted, and not naive Bayes")
         return self
 
     @classmethod

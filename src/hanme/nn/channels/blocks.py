@@ -36,6 +36,9 @@ PARTS = 5
 CHUNK = 2**22
 """About how many numbers of rows are made at a time."""
 
+ROUNDING = 1e-5
+"""What is left of a number that is taken off, and a smaller share of it, is a rounding error."""
+
 FARTHEST = 3.0
 """Features are cut off here before they are multiplied: a product of two outliers drowns others."""
 
@@ -173,7 +176,7 @@ class Rows:
         if self.part is not None:
             rows = _of_others(rows, self.part[roots])
         if self.x is not None and self.back is not None and self.back[roots].any():
-            rows = csr_array(rows - _scaled(csr_array(self.x[roots]), self.back[roots]))
+            rows = _less(rows, _scaled(csr_array(self.x[roots]), self.back[roots]))
         if self.count is not None:
             rows = _scaled(rows, _share(self.count[roots]))
         return _unit(rows) if self.block.scaling == "unit" else rows.astype(np.float32)
@@ -194,7 +197,9 @@ class Rows:
             total = np.bincount(self.ends.indices[places], given, self.ends.shape[1]) * 1.0
             if self.x is not None and self.back is not None:
                 own, x = _row(self.x, root)
-                total[own] -= self.back[root] * x
+                taken = self.back[root] * x
+                total[own] -= taken
+                total[own[abs(total[own]) <= ROUNDING * abs(taken)]] = 0
             columns = np.flatnonzero(total)
             values = total[columns]
         if self.count is not None:
@@ -416,6 +421,12 @@ def _scaled(rows: csr_array, factors: Vector) -> csr_array:
     """Multiply each row by a factor of its own."""
     data = rows.data * np.repeat(factors, np.diff(rows.indptr))
     return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _less(rows: csr_array, taken: csr_array) -> csr_array:
+    """Take numbers off; what rounding leaves of them is 0, or it would become rows of length 1."""
+    left = csr_array(rows - taken)
+    return csr_array(left.multiply(abs(left) > ROUNDING * abs(taken)))
 
 
 class TooLarge(HanmeError):
