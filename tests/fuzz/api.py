@@ -190,7 +190,7 @@ def api_request(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
                 method = draw.choice([method] * 8 + METHODS)
     target = "/".join(parts) + ("?" + urlencode(pairs, errors="replace") if pairs else "")
     if draw.random() < 0.15:
-        target = damage_bytes(draw, target.encode()).decode("latin-1")
+        target = damage_bytes(draw, target.encode(errors="surrogatepass")).decode("latin-1")
     if body is not None and not any(h.startswith("content-type") for h in headers):
         headers.append("content-type: application/json")
     return Case("", [[method, target, content.decode("latin-1"), *headers]], by=inputs.api.ask)
