@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from hanme.common.memory import blocks
 from hanme.decision import Decision, calibrate
-from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
@@ -24,11 +23,8 @@ from hanme.training.wide import Wide, fill_wide, wide_logits
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""
 
-SHARES = {1: [[(1.0, 0.1)]], 2: [[(0.8, 0.1), (0.2, 0.1)], [(0.95, 0.05), (0.05, 0.05)]]}
-"""Where the slopes of the wide part, and of the rest if there is some, may then be expected."""
-
-PARTS = 5
-"""Validation nodes are divided into so many parts to find out where."""
+SHARES = {1: [(1.0, 0.1)], 2: [(0.9, 0.05), (0.1, 0.05)]}
+"""Where the slopes of the wide part, and of the rest if there is some, are then expected."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     parts = [seen] if model.head is None else [seen, deep]
     held = [logits[val] for logits in parts]
     if folds:
-        slopes, bias = _weighed(held, y, SHARES[len(parts)])
+        slopes, bias = calibrate(held, y, SHARES[len(parts)], KNOWN)
     else:
         slopes, bias = calibrate(held, y)
     part.scale(slopes[0], bias)
@@ -125,24 +121,6 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     answer = _answer(held_out, logits, graph, config, calibrated=True)
     names = ("wide", "deep") if len(parts) > 1 else ()
     return Settled(answer, alone, dict(zip(names, slopes, strict=False)))
-
-
-def _weighed(
-    held: Sequence[Tensor], y: Tensor, shares: Sequence[Sequence[tuple[float, float]]]
-) -> tuple[list[float], Tensor]:
-    """Return slopes and bias, expected where other validation nodes have the least loss."""
-    place = torch.arange(len(y)) % PARTS
-
-    def loss(expected: Sequence[tuple[float, float]]) -> float:
-        total = 0.0
-        for i in range(PARTS):
-            seen, rest = place != i, place == i
-            slopes, bias = calibrate([part[seen] for part in held], y[seen], expected, KNOWN)
-            logits = bias + sum(s * part[rest] for s, part in zip(slopes, held, strict=True))
-            total += float(node_losses(logits, y[rest]).sum())
-        return total
-
-    return calibrate(held, y, min(shares, key=loss), KNOWN)
 
 
 def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
