@@ -8,6 +8,7 @@ prints a row per graph: the mean loss of a validation node, over the seeds, whic
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 
 from hanme.decision.losses import node_losses
@@ -20,7 +21,7 @@ from hanme.training.wide import fit_wide, wide_logits
 
 
 def losses(name: str, seed: int) -> list[float]:
-    """Return the loss of a validation node: of each mixture, and of their sum."""
+    """Return the loss of a validation node: of each mixture, nan for one not taken, and of all."""
     values, made = completed(
         {
             "data": {"name": name, "seed": seed},
@@ -35,7 +36,8 @@ def losses(name: str, seed: int) -> list[float]:
     both = cross_fit(part, graph, wide, seed).first.logits
     val = graph.split.val
     found = [*wide_logits(part, graph, weights), both]
-    return [float(node_losses(logits[val], graph.y[val]).mean()) for logits in found]
+    *alone, together = [float(node_losses(z[val], graph.y[val]).mean()) for z in found]
+    return [*alone, *[math.nan] * (3 - len(alone)), together]
 
 
 def main() -> None:
@@ -43,7 +45,9 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
-    print("| graph | by relevance | by hand | sum |\n| --- | ---: | ---: | ---: |")
+    print(
+        "| graph | by relevance | by hand | naive Bayes | sum |\n| --- | ---: | ---: | ---: | ---: |"
+    )
     for name in given.graphs:
         rows = [losses(name, seed) for seed in range(1, given.seeds + 1)]
         means = [f"{statistics.fmean(column):.4f}" for column in zip(*rows, strict=True)]
