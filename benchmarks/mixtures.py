@@ -45,9 +45,8 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
-    print(
-        "| graph | by relevance | by hand | naive Bayes | sum |\n| --- | ---: | ---: | ---: | ---: |"
-    )
+    print("| graph | by relevance | by hand | naive Bayes | sum |")
+    print("| --- | ---: | ---: | ---: | ---: |")
     for name in given.graphs:
         rows = [losses(name, seed) for seed in range(1, given.seeds + 1)]
         means = [f"{statistics.fmean(column):.4f}" for column in zip(*rows, strict=True)]
