@@ -17,7 +17,7 @@ from hanme.nn.channels import Task, WideChannels
 from hanme.runs import RunConfig, load_graph
 from hanme.training import choose_wide
 from hanme.training.beliefs import cross_fit
-from hanme.training.wide import fit_wide, wide_logits
+from hanme.training.fit import fit_wide, wide_logits
 
 
 def losses(name: str, seed: int) -> list[float]:

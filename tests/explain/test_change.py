@@ -11,7 +11,8 @@ from hanme.explain.change import Link, WhatIf
 from hanme.graph import Graph
 from hanme.nn import HANME
 from hanme.training import draw_weights, fit_wide, wide_part
-from hanme.training.wide import Mixture, Wide, fill_wide
+from hanme.training.fit import fill_wide
+from hanme.training.wide import Mixture, Wide
 
 BLOCKS = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:labels:plain"]
 TO = {kind: ("movie", "to", kind) for kind in ("actor", "director")}

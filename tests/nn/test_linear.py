@@ -16,7 +16,8 @@ from hanme.nn import Linear
 from hanme.nn.channels import Inputs, WideChannels, blocks
 from hanme.nn.channels.blocks import Block, Rows, pair
 from hanme.training import choose_wide, fit_wide
-from hanme.training.wide import candidates, fill_wide
+from hanme.training.fit import fill_wide
+from hanme.training.wide import candidates
 
 PAIRS = PolynomialFeatures((2, 2), interaction_only=True, include_bias=False)
 

@@ -12,7 +12,8 @@ from torch_geometric.data import HeteroData
 from hanme.graph import Graph
 from hanme.nn.channels import Task, WideChannels
 from hanme.training.bayes import BEFORE, FOLDS, choose_bayes, log_shares, out_of_fold
-from hanme.training.wide import Mixture, Wide, choose_wide, fit_wide
+from hanme.training.fit import fit_wide
+from hanme.training.wide import Mixture, Wide, choose_wide
 
 
 def words(nodes: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,8 @@ from hanme.runs.train import prepare
 from hanme.training import belief_blocks, settle, wide_part
 from hanme.training.beliefs import Weighed, believed, cross_fit
 from hanme.training.convex import logistic
-from hanme.training.wide import Mixture, Wide, inputs_of
+from hanme.training.fit import inputs_of
+from hanme.training.wide import Mixture, Wide
 
 
 def friends(seed: int = 0, *, alike: bool = True) -> Graph:

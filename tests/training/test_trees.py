@@ -14,8 +14,9 @@ from hanme.graph.splits import Split
 from hanme.nn.channels import Task, WideChannels
 from hanme.training import trees
 from hanme.training.beliefs import cross_fit
+from hanme.training.fit import inputs_of
 from hanme.training.trees import Size, can_grow, grow
-from hanme.training.wide import Mixture, Wide, inputs_of
+from hanme.training.wide import Mixture, Wide
 
 
 def three_together(nodes: int = 900, *, several: bool = False) -> Graph:

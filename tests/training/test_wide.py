@@ -17,9 +17,10 @@ from hanme.runs import RunConfig
 from hanme.runs.train import prepare
 from hanme.training import choose_wide, settle
 from hanme.training.convex import logistic
+from hanme.training.fit import Told, _spanned
 from hanme.training.metrics import scores
 from hanme.training.relevance import gram
-from hanme.training.wide import Mixture, Wide, _spanned, candidates
+from hanme.training.wide import Mixture, Wide, candidates
 
 
 def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,7 +54,8 @@ def spanned(rows: torch.Tensor, y: torch.Tensor, parts: list[torch.Tensor]) -> t
     block, nodes = Block(None, "features", "plain"), np.arange(len(rows))
     made = Rows(block, "node", {"node": rows}, {}, {"node": len(rows)})
     mixture = Mixture(scales=[1.0], strength=0.3, loss=0)
-    return _spanned([made], nodes, [mixture], y, parts, 3)[:, 0]
+    given = y if y.dim() == 2 else torch.nn.functional.one_hot(y, 3)
+    return _spanned(Told([made], nodes, y, given, parts), [mixture])[:, 0]
 
 
 def test_fewer_nodes_than_columns_are_fitted_to_the_same_weights() -> None:

@@ -2,6 +2,7 @@
 
 from hanme.training.beliefs import belief_blocks
 from hanme.training.config import RECIPES, Recipe, TrainingConfig
+from hanme.training.fit import fit_wide
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
 from hanme.training.settle import (
@@ -20,7 +21,7 @@ from hanme.training.trainer import (
     start_at_odds,
 )
 from hanme.training.trees import can_grow
-from hanme.training.wide import Wide, choose_wide, fit_wide
+from hanme.training.wide import Wide, choose_wide
 
 __all__ = [
     "F1",

@@ -23,16 +23,9 @@ from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block
+from hanme.training.fit import fit_wide, inputs_of, wide_logits
 from hanme.training.trees import MANY, Size, grow
-from hanme.training.wide import (
-    MOST_SPANNED,
-    Wide,
-    can_be_made,
-    fit_wide,
-    inputs_of,
-    walks,
-    wide_logits,
-)
+from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, walks
 
 FOLDS = 5
 MOST_PATHS = 24

@@ -18,7 +18,8 @@ from hanme.nn.model import ChannelModel, Model
 from hanme.training.batches import follow_means, logits_of
 from hanme.training.beliefs import believed, cross_fit, refit, weigh_beliefs, with_beliefs
 from hanme.training.config import TrainingConfig
-from hanme.training.wide import Wide, fill_wide, wide_logits
+from hanme.training.fit import fill_wide, wide_logits
+from hanme.training.wide import Wide
 
 KNOWN = 0.1
 """How far from 0 biases are expected where folds have fitted those of the wide part."""

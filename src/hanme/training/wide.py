@@ -1,4 +1,4 @@
-"""Fit the wide part of a model: which blocks, how strong, and their weights."""
+"""Choose the wide part of a model: which blocks, how much each counts, and how strong."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import to_torch
 from hanme.metapath import EdgeType, Metapath
-from hanme.nn.channels.base import Inputs
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
-from hanme.nn.channels.wide import WideChannels
-from hanme.training.bayes import FEWEST, choose_bayes, log_shares, out_of_fold
-from hanme.training.convex import logistic, one_thread
-from hanme.training.relevance import centred, choose, gram
+from hanme.training.bayes import FEWEST, choose_bayes, out_of_fold
+from hanme.training.convex import one_thread
+from hanme.training.relevance import choose, gram
 
 SAMPLE = 1200
 """Blocks are chosen on at most so many labelled nodes."""
@@ -36,9 +31,6 @@ MOST_WORK = 6e8
 
 RARE = 0.02
 """A block that a smaller share of nodes has counts as by hand, or not at all."""
-
-STEPS = 100
-"""With more nodes, a fit takes at most so many steps."""
 
 MOST_PAIRED, MOST_PAIRS = 2**10, 2**23
 """Features, and pairs of them times labels, at the most, that are multiplied; more are words."""
@@ -279,191 +271,6 @@ def can_be_made(block: Block, graph: Graph) -> bool:
     except TooLarge:
         return False
     return True
-
-
-def fit_wide(
-    part: WideChannels,
-    graph: Graph,
-    wide: Wide,
-    parts: Sequence[Tensor],
-    start: Tensor | None = None,
-) -> Tensor:
-    """Fit each mixture to the labels of some nodes, and of others.
-
-    Args:
-        part: The channels, which stay as they are: :func:`fill_wide` gives them weights.
-        graph: The graph.
-        wide: What was chosen.
-        parts: Masks of labelled nodes to fit to, one after the other.
-        start: Where each mixture starts, as returned by the fit to some of these nodes,
-            ``[M, D + 1, C]``.
-
-    Returns:
-        By part and mixture the weights of the rows of all blocks but trees, and in the last row the
-        bias, ``[P, M, D + 1, C]``.
-    """
-    chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
-    made = [rows for rows in part.rows(inputs_of(graph)) if rows.block.read != "trees"]
-    labels, convex = len(graph.labels), [mixture for mixture in wide.mixtures if not mixture.bayes]
-    y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
-    if len(y) <= MOST_SPANNED and len(y) < sum(rows.width for rows in made):
-        fitted = _spanned(made, chosen.numpy(), convex, y, masks, labels)
-    else:
-        fitted = _stepped(made, chosen.numpy(), convex, y, masks, labels, start)
-    naive = [
-        _counted(
-            made, chosen.numpy(), mixture.scales, graph.label_matrix[chosen], masks, y.dim() == 2
-        )
-        for mixture in wide.mixtures
-        if mixture.bayes
-    ]
-    return torch.cat([fitted, *naive], 1)
-
-
-def _counted(
-    made: Sequence[Rows],
-    nodes: NDArray[np.int64],
-    scales: Sequence[float],
-    given: Tensor,
-    parts: Sequence[Tensor],
-    several: bool,
-) -> Tensor:
-    """Return the weights of naive Bayes for each part, ``[P, 1, D + 1, C]``, the bias 0."""
-    labels = given.size(1)
-    told = torch.cat([given, torch.ones_like(given[:, :1])], 1).double()
-    matrix = torch.cat([told * part[:, None] for part in parts], 1)
-    found = torch.zeros(len(parts), 1, sum(rows.width for rows in made) + 1, labels)
-    at = 0
-    for rows, scale in zip(made, scales, strict=True):
-        if scale:
-            sums = torch.split(rows.transposed_times(nodes, matrix), labels + 1, 1)
-            for weights, each in zip(found, sums, strict=True):
-                weights[0, at : at + rows.width] = scale * log_shares(each, several=several)
-        at += rows.width
-    return found
-
-
-def _stepped(
-    made: Sequence[Rows],
-    nodes: NDArray[np.int64],
-    mixtures: Sequence[Mixture],
-    y: Tensor,
-    parts: Sequence[Tensor],
-    labels: int,
-    start: Tensor | None,
-) -> Tensor:
-    """Fit weights to parts column by column: there are more nodes than columns, or many of both."""
-    rows = [
-        csr_array(vstack([each(some) for some in each.chunks(nodes)], format="csr"))
-        for each in made
-    ]
-    found = []
-    for number, mixture in enumerate(mixtures):
-        scaled = [
-            r * s if s else csr_array(r.shape) for r, s in zip(rows, mixture.scales, strict=True)
-        ]
-        scales = np.repeat([*mixture.scales, 1], [*(r.shape[1] for r in rows), 1])
-        scale = torch.from_numpy(scales).float()[:, None]
-        begin = None if start is None else torch.where(scale > 0, start[number] / scale, 0)
-        joined = csr_array(hstack(scaled, format="csr"), dtype=np.float32)
-        some = [(to_torch(csr_array(joined[part.numpy()])), y[part]) for part in parts]
-        fitted = [
-            logistic(*each, mixture.strength, labels=labels, start=begin, steps=STEPS)
-            for each in some
-        ]
-        found.append(scale * torch.stack(fitted))
-    return torch.stack(found, 1)
-
-
-def _mixed(made: Sequence[Rows], nodes: NDArray[np.int64], mixtures: Sequence[Mixture]) -> Tensor:
-    """Return the products of the rows of each mixture with each other, ``[M, n, n]``."""
-    squares = torch.tensor([mixture.scales for mixture in mixtures], dtype=torch.double) ** 2
-    found = torch.zeros(len(mixtures), len(nodes), len(nodes), dtype=torch.double)
-    for each, square in zip(made, squares.t(), strict=True):
-        if square.any():
-            found += square[:, None, None] * each.products(nodes)
-    return found
-
-
-def wide_logits(
-    part: WideChannels, graph: Graph, weights: Tensor, nodes: NDArray[np.int64] | None = None
-) -> Tensor:
-    """Return the logits of target nodes for several weights, in one pass over the nodes.
-
-    Beliefs are left out.
-
-    Args:
-        part: The channels.
-        graph: The graph.
-        weights: Those of the rows of all blocks, and the bias, ``[K, D + 1, C]``.
-        nodes: The nodes (default: all target nodes).
-
-    Returns:
-        The logits, ``[K, N, C]``.
-    """
-    made = part.rows(inputs_of(graph))
-    side_by_side = weights.transpose(0, 1).flatten(1)
-    *blocks, bias = torch.split(side_by_side, [*(rows.width for rows in made), 1])
-    nodes = np.arange(graph.targets.num_nodes) if nodes is None else nodes
-    found = bias.repeat(len(nodes), 1)
-    for rows, block in zip(made, blocks, strict=True):
-        if block.any():
-            found += rows.times(nodes, block)
-    return found.reshape(len(nodes), len(weights), -1).transpose(0, 1)
-
-
-def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
-    """Give wide channels weights of the rows of all blocks, and the bias, ``[D + 1, C]``."""
-    made = part.rows(inputs_of(graph))
-    *blocks, bias = torch.split(weights, [*(rows.width for rows in made), 1])
-    for i, rows in enumerate(made):
-        if rows.forest is not None:  # of the trees of folds, those that count are kept
-            part.trees, blocks[i] = rows.forest.pruned(blocks[i])
-    part.fill(blocks, bias[0], made)
-
-
-def inputs_of(graph: Graph) -> Inputs:
-    """Return what wide channels are asked about all target nodes with."""
-    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
-
-
-def _spanned(
-    made: Sequence[Rows],
-    nodes: NDArray[np.int64],
-    mixtures: Sequence[Mixture],
-    y: Tensor,
-    parts: Sequence[Tensor],
-    labels: int,
-) -> Tensor:
-    """Fit weights to parts in the space that their rows span: there are fewer nodes than columns.
-
-    For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
-    Q, and the bias makes up for the mean, which large columns would drown the others in.
-    """
-    found = []
-    for mixture, whole in zip(mixtures, _mixed(made, nodes, mixtures), strict=True):
-        inner = torch.zeros(len(y), len(parts), labels, dtype=torch.double)
-        bias = torch.zeros(len(parts), 1, labels)
-        with one_thread():
-            for i, part in enumerate(parts):
-                own = whole[part][:, part]
-                values, vectors = torch.linalg.eigh(centred(own))
-                kept = values > values.max() * 1e-9
-                root = values[kept].sqrt()
-                span = (vectors[:, kept] * root).float().contiguous()
-                weights = logistic(span, y[part], mixture.strength, labels=labels).double()
-                inner[part, i] = (vectors[:, kept] / root) @ weights[:-1]
-                bias[i] = weights[-1:] - own.mean(0) @ inner[part, i]
-        back = torch.cat(
-            [
-                rows.transposed_times(nodes, scale**2 * inner.flatten(1))
-                if scale
-                else torch.zeros(rows.width, len(parts) * labels)
-                for rows, scale in zip(made, mixture.scales, strict=True)
-            ]
-        )
-        found.append(torch.cat([back.reshape(-1, len(parts), labels).transpose(0, 1), bias], 1))
-    return torch.stack(found, 1)
 
 
 def _rows(block: Block, graph: Graph) -> Rows:
