@@ -15,6 +15,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "default": {
         "epochs": 100,
         "patience": 15,
+        "every": 4,
         "lr": 0.01,
         "optimizer": "adamw",
         "weight_decay": 0.05,

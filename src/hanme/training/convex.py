@@ -11,6 +11,9 @@ from torch import Tensor
 from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
 
+CLOSE = 3e-4
+"""A fit ends where the objective, in steps as long as it is curved, is no steeper than this."""
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -36,8 +39,9 @@ def logistic(
 
     The loss is cross-entropy, binary where nodes have several labels. As it is a sum, the right
     strength does not depend on the number of nodes: it is the precision of a Gaussian prior.
-    The steps are taken as if columns had a mean of 0, which the bias makes up for: a column that
-    is large and hardly differs would otherwise take hundreds of them.
+    The steps are taken as if columns had a mean of 0, which the bias makes up for, and were as long
+    as the objective is curved along them at the start (h Σ x² + strength, with h the variance of a
+    label): a large column that hardly differs, or a rare one, would otherwise take hundreds.
 
     Args:
         rows: ``[n, D]``, dense or sparse CSR.
@@ -53,33 +57,40 @@ def logistic(
     several = y.dim() == 2
     given = y if several else torch.nn.functional.one_hot(y, labels or -1)
     given = given.to(rows.dtype)
-    transposed = rows.t().to_sparse_csr() if rows.layout == torch.sparse_csr else rows.t()
-    size = rows.size(1)
+    sparse = rows.layout == torch.sparse_csr
+    transposed = rows.t().to_sparse_csr() if sparse else rows.t()
+    count, size = len(given), rows.size(1)
+    share = given.double().mean(0).clamp(1e-4, 1 - 1e-4)
     if start is None:
-        share = given.double().mean(0).clamp(1e-4, 1 - 1e-4)
         start = torch.zeros(size + 1, given.size(1), dtype=rows.dtype)
         start[-1] = torch.logit(share) if several else share.log()
 
-    mean = torch.mv(transposed, torch.full_like(given[:, 0], 1 / max(1, len(given))))[None]
+    ones = torch.ones_like(given[:, 0])
+    mean = torch.mv(transposed, ones / max(1, count))[None]
+    length = (_sums_of_squares(transposed) - count * mean[0].square()).clamp(min=0)
+    variance = (share * (1 - share)).to(rows.dtype)
+    curved = torch.cat([length[:, None] * variance + strength, count * variance[None] + strength])
+    unit = curved.rsqrt()  # how long a step is along each weight, and the bias
     start = torch.cat([start[:-1], start[-1:] + mean @ start[:-1]])
-    weights = start.clone().requires_grad_()
+    steered = (start / unit).requires_grad_()
     optimizer = torch.optim.LBFGS(
-        [weights],
+        [steered],
         max_iter=steps,
         max_eval=2 * steps,
         history_size=8,
-        tolerance_grad=1e-5 * max(1, len(given)),
+        tolerance_grad=CLOSE,
         tolerance_change=1e-6,
         line_search_fn="strong_wolfe",
     )
 
     @torch.no_grad()
     def closure() -> Tensor:
+        weights = unit * steered
         logits = torch.mm(rows, weights[:-1]) + (weights[-1:] - mean @ weights[:-1])
         loss, slope = total_loss(logits, given, several=several)
         total = slope.sum(0, keepdim=True)
         change = torch.mm(transposed, slope) - mean.t() @ total + strength * weights[:-1]
-        weights.grad = torch.cat([change, total])
+        steered.grad = unit * torch.cat([change, total])
         return loss + strength / 2 * weights[:-1].double().square().sum()
 
     try:
@@ -88,5 +99,15 @@ def logistic(
         if "without overflow" not in str(error):
             raise
         raise HanmeError("the wide part cannot be fitted: its numbers are too large") from None
-    found = weights.detach()
+    found = unit * steered.detach()
     return torch.cat([found[:-1], found[-1:] - mean @ found[:-1]])
+
+
+def _sums_of_squares(rows: Tensor) -> Tensor:
+    """Return the sum of the squares of each row, dense or sparse CSR."""
+    if rows.layout != torch.sparse_csr:
+        return rows.square().sum(1)
+    squares = torch.sparse_csr_tensor(
+        rows.crow_indices(), rows.col_indices(), rows.values().square(), rows.shape
+    )
+    return torch.mv(squares, torch.ones(rows.size(1), dtype=rows.dtype))

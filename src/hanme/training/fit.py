@@ -21,7 +21,7 @@ from hanme.training.convex import logistic, one_thread
 from hanme.training.relevance import centred
 from hanme.training.wide import MOST_SPANNED, Mixture, Wide
 
-STEPS = 100
+STEPS = 60
 """With many nodes, a fit takes at most so many steps."""
 
 
@@ -170,32 +170,33 @@ def inputs_of(graph: Graph) -> Inputs:
 
 
 def _spanned(told: Told, mixtures: Sequence[Mixture]) -> Tensor:
-    """Fit weights to parts in the space that their rows span: there are fewer nodes than columns.
+    """Fit weights to parts in the space that all rows span: there are fewer nodes than columns.
 
     For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
     Q, and the bias makes up for the mean, which large columns would drown the others in.
     """
-    y, parts, labels, found = told.y, told.parts, told.given.size(1), []
+    parts, labels, found = told.parts, told.given.size(1), []
     for mixture, whole in zip(mixtures, _mixed(told, mixtures), strict=True):
-        inner = torch.zeros(len(y), len(parts), labels, dtype=torch.double)
-        bias = torch.zeros(len(parts), 1, labels)
         with one_thread():
-            for i, part in enumerate(parts):
-                own = whole[part][:, part]
-                values, vectors = torch.linalg.eigh(centred(own))
-                kept = values > values.max() * 1e-9
-                root = values[kept].sqrt()
-                span = (vectors[:, kept] * root).float().contiguous()
-                weights = logistic(span, y[part], mixture.strength, labels=labels).double()
-                inner[part, i] = (vectors[:, kept] / root) @ weights[:-1]
-                bias[i] = weights[-1:] - own.mean(0) @ inner[part, i]
+            values, vectors = torch.linalg.eigh(centred(whole))
+            kept = values > max(values.max() * 1e-9, whole.diagonal().max() * len(whole) * 1e-15)
+            root = values[kept].sqrt()
+            span = (vectors[:, kept] * root).float().contiguous()
+            fitted = [
+                logistic(span[part], told.y[part], mixture.strength, labels=labels)
+                for part in parts
+            ]
+        weights = torch.cat(fitted, 1).double()
+        inner = (vectors[:, kept] / root) @ weights[:-1]
+        bias = (weights[-1:] - whole.mean(0) @ inner).float()
         back = torch.cat(
             [
-                rows.transposed_times(told.nodes, scale**2 * inner.flatten(1))
+                rows.transposed_times(told.nodes, scale**2 * inner)
                 if scale
                 else torch.zeros(rows.width, len(parts) * labels)
                 for rows, scale in zip(told.rows, mixture.scales, strict=True)
             ]
+            + [bias]
         )
-        found.append(torch.cat([back.reshape(-1, len(parts), labels).transpose(0, 1), bias], 1))
+        found.append(back.reshape(-1, len(parts), labels).transpose(0, 1))
     return torch.stack(found, 1)
