@@ -8,9 +8,10 @@ along each metapath, and a slope per metapath says how much that adds to the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +23,10 @@ from hanme.graph import Graph
 from hanme.graph.splits import without_fold
 from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
-from hanme.nn.channels.blocks import Block
+from hanme.nn.channels.blocks import Block, TooLarge
 from hanme.training.fit import fit_wide, inputs_of, wide_logits
 from hanme.training.trees import MANY, Size, grow
-from hanme.training.wide import MOST_SPANNED, Wide, can_be_made, walks
+from hanme.training.wide import MOST_SPANNED, Wide, rows_of, walks
 
 FOLDS = 5
 MOST_PATHS = 24
@@ -84,8 +85,13 @@ def belief_blocks(graph: Graph) -> list[str]:
     """
     if graph.targets.num_nodes * len(graph.labels) > MOST_BELIEFS:
         return []
-    some = islice(_candidates(graph), MOST_PATHS)
-    return [str(block) for block in some if can_be_made(block, graph)]
+    found: list[str] = []
+    shared: dict[Any, Any] = {}
+    for block in islice(_candidates(graph), MOST_PATHS):
+        with suppress(TooLarge):
+            rows_of(block, graph, shared)
+            found.append(str(block))
+    return found
 
 
 def _candidates(graph: Graph) -> Iterator[Block]:

@@ -130,12 +130,14 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
     plain: dict[int, float] = {}
     rare: list[int] = []
     naive: dict[int, Tensor] = {}
+    numbers: list[int] = []
+    shared: dict[Any, Any] = {}
     few = int(graph.split.labelled.sum()) <= MOST_SPANNED
     y = graph.y[nodes]
     given = y if graph.multilabel else torch.nn.functional.one_hot(y)
     for block in islice(candidates(graph, labels=labels), MOST_BLOCKS):
         try:
-            rows = _rows(block, graph)
+            rows = rows_of(block, graph, shared)
         except TooLarge:
             continue
         if rows.numbers() > MOST_NUMBERS:
@@ -152,6 +154,7 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
             logits = out_of_fold(rows(nodes), given, several=graph.multilabel)
             naive |= {} if logits is None else {len(blocks): logits}
         blocks.append(block)
+        numbers.append(rows.numbers())
         grams.append(found)
         spreads.append(spread)
     if not blocks:
@@ -160,7 +163,7 @@ def choose_wide(graph: Graph, seed: int, *, labels: bool = False) -> Wide:
         mixtures = choose(grams, y, plain, rare)
     if not few:
         best = min(mixtures, key=lambda mixture: mixture.loss)
-        mixtures, kept = [best], _affordable(graph, blocks, best.weights.tolist())
+        mixtures, kept = [best], _affordable(graph, numbers, best.weights.tolist())
     inverse = 1 / np.array(spreads)
     chosen = [
         Mixture(scales=np.sqrt(weights * inverse).tolist(), strength=strength, loss=loss)
@@ -191,14 +194,13 @@ def _naive(
     return [one] if scales else []
 
 
-def _affordable(graph: Graph, blocks: Sequence[Block], weights: Sequence[float]) -> list[int]:
-    """Return the most relevant blocks as far as time allows."""
+def _affordable(graph: Graph, numbers: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """Return the most relevant blocks as far as time allows, by how many numbers each holds."""
     order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
-    labelled = int(graph.split.labelled.sum())
+    share = int(graph.split.labelled.sum()) / graph.targets.num_nodes
     kept, work = order[:1], 0.0
     for i in order:
-        rows = _rows(blocks[i], graph).numbers() / graph.targets.num_nodes
-        work += rows * labelled * len(graph.labels)
+        work += numbers[i] * share * len(graph.labels)
         if work <= MOST_WORK and i not in kept:
             kept.append(i)
     return sorted(kept)
@@ -264,16 +266,8 @@ def walks(graph: Graph, length: int) -> list[tuple[EdgeType, ...]]:
     return sorted(some, key=another_way)
 
 
-def can_be_made(block: Block, graph: Graph) -> bool:
-    """Return whether the rows of a block can be afforded."""
-    try:
-        _rows(block, graph)
-    except TooLarge:
-        return False
-    return True
-
-
-def _rows(block: Block, graph: Graph) -> Rows:
+def rows_of(block: Block, graph: Graph, shared: dict[Any, Any]) -> Rows:
+    """Return the rows of a block on a graph; they can be too large to be made."""
     return Rows(
         block,
         graph.target,
@@ -281,4 +275,5 @@ def _rows(block: Block, graph: Graph) -> Rows:
         graph.edge_index_dict,
         graph.sizes,
         labels=graph.training_labels,
+        shared=shared,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -97,7 +98,7 @@ class Rows:
         rarity: How rare each feature is; computed from this graph where it is None.
         labels: The labels that may be seen, as 0 and 1, ``[N, C]``, for blocks that read them.
         numbers: The numbers that the roots have in the graph they were cut out of.
-        shared: The links of relations as matrices, which blocks of the same graph share.
+        shared: What blocks of the same graph share: links of relations as matrices, features.
         forest: The trees, for a block of their leaves.
     """
 
@@ -111,7 +112,7 @@ class Rows:
         rarity: Vector | None = None,
         labels: Tensor | None = None,
         numbers: Tensor | None = None,
-        shared: dict[EdgeType, csr_array] | None = None,
+        shared: dict[Any, Any] | None = None,
         forest: Forest | None = None,
     ) -> None:
         self.block, self.rarity, self.forest = block, rarity, forest
@@ -121,14 +122,14 @@ class Rows:
         self.back: Vector | None = None
         self.count: Vector | None = None
         self.steps: list[csr_array] = []
-        path = block.path
+        path, made = block.path, {} if shared is None else shared
         end = path.node_types[-1] if path else target
         if block.read in ("features", "trees"):
-            x = to_scipy(x_dict[end]).astype(np.float32)
-            if block.scaling == "unit":
-                self.rarity = _rarity(x) if rarity is None else rarity
-                x = _unit(x * self.rarity[None, :])
-            self.ends: csr_array | None = csr_array(x)
+            key = (end, block.scaling)
+            if key not in made or rarity is not None:
+                made[key] = _features(x_dict[end], block.scaling, rarity)
+            self.ends: csr_array | None
+            self.ends, self.rarity = made[key]
         elif block.read == "pairs":
             x = to_scipy(x_dict[target]).astype(np.float32)
             self.ends = csr_array((x.data.clip(-FARTHEST, FARTHEST), x.indices, x.indptr), x.shape)
@@ -138,7 +139,6 @@ class Rows:
             self.ends = None
         if path is None:
             return
-        made = {} if shared is None else shared
         for step in path.steps:
             if step not in made:
                 made[step] = _counts(links[step], sizes[step[0]], sizes[step[2]])
@@ -147,19 +147,22 @@ class Rows:
         if block.read in ("features", "beliefs"):
             self.x, self.count = self.ends, _ones(steps)
             if end == target:
-                self.back = _returns(steps, str(block))
+                if path.steps not in made:
+                    made[path.steps] = _returns(steps, str(block))
+                self.back = made[path.steps]
                 self.count = self.count - self.back
         if block.read == "beliefs":
             self.steps = steps
             return
-        for step in reversed(steps[1:]):
-            self.ends = step if self.ends is None else _product(step, self.ends, str(block))
+        behind = steps[1:] + ([] if self.ends is None else [self.ends])
+        if behind:
+            (self.ends,) = _contracted(behind, 1, str(block))
 
     def reading(self, beliefs: Tensor) -> Rows:
         """Return the rows of a block of beliefs for what is believed of each node, ``[N, C]``."""
         found = copy(self)
         found.x = csr_array(beliefs.cpu().numpy())
-        found.ends = reduce(lambda z, step: csr_array(step @ z), self.steps[:0:-1], found.x)
+        (found.ends,) = _contracted([*self.steps[1:], found.x], 1, str(self.block))
         return found
 
     def __call__(self, roots: NDArray[np.int64]) -> csr_array:
@@ -376,10 +379,18 @@ def _returns(steps: list[csr_array], what: str) -> Vector:
     if len(steps) == 1:
         own: Any = steps[0].diagonal()
         return np.asarray(own, np.float32)
-    half = len(steps) // 2
-    left = reduce(lambda a, b: _product(a, b, what), steps[:half])
-    right = reduce(lambda a, b: _product(a, b, what), steps[half:])
+    left, right = _contracted(steps, 2, what)
     return np.asarray(left.multiply(right.T.tocsr()).sum(axis=1), np.float32).reshape(-1)
+
+
+def _contracted(chain: list[csr_array], left: int, what: str) -> list[csr_array]:
+    """Multiply neighbours, those that take the least work first, until so many are left."""
+    chain = list(chain)
+    while len(chain) > left:
+        work = [_work(a, b) for a, b in pairwise(chain)]
+        i = int(np.argmin(work))
+        chain[i : i + 2] = [_product(chain[i], chain[i + 1], what)]
+    return chain
 
 
 def _product(a: csr_array, b: csr_array, what: str) -> csr_array:
@@ -391,6 +402,17 @@ def _product(a: csr_array, b: csr_array, what: str) -> csr_array:
 def _work(a: csr_array, b: csr_array) -> int:
     """Return how many multiplications a product of sparse matrices takes."""
     return int(np.bincount(a.indices, minlength=a.shape[1]) @ np.diff(b.indptr))
+
+
+def _features(
+    given: Tensor, scaling: Scaling, rarity: Vector | None
+) -> tuple[csr_array, Vector | None]:
+    """Return features as a block reads them, and how rare each is if that counts."""
+    x = csr_array(to_scipy(given).astype(np.float32))
+    if scaling == "plain":
+        return x, rarity
+    rarity = _rarity(x) if rarity is None else rarity
+    return _unit(x * rarity[None, :]), rarity
 
 
 def _rarity(x: csr_array) -> Vector:

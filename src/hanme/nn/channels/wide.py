@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from hanme.chain import checked_roots
@@ -108,7 +107,7 @@ class WideChannels(Channels):
         given = (inputs.x_dict, inputs.edge_index_dict, sizes)
         numbers = None if inputs.ids is None else inputs.ids[self.target]
         active = self.active
-        shared: dict[EdgeType, csr_array] = {}
+        shared: dict[Any, Any] = {}
         return [
             Rows(
                 block,
