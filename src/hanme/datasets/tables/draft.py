@@ -10,25 +10,25 @@ from pathlib import Path
 from hanme.common.files import replacing
 from hanme.common.toml import toml_key, toml_text
 from hanme.datasets.tables.config import FILE, GraphConfig
-from hanme.datasets.tables.guess import FEW_ROWS, Guess, guess, is_split, refers_to, singular, take
-from hanme.datasets.tables.profile import (
-    MOST_VALUES,
-    NAME_WORDS,
-    ColumnProfile,
-    Sheet,
-    says,
-    words_of,
+from hanme.datasets.tables.guess import Guess, guess, is_split, singular, take
+from hanme.datasets.tables.lines import (
+    COPY,
+    FEW_VALUES,
+    TEXT,
+    also_feature,
+    comment,
+    end_text,
+    feature_line,
+    hints,
+    id_lines,
+    label_lines,
+    other_labels,
+    table_lines,
 )
+from hanme.datasets.tables.profile import NAME_WORDS, ColumnProfile, Sheet, says, words_of
+from hanme.datasets.tables.references import refers_to
 from hanme.errors import HanmeError
 
-TEXT = '{kind = "text", method = "tfidf", size = 2000}'
-
-COPY = "each of its values has one label, so it may be a copy of it"
-
-FEW_VALUES = 20
-"""So few values are a feature each rather than a relation, which would link everything."""
-SOME_VALUES = 64
-"""So few values, in ten rows each, are features even of a relation: pairs multiply these alone."""
 HUB = 300
 """A relation by which a row has more neighbours than this on average costs more than it says."""
 
@@ -82,7 +82,7 @@ class _Draft:
             "# A first graph.toml, written by hanme init. Everything in it is a guess from the",
             "# names and values of the columns: change what is wrong. docs/tables.md explains the",
             "# keys.",
-            *(f"# Skipped: {_comment(reason)}" for reason in self.found.skipped),
+            *(f"# Skipped: {comment(reason)}" for reason in self.found.skipped),
             "",
             f"target = {toml_text(target.kind)}  # the node type to classify",
         ]
@@ -107,15 +107,15 @@ class _Draft:
     def _nodes(self, sheet: Sheet) -> list[str]:
         found, is_target = self.found, sheet is self.found.target
         lines = [f"[nodes.{toml_key(sheet.kind)}]  # {sheet.table.size:,} rows"]
-        lines += [*_table_lines(sheet), *_id_lines(sheet)]
+        lines += [*table_lines(sheet), *id_lines(sheet)]
         label = found.label if is_target else None
         rest = [c for c in sheet.columns if c not in (sheet.id, label) and c not in sheet.links]
         name = _name(rest)
         if name:
             lines.append(f"name = {toml_text(name.name)}")
         if label:
-            lines += _label_lines(label, sheet.table.size, found.rare)
-            lines += _other_labels(sheet, found)
+            lines += label_lines(label, sheet.table.size, found.rare)
+            lines += other_labels(sheet, found)
         elif is_target:
             lines.append('# label = "..."  # no column looks like a label: say which one it is')
         split = next((c for c in rest if is_target and is_split(c)), None)
@@ -126,7 +126,7 @@ class _Draft:
             self._column_relation(sheet, [column], refers_to(column))
         features = self._features(sheet, columns, name)
         if is_target:
-            features += [line for column in sheet.links for line in _also_feature(column)]
+            features += [line for column in sheet.links for line in also_feature(column)]
         if features:
             lines += ["", f"[nodes.{toml_key(sheet.kind)}.features]", *features]
         return lines
@@ -148,13 +148,13 @@ class _Draft:
         for column in columns:
             group = linked.get(re.sub(r"\d+", "#", column.name), [])
             if column in self.found.copies and is_target:
-                lines.append(f"# {_comment(column.name)} is left out: {COPY}")
+                lines.append(f"# {comment(column.name)} is left out: {COPY}")
             elif column in group:
                 if column is group[0]:
                     self._column_relation(sheet, group)
-                lines += _also_feature(column)
+                lines += also_feature(column)
             else:
-                lines.append(_feature_line(column, any(column in g for g in groups.values())))
+                lines.append(feature_line(column, any(column in g for g in groups.values())))
         text = any("text" in line and not line.startswith("#") for line in lines)
         if is_target and name is not None and not text and name.distinct > FEW_VALUES:
             lines.append(f"{toml_key(name.name)} = {TEXT}")
@@ -200,14 +200,14 @@ class _Draft:
             self.relations += [
                 "",
                 f"[relations.{toml_key(name)}]  # {sheet.table.size:,} rows",
-                *_table_lines(sheet),
-                f"source = {_end(types[0], first)}",
-                f"target = {_end(types[1], end)}",
+                *table_lines(sheet),
+                f"source = {end_text(types[0], first)}",
+                f"target = {end_text(types[1], end)}",
             ]
             strays = max(c.strays + sheet.table.size - c.filled for c in (first, end))
             if strays:
                 self.relations.append(f'unknown = "drop"  # {strays:,} rows name no known id')
-        self.relations += _hints(sheet)
+        self.relations += hints(sheet)
 
     def _end_type(self, column: ColumnProfile) -> str:
         if column.refers is not None:
@@ -227,7 +227,7 @@ class _Draft:
         assert sheet.triples is not None
         head, relation, tail = sheet.triples
         kind, name = self.found.target.kind, sheet.kind
-        shown = ", ".join(map(_comment, relation.examples))
+        shown = ", ".join(map(comment, relation.examples))
         more = ", ..." if relation.distinct > len(relation.examples) else ""
         both, heads, tails = sheet.at_target
         if 2 * (both + heads + tails) > sheet.table.size and 10 * both < both + heads + tails:
@@ -249,10 +249,10 @@ class _Draft:
                 self.relations += [
                     "",
                     f"[relations.{toml_key(take(title, self.taken))}]  # {count:,} facts {what}",
-                    *_table_lines(sheet),
+                    *table_lines(sheet),
                     f"each = {toml_text(relation.name)}  # such as {shown}{more}",
-                    f"source = {_end(types[0], head)}",
-                    f"target = {_end(types[1], tail)}",
+                    f"source = {end_text(types[0], head)}",
+                    f"target = {end_text(types[1], tail)}",
                     unknown,
                 ]
 
@@ -290,105 +290,3 @@ def _should_link(column: ColumnProfile) -> bool:
     """Return whether a column links rows without linking everything to everything."""
     distinct = column.items[column.separator].distinct if column.separator else column.distinct
     return distinct > FEW_VALUES and column.pairs <= HUB * column.filled
-
-
-def _table_lines(sheet: Sheet) -> list[str]:
-    source, keys = sheet.source, ("database", "table", "format", "separator")
-    lines = [f"{key} = {toml_text(value)}" for key in keys if (value := getattr(source, key))]
-    if source.encoding != "utf-8":
-        lines.append(f"encoding = {toml_text(source.encoding)}  # it is not UTF-8")
-    if source.empty:
-        listed = ", ".join(map(toml_text, source.empty))
-        lines.append(f"empty = [{listed}]  # such cells count as empty")
-    return lines
-
-
-def _id_lines(sheet: Sheet) -> list[str]:
-    again = f'duplicates = "first"  # {sheet.repeated:,} rows are there already'
-    if sheet.id is None:
-        lines = ["# Without an id, rows have their numbers, from 1 on, as ids."]
-        wide = len(sheet.columns) >= 4 and sheet.repeated * 5 < sheet.table.size
-        return [*lines, again] if sheet.repeated and wide else lines
-    lines = [f"id = {toml_text(sheet.id.name)}"]
-    return [*lines, again] if sheet.repeated else [f"{lines[0]}  # no value is there twice"]
-
-
-def _label_lines(label: ColumnProfile, size: int, rare: int) -> list[str]:
-    shown = ", ".join(_comment(example) for example in label.examples)
-    empty = f", {size - label.filled:,} rows without" if label.filled < size else ""
-    more = ", ..." if label.separator or label.distinct > len(label.examples) else ""
-    lines = [f"label = {toml_text(label.name)}  # {shown}{more}{empty}"]
-    if label.separator:
-        lines.append(f"label_separator = {toml_text(label.separator)}  # several labels per node")
-    if rare:
-        lines.append(f"label_min_count = {FEW_ROWS}  # {rare:,} labels have fewer rows")
-        lines.append('label_rest = "drop"  # "other" joins them as one label')
-    return lines
-
-
-def _other_labels(sheet: Sheet, found: Guess) -> list[str]:
-    others = [
-        column.name
-        for column in sheet.columns
-        if column not in (found.label, sheet.id) and 2 <= column.distinct <= FEW_VALUES
-        and not column.number and column not in sheet.links and not is_split(column)
-    ]  # fmt: skip
-    listed = ", ".join(_comment(name) for name in others[:5])
-    return [f"# --label chooses another column, such as {listed}"] if others else []
-
-
-def _feature_line(column: ColumnProfile, may_link: bool) -> str:
-    key, left_out = toml_key(column.name), f"# {_comment(column.name)} is left out"
-    if not column.filled:
-        return f"{left_out}: it is empty"
-    if column.vector:
-        return f'{key} = "vector"'
-    if column.date is not None:
-        how = f'{{kind = "date", format = {toml_text(column.date)}}}' if column.date else '"date"'
-        return f"{key} = {how}"
-    if column.distinct == 1:
-        return f"{left_out}: every cell is the same"
-    if column.number:
-        if column.counts:
-            return f"{left_out}: the numbers of the rows"
-        unique = column.distinct == column.filled > 2 and says(column, ("id", "key", "code"))
-        return f'{key} = "number"' if not unique else f"{left_out}: ids"
-    if column.separator:
-        return f'{key} = {{kind = "list", separator = {toml_text(column.separator)}}}'
-    if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
-        return f"{key} = {TEXT}"
-    if column.distinct <= MOST_VALUES and column.distinct <= max(20, column.filled / 2):
-        or_else = "; or a relation: columns = [...]" if may_link else ""
-        return f'{key} = "category"  # {column.distinct:,} different values{or_else}'
-    if column.words >= 2 and column.told >= 2:
-        return f"{key} = {TEXT}"
-    return f"{left_out}: {column.distinct:,} different values"
-
-
-def _also_feature(column: ColumnProfile) -> list[str]:
-    if column.separator or not 2 <= column.distinct <= min(SOME_VALUES, column.filled / 10):
-        return []
-    return [f'{toml_key(column.name)} = "category"  # a relation, too']
-
-
-def _end(kind: str, column: ColumnProfile) -> str:
-    return f"{{type = {toml_text(kind)}, column = {toml_text(column.name)}}}"
-
-
-def _hints(sheet: Sheet) -> list[str]:
-    """Suggest what else could be made of a table of links."""
-    lines = []
-    for column in sheet.columns:
-        if column in (*sheet.links, *sheet.ends, sheet.id) or not 2 <= column.distinct <= 10:
-            continue
-        shown = f"{', '.join(map(_comment, column.examples))}{', ...' * (column.distinct > 3)}"
-        lines += [
-            f"# {_comment(column.name)} tells rows apart: a relation for each of its values "
-            f"({shown}),",
-            f"# with each = {_comment(toml_text(column.name))}, may say more.",
-        ]
-    return lines
-
-
-def _comment(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)[:100]

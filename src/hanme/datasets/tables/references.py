@@ -1,0 +1,129 @@
+"""Find the ids of tables, and the columns of other tables that hold them."""
+
+from __future__ import annotations
+
+from hanme.datasets.tables.profile import ColumnProfile, Sheet, cells, words_of
+from hanme.datasets.tables.read import Reader
+
+MATCHES = 0.8
+"""The share of a column's values that must be ids of a table that its name does not allude to."""
+FEW_TEXTS = 5
+"""Fewer texts may be among those of another table by accident."""
+
+
+def guess_id(reader: Reader, sheet: Sheet, others: list[Sheet]) -> ColumnProfile | None:
+    """Find a column whose values are all different and whose name is not that of another table.
+
+    Rows that are there twice count once. A column that another table repeats goes before one that
+    has the table's own name: with flights by carrier, airlines are told apart by their carrier,
+    and countries by their code, if no other table has their id.
+    """
+    kinds = {other.kind for other in others}
+    different = sheet.table.size - sheet.repeated
+    unique = [
+        column
+        for column in sheet.columns
+        if column.filled >= column.distinct == different
+        and column.filled == sheet.table.size
+        and not kinds & set(words_of(column.plain))
+    ]
+    own = {"id", f"{sheet.kind}_id", f"{sheet.kind}id", "key", "uuid"}
+    for fits in (
+        lambda c: c.plain.lower() in own and _is_repeated(reader, sheet, c, others, named=True),
+        lambda c: _is_repeated(reader, sheet, c, others),
+        lambda c: c.plain.lower() in own,
+        lambda c: c.plain.lower() == sheet.kind,
+        lambda c: c.plain.lower().endswith("id"),
+        lambda c: c is sheet.columns[0] and c.words <= 2,
+    ):
+        for column in unique:
+            if fits(column):
+                return column
+    return None
+
+
+def _is_repeated(
+    reader: Reader, sheet: Sheet, column: ColumnProfile, others: list[Sheet], named: bool = False
+) -> bool:
+    """Return whether a column of another table repeats the values of a column.
+
+    It has its name, alludes to the table or, unless it must be `named`, holds texts.
+    """
+    for other in others:
+        for one in other.columns:
+            same = one.plain == column.plain or sheet.kind in words_of(one.plain)
+            texts = not (named or one.digits or column.digits) and one.distinct >= FEW_TEXTS
+            if one.distinct == one.filled or one.date is not None or not (same or texts):
+                continue
+            ((strays,),) = reader.rows(
+                f"SELECT count(*) FROM (SELECT DISTINCT {one.alias} AS item FROM {other.table.sql})"
+                f" WHERE item IS NOT NULL AND item NOT IN (SELECT {column.alias} FROM "
+                f"{sheet.table.sql})"
+            )
+            if strays <= one.distinct * (1 - MATCHES):
+                return True
+    return False
+
+
+def guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
+    """Find columns whose values are the ids of a table."""
+    if sheet.id is not None and (twin := _twin(reader, sheet, sheets)):
+        sheet.id.refers = twin
+        sheet.links.append(sheet.id)
+    for column in sheet.columns:
+        if column is sheet.id or not column.filled or sheet.triples or column.date is not None:
+            continue
+        numbers = column.items[column.separator].digits if column.separator else column.digits
+        best: tuple[float, bool, int] | None = None
+        for other in sheets:
+            if other.id is None:
+                continue
+            named = _alludes(column.plain, other)
+            # Numbers may be among other numbers by accident, so their name must fit too.
+            if numbers and not named:
+                continue
+            own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
+            ((total, strays, matched),) = reader.rows(
+                f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
+                f"(SELECT unnest({cells(sheet.table, column)}) AS item, {own} AS own "
+                f"FROM {sheet.table.sql}) LEFT JOIN "
+                f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
+                "ON item = ids.id "
+                "WHERE item <> '' AND item IS DISTINCT FROM own"
+            )
+            share = 1 - strays / max(1, total)
+            found = (share, named, -other.table.size)
+            enough = share >= (0.5 if named else MATCHES) and matched >= 1 + (share < 1)
+            if enough and (best is None or found > best):
+                best, column.refers, column.strays = found, other, strays
+        if column.refers is not None:
+            sheet.links.append(column)
+
+
+def _twin(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> Sheet | None:
+    """Return an earlier table with the same ids that tells more of the same things."""
+    for other in sheets:
+        if other is sheet or sheet.id is None or sheet.id.counts:
+            return None
+        same = other.id is not None and other.id.plain == sheet.id.plain
+        if other.id is None or not same or other.table.size != sheet.table.size:
+            continue
+        ((strays,),) = reader.rows(
+            f"SELECT count(*) FROM {sheet.table.sql} WHERE {sheet.id.alias} NOT IN "
+            f"(SELECT {other.id.alias} FROM {other.table.sql})"
+        )
+        if not strays:
+            return other
+    return None
+
+
+def _alludes(name: str, other: Sheet) -> bool:
+    own = other.id.plain.lower() if other.id else ""
+    named = other.kind in words_of(name) or name.lower() == f"{other.kind}id"
+    return named or (own == name.lower() and own != "id")
+
+
+def refers_to(column: ColumnProfile) -> str:
+    """Return the node type whose ids a column holds."""
+    assert column.refers is not None
+    return column.refers.kind
