@@ -335,3 +335,23 @@ def test_lists_of_mostly_one_value_are_lists(tmp_path: Path) -> None:
         for start, end in graph.links["card", "by", "by"].t()
         if int(start) == 0
     ] == ["a1", "a2"]
+
+
+def test_an_id_with_a_separator_in_it_is_one_id(tmp_path: Path) -> None:
+    tags = [f"({i // 6:04},{i % 6:04})" for i in range(36)]
+    rows = "".join(f'"{tag}",{"xyz"[i % 3]}\n' for i, tag in enumerate(tags))
+    parts = "".join(f'"{tag}","{tags[i // k]}"\n' for i, tag in enumerate(tags) for k in (4, 7))
+    found = guessed(tmp_path, attributes_csv=f"tag,kind\n{rows}", nesting_csv=f"tag,in\n{parts}")
+    assert set(found["nodes"]) == {"attribute"}
+    ends = found["relations"]["nesting"]
+    assert (ends["source"]["type"], ends["target"]["type"]) == ("attribute", "attribute")
+    assert load_tables(tmp_path).links["attribute", "nesting", "attribute"].size(1) == 72
+
+
+def test_a_list_of_ids_is_split_although_most_cells_are_one_id(tmp_path: Path) -> None:
+    lines = ["package,section,depends"]
+    lines += [f"p{i},s{i % 3},p{i * 7 % 40}{';p3' if i % 8 == 0 else ''}" for i in range(40)]
+    (tmp_path / "packages.csv").write_text("\n".join(lines) + "\n")
+    write_draft(tmp_path, label="section")
+    (found,) = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"].values()
+    assert found == {"columns": ["depends"], "separator": ";", "type": "package"}

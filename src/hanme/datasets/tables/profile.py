@@ -61,6 +61,7 @@ class ColumnProfile:
     told: float = 0  # how often a word is there, on average
     refers: Sheet | None = None  # the table whose ids the cells hold
     strays: int = 0  # how many values are no id of that table
+    whole: bool = False  # whether cells are such ids as they are, and are not split
 
     @property
     def typed(self) -> str | None:
@@ -79,6 +80,8 @@ class ColumnProfile:
         """The text between the values of a cell, if cells seem to hold several."""
         if self.typed == "token_seq":
             return " "
+        if self.whole:
+            return None
         if self.listed and "|" in self.items:
             return "|"
         for separator, found in self.items.items():

@@ -73,31 +73,49 @@ def guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
     for column in sheet.columns:
         if column is sheet.id or not column.filled or sheet.triples or column.date is not None:
             continue
+        _guess_link(reader, sheet, column, sheets)
+        if column.refers is not None:
+            sheet.links.append(column)
+
+
+def _guess_link(reader: Reader, sheet: Sheet, column: ColumnProfile, sheets: list[Sheet]) -> None:
+    """Find the table whose ids are the cells of a column, or the values within them.
+
+    Whole cells go first: an id such as ``(0008,0005)`` has a comma and is no list.
+    """
+    best: tuple[float, bool, int] | None = None
+    guessed = column.separator and not column.listed and column.typed is None
+    kept = False
+    for column.whole in (True, False) if guessed else (False,):
         numbers = column.items[column.separator].digits if column.separator else column.digits
-        best: tuple[float, bool, int] | None = None
         for other in sheets:
-            if other.id is None:
-                continue
             named = _alludes(column.plain, other)
             # Numbers may be among other numbers by accident, so their name must fit too.
-            if numbers and not named:
+            if other.id is None or (numbers and not named):
                 continue
-            own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
-            ((total, strays, matched),) = reader.rows(
-                f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
-                f"(SELECT unnest({cells(sheet.table, column)}) AS item, {own} AS own "
-                f"FROM {sheet.table.sql}) LEFT JOIN "
-                f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
-                "ON item = ids.id "
-                "WHERE item <> '' AND item IS DISTINCT FROM own"
-            )
+            total, strays, matched = _match(reader, sheet, column, other)
             share = 1 - strays / max(1, total)
             found = (share, named, -other.table.size)
             enough = share >= (0.5 if named else MATCHES) and matched >= 1 + (share < 1)
             if enough and (best is None or found > best):
-                best, column.refers, column.strays = found, other, strays
-        if column.refers is not None:
-            sheet.links.append(column)
+                best, kept, column.refers, column.strays = found, column.whole, other, strays
+    column.whole = kept
+
+
+def _match(
+    reader: Reader, sheet: Sheet, column: ColumnProfile, other: Sheet
+) -> tuple[int, int, int]:
+    """Count the values of a column, those that are no id of a table, and the ids among them."""
+    assert other.id is not None
+    own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
+    (found,) = reader.rows(
+        f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
+        f"(SELECT unnest({cells(sheet.table, column)}) AS item, {own} AS own "
+        f"FROM {sheet.table.sql}) LEFT JOIN "
+        f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
+        "ON item = ids.id WHERE item <> '' AND item IS DISTINCT FROM own"
+    )
+    return found
 
 
 def _twin(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> Sheet | None:
