@@ -355,3 +355,34 @@ def test_a_list_of_ids_is_split_although_most_cells_are_one_id(tmp_path: Path) -
     write_draft(tmp_path, label="section")
     (found,) = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"].values()
     assert found == {"columns": ["depends"], "separator": ";", "type": "package"}
+
+
+def test_a_column_called_id_that_repeats_holds_the_ids_of_another_table(tmp_path: Path) -> None:
+    recipes = "".join(f"{i},Dish {i},{'xyz'[i % 3]}\n" for i in range(40))
+    parts = "".join(f"thing{i % 17},{i % 40}\n" for i in range(120))
+    files = {
+        "recipes_csv": f"id,title,type\n{recipes}",
+        "ingredients_csv": f"ingredient,id\n{parts}",
+    }
+    found = guessed(tmp_path, **files)["relations"]
+    assert found["ingredient"]["source"] == {"type": "recipe", "column": "id"}
+    assert found["ingredient"]["target"]["column"] == "ingredient"
+    (tmp_path / "graph.toml").unlink()
+    others = "".join(f"{i},{i * 7 % 11}\n" for i in range(40))  # the numbers fit two tables
+    found = guessed(tmp_path, stars_csv=f"id,size\n{others}", **files)
+    assert "ingredient" in found["nodes"]
+
+
+@pytest.mark.parametrize(("step", "kind"), [(7, "word"), (1, "other")])
+def test_a_second_column_of_ids_refers_to_the_table_that_the_first_refers_to(
+    step: int, kind: str, tmp_path: Path
+) -> None:
+    """Unless ids have no gaps: then any small numbers are among them."""
+    words = "".join(f"{1000 + step * i},{'xyz'[i % 3]}\n" for i in range(60))
+    see = "".join(f"{1000 + step * (i * 7 % 60)},{1000 + step * i}\n" for i in range(60))
+    again = f"{1000 + step * 4},{1000 + step * 9}\n"
+    see = f"other_id,word_id\n{see}{again}"
+    found = guessed(tmp_path, words_csv=f"word_id,field\n{words}", see_also_csv=see)
+    found = found["relations"]["see_also"]
+    assert found["source"] == {"type": "word", "column": "word_id"}
+    assert found["target"] == {"type": kind, "column": "other_id"}

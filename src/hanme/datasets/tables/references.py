@@ -70,12 +70,17 @@ def guess_links(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> None:
     if sheet.id is not None and (twin := _twin(reader, sheet, sheets)):
         sheet.id.refers = twin
         sheet.links.append(sheet.id)
-    for column in sheet.columns:
-        if column is sheet.id or not column.filled or sheet.triples or column.date is not None:
-            continue
+    columns = [] if sheet.triples else sheet.columns
+    columns = [c for c in columns if c is not sheet.id and c.filled and c.date is None]
+    for column in columns:
         _guess_link(reader, sheet, column, sheets)
         if column.refers is not None:
             sheet.links.append(column)
+    for column in columns:
+        if column.digits and column not in sheet.links:
+            column.refers = _all_ids(reader, sheet, column, sheets)
+            if column.refers is not None:
+                sheet.links.append(column)
 
 
 def _guess_link(reader: Reader, sheet: Sheet, column: ColumnProfile, sheets: list[Sheet]) -> None:
@@ -116,6 +121,37 @@ def _match(
         "ON item = ids.id WHERE item <> '' AND item IS DISTINCT FROM own"
     )
     return found
+
+
+def _all_ids(
+    reader: Reader, sheet: Sheet, column: ColumnProfile, sheets: list[Sheet]
+) -> Sheet | None:
+    """Return the table that has all numbers of a column as ids, if that is no accident.
+
+    It is none if the column is called ``id``, repeats values and fits one table only; nor if its
+    name ends in ``id``, other cells of the row are ids of that table, and these have gaps.
+    """
+    if words_of(column.plain)[-1] != "id":
+        return None
+    known = [
+        other
+        for other in sheets
+        if other is not sheet and other.id and not _match(reader, sheet, column, other)[1]
+    ]
+    if column.plain.lower() == "id":
+        return known[0] if len(known) == 1 and column.distinct < column.filled else None
+    linked = [c.refers for c in sheet.links]
+    return next((other for other in known if other in linked and _has_gaps(reader, other)), None)
+
+
+def _has_gaps(reader: Reader, sheet: Sheet) -> bool:
+    """Return whether most numbers between the least and the largest id are none."""
+    assert sheet.id is not None
+    number = f"TRY_CAST({sheet.id.alias} AS DOUBLE)"
+    ((gaps,),) = reader.rows(
+        f"SELECT max({number}) - min({number}) > 2 * count(*) FROM {sheet.table.sql}"
+    )
+    return bool(gaps)
 
 
 def _twin(reader: Reader, sheet: Sheet, sheets: list[Sheet]) -> Sheet | None:
