@@ -386,3 +386,24 @@ def test_a_second_column_of_ids_refers_to_the_table_that_the_first_refers_to(
     found = found["relations"]["see_also"]
     assert found["source"] == {"type": "word", "column": "word_id"}
     assert found["target"] == {"type": kind, "column": "other_id"}
+
+
+def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_path: Path) -> None:
+    fields = ["art", "law", "art; law"] + [
+        ("art", "law", "food, cooking")[i % 3] for i in range(97)
+    ]
+    sites = [("Transport, Inner Membrane", "Transport", "Sun, Moon")[i % 3] for i in range(100)]
+    kinds = ["Land", "Artifact; Creature"] + [("Artifact", "Creature")[i % 2] for i in range(98)]
+    prices = ["1,234", "1", "234"] + [f"{i * 7}" for i in range(97)]
+    rows = "".join(
+        f'"{field}","{site}","{kind}","{price}"\n'
+        for field, site, kind, price in zip(fields, sites, kinds, prices, strict=True)
+    )
+    (tmp_path / "words.csv").write_text(f"field,site,kinds,price\n{rows}")
+    found = tomllib.loads(write_draft(tmp_path, label="field").read_text())
+    word = found["nodes"]["word"]
+    assert (word["label"], word["label_separator"]) == ("field", ";")
+    assert word["features"]["kinds"] == {"kind": "list", "separator": ";"}
+    assert word["features"]["site"] == "category"
+    assert "separator" not in str(found["relations"]) + str(word["features"].get("price"))
+    assert load_tables(tmp_path).labels == ["art", "food, cooking", "law"]

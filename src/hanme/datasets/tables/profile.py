@@ -33,6 +33,7 @@ class Items:
     varied: int  # how many parts result of cells that differ
     words: float  # the mean number of words in a part
     digits: bool  # whether every part looks like a number
+    known: float  # of the cells that it splits, the share whose parts are all cells by themselves
 
 
 @dataclass(eq=False)
@@ -89,6 +90,9 @@ class ColumnProfile:
             short = found.distinct <= min(MOST_VALUES, few)
             repeated = found.words <= 3 and found.varied >= 1.5 * found.distinct
             enough = 0.1 if found.distinct * 2 > self.distinct else 0.02
+            # A name may have a comma, and 1,234 is no list of 1 and 234.
+            if not found.digits and found.known >= (0.9 if separator == "," else 0.5):
+                return separator
             if found.share >= enough and (short or repeated):
                 return separator
         return None
@@ -176,7 +180,15 @@ def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int
         f"(SELECT trim(unnest({split})) AS item, n FROM "
         f"(SELECT {alias}, count(*) AS n FROM {table.sql} GROUP BY {alias}))"
     )
-    return Items(several / filled, distinct, total, varied, words, not texts)
+    ((known,),) = reader.rows(
+        f"WITH cells AS (SELECT trim({alias}) AS cell, count(*) AS n FROM {table.sql} "
+        f"WHERE {alias} IS NOT NULL GROUP BY ALL), parts AS (SELECT cell, n, trim(unnest("
+        f"string_split(cell, '{separator}'))) AS part FROM cells WHERE contains(cell, "
+        f"'{separator}')) SELECT coalesce(sum(n) FILTER (fits) / sum(n), 0) FROM (SELECT n, "
+        "bool_and(part IN (SELECT cell FROM cells)) AS fits FROM parts "
+        "GROUP BY cell, n)"
+    )
+    return Items(several / filled, distinct, total, varied, words, not texts, known)
 
 
 def cells(table: Table, column: ColumnProfile) -> str:
