@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import shutil
 import tomllib
 from pathlib import Path
@@ -407,3 +408,20 @@ def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_pat
     assert word["features"]["site"] == "category"
     assert "separator" not in str(found["relations"]) + str(word["features"].get("price"))
     assert load_tables(tmp_path).labels == ["art", "food, cooking", "law"]
+
+
+def test_prose_with_commas_is_text_and_a_list_of_names_is_none(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    words = [f"w{i}" for i in range(300)]
+
+    def meaning() -> str:
+        said = [" ".join(draw.choices(words, k=draw.randrange(3, 5))) for _ in range(3)]
+        return ", ".join([*said, *draw.choices(words[:9], k=2)])
+
+    def cast() -> str:
+        return ", ".join(f"{draw.choice(words)} {draw.choice(words[:3])}" for _ in range(3))
+
+    rows = "".join(f'{i},"{meaning()}","{cast()}",{"xyz"[i % 3]}\n' for i in range(900))
+    found = guessed(tmp_path, words_csv=f"id,meaning,cast,kind\n{rows}")
+    assert features_of(found, "word")["meaning"]["kind"] == "text"
+    assert found["relations"] == {"cast": {"columns": ["cast"], "separator": ","}}

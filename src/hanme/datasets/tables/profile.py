@@ -14,6 +14,8 @@ NAME_WORDS = ("name", "title")
 SEPARATORS = ("|", ";", ",")
 MOST_VALUES = 1000
 FIRST_ROWS = 10_000
+NAME = 2.4
+"""So many words in a part are more than names have, on average."""
 MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null")
 ALWAYS_MISSING = ("NULL", "NaN", "nan", "#N/A", "\\N")
 DATES = (
@@ -33,6 +35,7 @@ class Items:
     varied: int  # how many parts result of cells that differ
     words: float  # the mean number of words in a part
     digits: bool  # whether every part looks like a number
+    rare: float  # the share of parts that are there once or twice
     known: float  # of the cells that it splits, the share whose parts are all cells by themselves
 
 
@@ -90,6 +93,9 @@ class ColumnProfile:
             short = found.distinct <= min(MOST_VALUES, few)
             repeated = found.words <= 3 and found.varied >= 1.5 * found.distinct
             enough = 0.1 if found.distinct * 2 > self.distinct else 0.02
+            prose = self.words >= 4 and found.words > NAME and found.rare > 0.5
+            if separator == "," and prose:
+                continue
             # A name may have a comma, and 1,234 is no list of 1 and 234.
             if not found.digits and found.known >= (0.9 if separator == "," else 0.5):
                 return separator
@@ -180,6 +186,10 @@ def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int
         f"(SELECT trim(unnest({split})) AS item, n FROM "
         f"(SELECT {alias}, count(*) AS n FROM {table.sql} GROUP BY {alias}))"
     )
+    ((rare,),) = reader.rows(
+        "SELECT coalesce(sum(n) FILTER (n <= 2) / sum(n), 0) FROM (SELECT count(*) AS n FROM "
+        f"(SELECT trim(unnest({split})) AS item FROM {table.sql}) GROUP BY item)"
+    )
     ((known,),) = reader.rows(
         f"WITH cells AS (SELECT trim({alias}) AS cell, count(*) AS n FROM {table.sql} "
         f"WHERE {alias} IS NOT NULL GROUP BY ALL), parts AS (SELECT cell, n, trim(unnest("
@@ -188,7 +198,7 @@ def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int
         "bool_and(part IN (SELECT cell FROM cells)) AS fits FROM parts "
         "GROUP BY cell, n)"
     )
-    return Items(several / filled, distinct, total, varied, words, not texts, known)
+    return Items(several / filled, distinct, total, varied, words, not texts, rare, known)
 
 
 def cells(table: Table, column: ColumnProfile) -> str:
