@@ -425,3 +425,22 @@ def test_prose_with_commas_is_text_and_a_list_of_names_is_none(tmp_path: Path) -
     found = guessed(tmp_path, words_csv=f"id,meaning,cast,kind\n{rows}")
     assert features_of(found, "word")["meaning"]["kind"] == "text"
     assert found["relations"] == {"cast": {"columns": ["cast"], "separator": ","}}
+
+
+def test_a_third_column_of_ids_makes_a_relation_and_one_of_few_values_a_comment(
+    tmp_path: Path,
+) -> None:
+    cards = "".join(f"c{i},{'xyz'[i % 3]}\n" for i in range(60))
+    sets = "".join(f"S{i},{i % 4}\n" for i in range(6))
+    rows = "".join(f"S{i % 6},c{i % 60},r{i % 12},Artist {i * 7 % 31}\n" for i in range(240))
+    found = guessed(
+        tmp_path, cards_csv=f"card_id,color\n{cards}", sets_csv=f"code,size\n{sets}",
+        printings_csv=f"set_code,card_id,rarity,artist\n{rows}",
+    )  # fmt: skip
+    ends = {
+        name: (relation["source"]["type"], relation["target"]["type"])
+        for name, relation in found["relations"].items()
+    }
+    assert ends == {"printing": ("set", "card"), "printing_artist": ("card", "artist")}
+    assert "# rarity tells rows apart" in (tmp_path / "graph.toml").read_text()
+    assert load_tables(tmp_path).sizes["artist"] == 31

@@ -193,8 +193,11 @@ class _Draft:
     def _links(self, sheet: Sheet) -> None:
         """Write the relations of a table of links."""
         first, *others = sheet.links + sheet.ends[: max(0, 2 - len(sheet.links))]
-        for end in others:
-            name = sheet.kind if len(others) == 1 else f"{sheet.kind}_{_stem(end.plain, False)}"
+        more = [c for c in sheet.ends if c not in others and _should_link(c) and not c.separator]
+        start = next((c for c in sheet.links if c.refers is self.found.target), first)
+        for first, end in [*((first, end) for end in others), *((start, end) for end in more)]:
+            main = len(others) == 1 and end in others
+            name = sheet.kind if main else f"{sheet.kind}_{_stem(end.plain, False)}"
             name = take(re.sub(r"\W+", "_", name.lower()).strip("_"), self.taken)
             types = [self._end_type(column) for column in (first, end)]
             self.relations += [
@@ -207,7 +210,7 @@ class _Draft:
             strays = max(c.strays + sheet.table.size - c.filled for c in (first, end))
             if strays:
                 self.relations.append(f'unknown = "drop"  # {strays:,} rows name no known id')
-        self.relations += hints(sheet)
+        self.relations += hints(sheet, [*others, *more])
 
     def _end_type(self, column: ColumnProfile) -> str:
         if column.refers is not None:

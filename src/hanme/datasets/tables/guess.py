@@ -193,9 +193,9 @@ def _tell_nodes(sheets: list[Sheet], target: Sheet | None) -> None:
         named = sheet.id is not None and any(says(c, NAME_WORDS) for c in sheet.columns)
         rest = [c for c in sheet.columns if c not in sheet.links and c is not sheet.id]
         alone = len(sheet.links) == 1 and sheet.id is None
-        sheet.ends = [c for c in rest if _is_end(c)] if alone else []
-        narrow = len(rest) <= max(2, len(sheet.links)) + len(sheet.ends)
-        ends = len(sheet.links) + len(sheet.ends[:1])
+        sheet.ends = [c for c in rest if _is_end(c)]
+        narrow = len(rest) <= max(2, len(sheet.links)) + alone * len(sheet.ends)
+        ends = len(sheet.links) + alone * len(sheet.ends[:1])
         links = ends >= 2 and id(sheet) not in referred and not named and narrow
         sheet.nodes = sheet is target or not (links or sheet.triples)
         if sheet.nodes:

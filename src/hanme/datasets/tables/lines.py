@@ -106,11 +106,11 @@ def end_text(kind: str, column: ColumnProfile) -> str:
     return f"{{type = {toml_text(kind)}, column = {toml_text(column.name)}}}"
 
 
-def hints(sheet: Sheet) -> list[str]:
+def hints(sheet: Sheet, used: list[ColumnProfile]) -> list[str]:
     """Suggest what else could be made of a table of links."""
     lines = []
     for column in sheet.columns:
-        if column in (*sheet.links, *sheet.ends, sheet.id) or not 2 <= column.distinct <= 10:
+        if column in (*sheet.links, *used, sheet.id) or not 2 <= column.distinct <= FEW_VALUES:
             continue
         shown = f"{', '.join(map(comment, column.examples))}{', ...' * (column.distinct > 3)}"
         lines += [

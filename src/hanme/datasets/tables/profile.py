@@ -116,7 +116,7 @@ class Sheet:
     id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
     repeated: int = 0  # how many rows are there already
     links: list[ColumnProfile] = field(default_factory=list)  # the columns that hold ids of a table
-    # in a table of links, the columns whose values are ids of no table
+    # in a table of links, the columns whose values are likely ids of no table
     ends: list[ColumnProfile] = field(default_factory=list)
     nodes: bool = False  # whether a row is a node; else it is a link
     # the columns of head, relation and tail in a table of facts
