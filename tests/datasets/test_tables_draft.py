@@ -40,6 +40,7 @@ def test_the_example(tmp_path: Path) -> None:
             "year": "number",
             "country": "category",
             "plot": {"kind": "text", "method": "tfidf", "size": 2000},
+            "title": {"kind": "text", "method": "tfidf", "size": 2000},
         },
     }
     assert found["nodes"]["person"]["name"] == "name"
@@ -444,3 +445,11 @@ def test_a_third_column_of_ids_makes_a_relation_and_one_of_few_values_a_comment(
     assert ends == {"printing": ("set", "card"), "printing_artist": ("card", "artist")}
     assert "# rarity tells rows apart" in (tmp_path / "graph.toml").read_text()
     assert load_tables(tmp_path).sizes["artist"] == 31
+
+
+@pytest.mark.parametrize(("name", "said"), [("Tooth Code {} Sequence", True), ("Bulba{}", False)])
+def test_a_name_whose_words_repeat_is_a_text_beside_others(name, said, tmp_path: Path) -> None:
+    rows = "".join(f"{i},{name.format(i)},a long text {i} of it,{'xy'[i % 2]}\n" for i in range(60))
+    features = features_of(guessed(tmp_path, a_csv=f"id,name,about,kind\n{rows}"), "a")
+    assert features["about"]["kind"] == "text"
+    assert ("name" in features) == said

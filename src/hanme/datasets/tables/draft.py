@@ -156,7 +156,7 @@ class _Draft:
             else:
                 lines.append(feature_line(column, any(column in g for g in groups.values())))
         text = any("text" in line and not line.startswith("#") for line in lines)
-        if is_target and name is not None and not text and name.distinct > FEW_VALUES:
+        if is_target and name and name.distinct > FEW_VALUES and (not text or name.told >= 2):
             lines.append(f"{toml_key(name.name)} = {TEXT}")
         return lines
 
