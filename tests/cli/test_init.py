@@ -112,10 +112,13 @@ def test_a_star_of_five_tables(hanme: Command, tmp_path: Path) -> None:
     assert "id" not in graph["nodes"]["flight"]
     relations = graph["relations"]
     assert relations["carrier"] == {"columns": ["carrier"], "type": "airline"}
-    assert relations["tailnum"] == {"columns": ["tailnum"], "type": "plane", "unknown": "drop"}
+    assert relations["tailnum"] == {"columns": ["tailnum"], "type": "plane", "unknown": "add"}
     assert relations["origin"] == {"columns": ["origin"], "type": "airport"}
-    assert relations["dest"]["unknown"] == "drop"
-    assert re.search(r"tailnum: 39 links to unknown ids dropped", trained)
+    assert relations["dest"]["unknown"] == "add"
+    assert "dropped" not in trained
+    said = hanme("inspect", tmp_path)
+    assert re.search(r"plane\W+23\b", said)  # three are in no table, in 13 rows each
+    assert "yes" in hanme("predict", tmp_path / "run")
 
 
 def test_a_table_of_links_with_unknown_ids(hanme: Command, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
     directors = "id,name\n1,A\n2,B\n3,C\n"
     found = guessed(tmp_path, films_csv=films, directors_csv=directors)
     assert found["relations"] == {  # rating is no key
-        "director": {"columns": ["director_id"], "unknown": "drop"}  # some are 4
+        "director": {"columns": ["director_id"], "unknown": "add"}  # some are 4
     }
     film = found["nodes"]["film"]
     assert (film["label"], film["split"]) == ("class", "part")
@@ -105,7 +105,8 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
         "title": {"kind": "text", "method": "tfidf", "size": 2000},  # no other text
     }
     data = load_tables(tmp_path)
-    assert data.dropped == {"director": sum(i % 4 + 1 == 4 and i != 3 for i in range(1, 31))}
+    assert data.dropped == {"director": 0}
+    assert [data.nodes["director"].identity(i) for i in range(4)] == ["1", "2", "3", "4"]
 
 
 def test_other_formats_and_several_labels(tmp_path: Path) -> None:
@@ -453,3 +454,30 @@ def test_a_name_whose_words_repeat_is_a_text_beside_others(name, said, tmp_path:
     features = features_of(guessed(tmp_path, a_csv=f"id,name,about,kind\n{rows}"), "a")
     assert features["about"]["kind"] == "text"
     assert ("name" in features) == said
+
+
+@pytest.mark.parametrize(("different", "how"), [(4, "add"), (20, "drop")])
+def test_unknown_ids_become_nodes_where_they_repeat(different, how, tmp_path: Path) -> None:
+    planes = "".join(f"N{i},{i * 9}\n" for i in range(20))
+    flights = "".join(
+        f"{i},{f'N{i % 20}' if i % 5 else f'X{i % (5 * different)}'},{'xy'[i % 2]}\n"
+        for i in range(200)
+    )
+    text = {"planes_csv": f"tail,seats\n{planes}", "flights_csv": f"id,tail,late\n{flights}"}
+    found = guessed(tmp_path, **text)["relations"]["tail"]
+    assert found == {"columns": ["tail"], "type": "plane", "unknown": how}
+    graph = load_tables(tmp_path)
+    assert graph.sizes["plane"] == 20 + different * (how == "add")
+    assert graph.nodes["plane"].x.shape[0] == graph.sizes["plane"]
+    assert graph.dropped == {"tail": 0 if how == "add" else 40}
+
+
+def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:
+    films = "".join(f"f{i},{'xyz'[i % 3]}\n" for i in range(60))
+    roles = "".join(f"{'f' if i % 9 else 'g'}{i % 60},p{i % 7}\n" for i in range(900))
+    people = "".join(f"p{i},{i * 3}\n" for i in range(7))
+    found = guessed(
+        tmp_path, films_csv=f"film_id,genre\n{films}", people_csv=f"person_id,age\n{people}",
+        roles_csv=f"film_id,person_id\n{roles}",
+    )  # fmt: skip
+    assert found["relations"]["role"]["unknown"] == "drop"

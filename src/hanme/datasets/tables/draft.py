@@ -32,6 +32,9 @@ from hanme.errors import HanmeError
 HUB = 300
 """A relation by which a row has more neighbours than this on average costs more than it says."""
 
+REPEATS = 3
+"""Unknown ids that so many rows have, on average, become nodes."""
+
 
 def write_draft(
     path: Path,
@@ -187,7 +190,7 @@ class _Draft:
         if kind != name:
             lines.append(f"type = {toml_text(kind)}")
         if first.strays:
-            lines.append(f'unknown = "drop"  # {first.strays:,} values are no known id')
+            lines.append(self._unknown(f"{first.strays:,} values are no known id", [first]))
         self.relations += lines
 
     def _links(self, sheet: Sheet) -> None:
@@ -209,8 +212,20 @@ class _Draft:
             ]
             strays = max(c.strays + sheet.table.size - c.filled for c in (first, end))
             if strays:
-                self.relations.append(f'unknown = "drop"  # {strays:,} rows name no known id')
+                said = f"{strays:,} rows name no known id"
+                self.relations.append(self._unknown(said, [first, end]))
         self.relations += hints(sheet, [*others, *more])
+
+    def _unknown(self, said: str, columns: list[ColumnProfile]) -> str:
+        """Write what to do with unknown ids: those that repeat tell much.
+
+        They are no nodes to classify, as they would have no features.
+        """
+        strays = [c for c in columns if c.strays]
+        repeat = all(c.strays >= REPEATS * c.unknown for c in strays)
+        if strays and repeat and all(c.refers is not self.found.target for c in strays):
+            return f'unknown = "add"  # {said}: they become nodes without features'
+        return f'unknown = "drop"  # {said}'
 
     def _end_type(self, column: ColumnProfile) -> str:
         if column.refers is not None:

@@ -65,6 +65,7 @@ class ColumnProfile:
     told: float = 0  # how often a word is there, on average
     refers: Sheet | None = None  # the table whose ids the cells hold
     strays: int = 0  # how many values are no id of that table
+    unknown: int = 0  # how many different ones these are
     whole: bool = False  # whether cells are such ids as they are, and are not split
 
     @property

@@ -98,23 +98,29 @@ def _guess_link(reader: Reader, sheet: Sheet, column: ColumnProfile, sheets: lis
             # Numbers may be among other numbers by accident, so their name must fit too.
             if other.id is None or (numbers and not named):
                 continue
-            total, strays, matched = _match(reader, sheet, column, other)
+            total, matched, strays, unknown = _match(reader, sheet, column, other)
             share = 1 - strays / max(1, total)
             found = (share, named, -other.table.size)
             enough = share >= (0.5 if named else MATCHES) and matched >= 1 + (share < 1)
             if enough and (best is None or found > best):
-                best, kept, column.refers, column.strays = found, column.whole, other, strays
+                best, kept, column.refers = found, column.whole, other
+                column.strays, column.unknown = strays, unknown
     column.whole = kept
 
 
 def _match(
     reader: Reader, sheet: Sheet, column: ColumnProfile, other: Sheet
-) -> tuple[int, int, int]:
-    """Count the values of a column, those that are no id of a table, and the ids among them."""
+) -> tuple[int, int, int, int]:
+    """Count the values of a column, the ids of a table among them, and those that are none.
+
+    Returns:
+        The number of values, of different ids, of values that are no id and of different ones.
+    """
     assert other.id is not None
     own = other.id.alias if other is sheet else "NULL"  # a copy of the id is no link
     (found,) = reader.rows(
-        f"SELECT count(*), count(*) FILTER (ids.id IS NULL), count(DISTINCT ids.id) FROM "
+        f"SELECT count(*), count(DISTINCT ids.id), count(*) FILTER (ids.id IS NULL), "
+        "count(DISTINCT item) FILTER (ids.id IS NULL) FROM "
         f"(SELECT unnest({cells(sheet.table, column)}) AS item, {own} AS own "
         f"FROM {sheet.table.sql}) LEFT JOIN "
         f"(SELECT DISTINCT {other.id.alias} AS id FROM {other.table.sql}) AS ids "
@@ -136,7 +142,7 @@ def _all_ids(
     known = [
         other
         for other in sheets
-        if other is not sheet and other.id and not _match(reader, sheet, column, other)[1]
+        if other is not sheet and other.id and not _match(reader, sheet, column, other)[2]
     ]
     if column.plain.lower() == "id":
         return known[0] if len(known) == 1 and column.distinct < column.filled else None
