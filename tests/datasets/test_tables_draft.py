@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hanme.datasets import load_tables
 from hanme.datasets.tables.draft import write_draft
+from hanme.datasets.tables.guess import singular
 from hanme.errors import HanmeError
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
@@ -481,3 +482,14 @@ def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:
         roles_csv=f"film_id,person_id\n{roles}",
     )  # fmt: skip
     assert found["relations"]["role"]["unknown"] == "drop"
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("weaknesses", "weakness"), ("boxes", "box"), ("branches", "branch"), ("dishes", "dish"),
+        ("diseases", "disease"), ("countries", "country"), ("films", "film"), ("class", "class"),
+    ],
+)  # fmt: skip
+def test_singular(many: str, one: str) -> None:
+    assert singular(many) == one

@@ -119,6 +119,8 @@ def singular(word: str) -> str:
         return SINGULAR[word]
     if word.endswith("ies") and len(word) > 4:
         return f"{word[:-3]}y"
+    if word.endswith(("sses", "xes", "ches", "shes")):
+        return word[:-2]
     plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
     return word[:-1] if plural else word
 
