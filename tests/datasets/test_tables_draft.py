@@ -493,3 +493,12 @@ def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_singular(many: str, one: str) -> None:
     assert singular(many) == one
+
+
+def test_nan_is_empty_among_numbers_and_a_word_among_words(tmp_path: Path) -> None:
+    words = "".join(f"{w},{i % 3},{'xy'[i % 2]}\n" for i, w in enumerate(["nan", "gran"] * 20))
+    sizes = "".join(f"{i},{'nan' if i % 4 else i * i},{'xy'[i % 2]}\n" for i in range(40))
+    found = guessed(tmp_path, a_csv=f"word,n,kind\n{words}", b_csv=f"id,size,kind\n{sizes}")
+    assert "empty" not in found["nodes"]["a"]
+    assert found["nodes"]["b"]["empty"] == ["nan"]
+    assert found["nodes"]["b"]["features"]["size"] == "number"

@@ -16,8 +16,8 @@ MOST_VALUES = 1000
 FIRST_ROWS = 10_000
 NAME = 2.4
 """So many words in a part are more than names have, on average."""
-MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null")
-ALWAYS_MISSING = ("NULL", "NaN", "nan", "#N/A", "\\N")
+MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN", "nan")
+ALWAYS_MISSING = ("NULL", "#N/A", "\\N")
 DATES = (
     "%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d",
     "%d-%b-%y", "%Y%m%d",
