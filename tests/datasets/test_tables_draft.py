@@ -502,3 +502,12 @@ def test_nan_is_empty_among_numbers_and_a_word_among_words(tmp_path: Path) -> No
     assert "empty" not in found["nodes"]["a"]
     assert found["nodes"]["b"]["empty"] == ["nan"]
     assert found["nodes"]["b"]["features"]["size"] == "number"
+
+
+def test_comments_show_labels_one_by_one(tmp_path: Path) -> None:
+    labels = ["art; law", "art; law", "sea", "art", "law; art", "sea; law"] * 10 + ["odd"]
+    rows = "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    guessed(tmp_path, a_csv=f"id,kind\n{rows}")
+    text = (tmp_path / "graph.toml").read_text()
+    assert 'label = "kind"  # art, law, sea, ...\n' in text
+    assert "# 1 label has fewer rows\n" in text

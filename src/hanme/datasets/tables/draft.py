@@ -117,7 +117,7 @@ class _Draft:
         if name:
             lines.append(f"name = {toml_text(name.name)}")
         if label:
-            lines += label_lines(label, sheet.table.size, found.rare)
+            lines += label_lines(label, sheet.table.size, found)
             lines += other_labels(sheet, found)
         elif is_target:
             lines.append('# label = "..."  # no column looks like a label: say which one it is')

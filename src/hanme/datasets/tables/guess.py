@@ -11,6 +11,7 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.common.numbers import untaken
 from hanme.datasets.tables.facts import at_target, triples
+from hanme.datasets.tables.features import most_frequent
 from hanme.datasets.tables.files import Found, find_tables
 from hanme.datasets.tables.profile import (
     NAME_WORDS,
@@ -46,6 +47,7 @@ class Guess:
     sheets: list[Sheet]  # the tables
     target: Sheet  # the one to classify
     label: ColumnProfile | None  # its column of labels
+    examples: list[str] = field(default_factory=list)  # the three most frequent labels
     rare: int = 0  # how many labels only a few rows have
     copies: list[ColumnProfile] = field(default_factory=list)  # the columns that tell the label
     skipped: list[str] = field(default_factory=list)  # why other files are no part of it
@@ -164,6 +166,7 @@ def _understand(
     if column is not None:
         chosen.links = [c for c in chosen.links if c is not column]
         found.rare = _rare(reader, chosen, column)
+        found.examples = list(most_frequent(chosen.table, cells(chosen.table, column), 3))
         found.copies = [c for c in chosen.columns if _tells(reader, chosen, c, column)]
     return found
 

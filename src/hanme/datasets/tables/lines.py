@@ -39,16 +39,17 @@ def id_lines(sheet: Sheet) -> list[str]:
     return [*lines, again] if sheet.repeated else [f"{lines[0]}  # no value is there twice"]
 
 
-def label_lines(label: ColumnProfile, size: int, rare: int) -> list[str]:
+def label_lines(label: ColumnProfile, size: int, found: Guess) -> list[str]:
     """Write which column has the labels."""
-    shown = ", ".join(comment(example) for example in label.examples)
+    shown = ", ".join(map(comment, found.examples))
     empty = f", {size - label.filled:,} rows without" if label.filled < size else ""
-    more = ", ..." if label.separator or label.distinct > len(label.examples) else ""
+    more = ", ..." if label.separator or label.distinct > len(found.examples) else ""
     lines = [f"label = {toml_text(label.name)}  # {shown}{more}{empty}"]
     if label.separator:
         lines.append(f"label_separator = {toml_text(label.separator)}  # several labels per node")
-    if rare:
-        lines.append(f"label_min_count = {FEW_ROWS}  # {rare:,} labels have fewer rows")
+    if found.rare:
+        what = "1 label has" if found.rare == 1 else f"{found.rare:,} labels have"
+        lines.append(f"label_min_count = {FEW_ROWS}  # {what} fewer rows")
         lines.append('label_rest = "drop"  # "other" joins them as one label')
     return lines
 
