@@ -20,7 +20,7 @@ from hanme.training.convex import logistic
 from hanme.training.fit import Told, _spanned
 from hanme.training.metrics import scores
 from hanme.training.relevance import gram
-from hanme.training.wide import Mixture, Wide, candidates
+from hanme.training.wide import Mixture, Wide, _affordable, candidates
 
 
 def data(n: int, width: int, labels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -215,3 +215,13 @@ def test_nothing_is_left_of_a_root_whose_others_have_no_features() -> None:
     assert rows(np.arange(10)).nnz == 0
     assert not len(rows.row(3)[0])
     assert rows(np.arange(10, 20)).nnz == len(x.nonzero()[0])
+
+
+def test_of_many_nodes_the_most_relevant_blocks_that_time_allows_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = planted()
+    each = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
+    monkeypatch.setattr("hanme.training.wide.MOST_WORK", 10 * each)
+    assert _affordable(graph, [4, 20, 5, 1, 3], [0.2, 0.5, 0.2, 0.0, 0.1]) == [0, 2]
+    assert _affordable(graph, [20, 30], [0.1, 0.9]) == [0]

@@ -26,7 +26,7 @@ SAMPLE = 1200
 MOST_SPANNED = 3000
 """With at most so many nodes, weights are fitted in the space that their rows span."""
 
-MOST_WORK = 6e8
+MOST_WORK = 3e8
 """With more nodes, a step of the fit takes about so many multiplications at the most."""
 
 RARE = 0.02
@@ -195,15 +195,18 @@ def _naive(
 
 
 def _affordable(graph: Graph, numbers: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """Return the most relevant blocks as far as time allows, by how many numbers each holds."""
-    order = sorted((i for i, w in enumerate(weights) if w > 0), key=lambda i: -weights[i])
-    share = int(graph.split.labelled.sum()) / graph.targets.num_nodes
-    kept, work = order[:1], 0.0
-    for i in order:
-        work += numbers[i] * share * len(graph.labels)
-        if work <= MOST_WORK and i not in kept:
+    """Return the most relevant blocks that time allows, by how many numbers each holds.
+
+    If it allows none, the smallest is returned.
+    """
+    relevant = [i for i, weight in enumerate(weights) if weight > 0]
+    each = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
+    kept, work = list[int](), 0.0
+    for i in sorted(relevant, key=lambda i: -weights[i]):
+        if work + each * numbers[i] <= MOST_WORK:
+            work += each * numbers[i]
             kept.append(i)
-    return sorted(kept)
+    return sorted(kept) or [min(relevant, key=lambda i: numbers[i])]
 
 
 def candidates(graph: Graph, *, labels: bool = False) -> Iterator[Block]:
