@@ -2,10 +2,13 @@
 
 import tracemalloc
 from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn.preprocessing import PolynomialFeatures
 
 from hanme.chain import Chain
@@ -13,8 +16,8 @@ from hanme.datasets import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import Linear
-from hanme.nn.channels import Inputs, WideChannels, blocks
-from hanme.nn.channels.blocks import Block, Rows, pair
+from hanme.nn.channels import Inputs, Task, WideChannels, blocks
+from hanme.nn.channels.blocks import Block, Rows, TooLarge, pair
 from hanme.training import choose_wide, fit_wide
 from hanme.training.fit import fill_wide
 from hanme.training.wide import candidates
@@ -241,6 +244,49 @@ def test_it_learns_and_gives_the_same_for_some_roots_and_after_loading() -> None
     again.load_state_dict(model.state_dict())
     assert torch.equal(again(made.x_dict, made.edge_index_dict), every)
     assert not any(p.requires_grad for p in model.parameters())
+
+
+def test_no_two_weights_share_memory_so_that_they_can_be_stored() -> None:
+    made = graph()
+    part = WideChannels(
+        Task(made.metadata(), "movie", 3),
+        blocks=["movie-actor:features:unit", "movie-director-movie-actor:features:unit"],
+    )
+    whole = Inputs(made.x_dict, made.edge_index_dict)
+    rows_of = part.rows(whole)
+    part.fill([torch.zeros(each.width, 3) for each in rows_of], torch.zeros(3), rows_of)
+    places = [w.data_ptr() for w in part.state_dict().values() if w.numel()]
+    assert len(set(places)) == len(places) > 4
+
+
+def test_the_order_of_products_is_the_cheapest_that_is_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    sizes = [50, 300, 50, 300, 50, 7]
+    hub = [(random.random((a, b)) < 0.03).astype(np.float32) for a, b in pairwise(sizes)]
+    chain = [csr_array(matrix) for matrix in hub]
+    expected = reduce(np.matmul, hub)
+    for most in (2**26, 3000):
+        monkeypatch.setattr(blocks, "MOST_NUMBERS", most)
+        (found,) = blocks._contracted(chain, 1, "all")
+        np.testing.assert_allclose(found.toarray(), expected, rtol=1e-5)
+    left, right = blocks._contracted(chain[:4], 2, "there and back")
+    np.testing.assert_allclose((left @ right).toarray(), reduce(np.matmul, hub[:4]), rtol=1e-5)
+    monkeypatch.setattr(blocks, "MOST_NUMBERS", 100)
+    with pytest.raises(TooLarge, match="block all: it would hold"):
+        blocks._contracted(chain, 1, "all")
+
+
+def test_beliefs_are_read_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph()
+    block = Block.parse("movie-actor-movie:beliefs:plain", made.metadata())
+    before = rows(block, made)
+    beliefs = torch.rand(made.sizes["movie"], 3)
+    nodes = np.arange(20)
+    expected = before.reading(beliefs)(nodes).toarray()
+    monkeypatch.setattr(blocks, "MOST_NUMBERS", 1)
+    np.testing.assert_array_equal(before.reading(beliefs)(nodes).toarray(), expected)
 
 
 def test_weights_follow_ids_to_a_graph_that_numbers_them_otherwise() -> None:

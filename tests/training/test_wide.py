@@ -90,6 +90,34 @@ def test_columns_that_are_large_and_hardly_differ_are_no_obstacle() -> None:
     assert found <= 1.02 * objective(centred, logistic(centred, y, 1.0, steps=500))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("offset", [3e3, 1e4])
+def test_columns_far_from_0_are_fitted_as_well_as_others(offset: float, sparse: bool) -> None:
+    rows, y = data(300, 10, 3)
+    far = rows + offset
+    best = logistic(rows, y, 0.1, steps=500)
+    found = logistic(far.to_sparse_csr() if sparse else far, y, 0.1, steps=60)
+
+    def objective(weights: torch.Tensor, taken: float) -> float:
+        exact = weights.double()
+        logits = (rows.double() + taken) @ exact[:-1] + exact[-1]
+        loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+        return float(loss + 0.05 * exact[:-1].square().sum())
+
+    assert objective(found, offset) <= objective(best, 0) + 300 * 1e-3
+
+
+def test_a_row_far_away_spoils_no_fit_that_it_is_not_part_of() -> None:
+    rows, y = data(200, 300, 3)
+    part = torch.arange(200) < 150
+    (expected,) = spanned(rows, y, [part])
+    far = rows.clone()
+    far[-1, 7] = 1e7
+    (found,) = spanned(far, y, [part])
+    before, after = (x[part] @ w[:-1] + w[-1] for x, w in ((rows, expected), (far, found)))
+    torch.testing.assert_close(after, before, rtol=0.02, atol=0.05)
+
+
 def settled(graph: Graph, model: str, **training: object) -> tuple[float, float, float]:
     """Return macro F1 on validation nodes of the model, linear, and their slopes' sum."""
     options = {"metapaths": graph.metapaths, "hidden_channels": 32, "heads": 4}

@@ -65,9 +65,7 @@ def logistic(
         start = torch.zeros(size + 1, given.size(1), dtype=rows.dtype)
         start[-1] = torch.logit(share) if several else share.log()
 
-    ones = torch.ones_like(given[:, 0])
-    mean = torch.mv(transposed, ones / max(1, count))[None]
-    length = (_sums_of_squares(transposed) - count * mean[0].square()).clamp(min=0)
+    mean, length = _moments(transposed, max(1, count))
     variance = (share * (1 - share)).to(rows.dtype)
     curved = torch.cat([length[:, None] * variance + strength, count * variance[None] + strength])
     unit = curved.rsqrt()  # how long a step is along each weight, and the bias
@@ -103,11 +101,24 @@ def logistic(
     return torch.cat([found[:-1], found[-1:] - mean @ found[:-1]])
 
 
-def _sums_of_squares(rows: Tensor) -> Tensor:
-    """Return the sum of the squares of each row, dense or sparse CSR."""
-    if rows.layout != torch.sparse_csr:
-        return rows.square().sum(1)
-    squares = torch.sparse_csr_tensor(
-        rows.crow_indices(), rows.col_indices(), rows.values().square(), rows.shape
-    )
-    return torch.mv(squares, torch.ones(rows.size(1), dtype=rows.dtype))
+def _moments(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the mean of each row, ``[1, D]``, and the squares of what its numbers differ from it.
+
+    Both are summed up in double precision: of a column far from 0 hardly anything else is left.
+
+    Args:
+        columns: ``[D, n]``, dense or sparse CSR.
+        count: n, or 1 if that is 0.
+    """
+    exact = columns.double()
+    squares = exact.square() if columns.layout != torch.sparse_csr else _squared(exact)
+    ones = torch.ones(columns.size(1), dtype=torch.double)
+    mean = torch.mv(exact, ones) / count
+    length = (torch.mv(squares, ones) - count * mean.square()).clamp(min=0)
+    return mean.to(columns.dtype)[None], length.to(columns.dtype)
+
+
+def _squared(rows: Tensor) -> Tensor:
+    """Return the squares of the numbers of a sparse CSR matrix."""
+    places, values = (rows.crow_indices(), rows.col_indices()), rows.values().square()
+    return torch.sparse_csr_tensor(*places, values, rows.shape)

@@ -24,6 +24,9 @@ from hanme.training.wide import MOST_SPANNED, Mixture, Wide
 STEPS = 60
 """With many nodes, a fit takes at most so many steps."""
 
+UNEVEN = 1e6
+"""A direction that is so much longer than others are on average, in squares, hides them."""
+
 
 class Told(NamedTuple):
     """What weights are fitted to.
@@ -170,33 +173,58 @@ def inputs_of(graph: Graph) -> Inputs:
 
 
 def _spanned(told: Told, mixtures: Sequence[Mixture]) -> Tensor:
-    """Fit weights to parts in the space that all rows span: there are fewer nodes than columns.
+    """Fit weights to parts in the space that rows span: there are fewer nodes than columns.
 
     For centred rows = Q B with orthonormal rows of B, the least W is B' times the least weights on
-    Q, and the bias makes up for the mean, which large columns would drown the others in.
+    Q, and the bias makes up for the mean, which large columns would drown the others in. The rows
+    of all nodes span the space, unless one of them drowns the others.
     """
     parts, labels, found = told.parts, told.given.size(1), []
     for mixture, whole in zip(mixtures, _mixed(told, mixtures), strict=True):
+        inner = torch.zeros(len(whole), len(parts), labels, dtype=torch.double)
+        bias = torch.zeros(len(parts), 1, labels)
         with one_thread():
-            values, vectors = torch.linalg.eigh(centred(whole))
-            kept = values > max(values.max() * 1e-9, whole.diagonal().max() * len(whole) * 1e-15)
-            root = values[kept].sqrt()
-            span = (vectors[:, kept] * root).float().contiguous()
-            fitted = [
-                logistic(span[part], told.y[part], mixture.strength, labels=labels)
-                for part in parts
-            ]
-        weights = torch.cat(fitted, 1).double()
-        inner = (vectors[:, kept] / root) @ weights[:-1]
-        bias = (weights[-1:] - whole.mean(0) @ inner).float()
+            every = _basis(whole)
+            for i, part in enumerate(parts):
+                nodes = torch.ones_like(part) if every.even else part
+                own = every if every.even else _basis(whole[part][:, part])
+                rows, y = own.span[part[nodes]], told.y[part]
+                weights = logistic(rows, y, mixture.strength, labels=labels).double()
+                inner[nodes, i] = own.inverse @ weights[:-1]
+                bias[i] = weights[-1:] - own.mean @ inner[nodes, i]
         back = torch.cat(
             [
-                rows.transposed_times(told.nodes, scale**2 * inner)
+                rows.transposed_times(told.nodes, scale**2 * inner.flatten(1))
                 if scale
                 else torch.zeros(rows.width, len(parts) * labels)
                 for rows, scale in zip(told.rows, mixture.scales, strict=True)
             ]
-            + [bias]
         )
-        found.append(back.reshape(-1, len(parts), labels).transpose(0, 1))
+        found.append(torch.cat([back.reshape(-1, len(parts), labels).transpose(0, 1), bias], 1))
     return torch.stack(found, 1)
+
+
+class Basis(NamedTuple):
+    """Rows in the space that they span.
+
+    Args:
+        span: The centred rows in orthonormal coordinates, ``[n, k]``.
+        inverse: What makes weights of coordinates weights of rows, ``[n, k]``.
+        mean: The mean of the products of rows with each other, ``[n]``.
+        even: Whether no direction is so much longer than others that these are lost in it.
+    """
+
+    span: Tensor
+    inverse: Tensor
+    mean: Tensor
+    even: bool
+
+
+def _basis(products: Tensor) -> Basis:
+    values, vectors = torch.linalg.eigh(centred(products))
+    longest, count = values.max(), len(values)
+    kept = values > max(longest * 1e-9, products.diagonal().max() * count * 1e-15)
+    root = values[kept].sqrt()
+    span, inverse = (vectors[:, kept] * root).float().contiguous(), vectors[:, kept] / root
+    even = bool((values.sum() - longest) * UNEVEN > longest * count)
+    return Basis(span, inverse, products.mean(0), even)

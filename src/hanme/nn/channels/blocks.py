@@ -162,7 +162,7 @@ class Rows:
         """Return the rows of a block of beliefs for what is believed of each node, ``[N, C]``."""
         found = copy(self)
         found.x = csr_array(beliefs.cpu().numpy())
-        (found.ends,) = _contracted([*self.steps[1:], found.x], 1, str(self.block))
+        found.ends = reduce(lambda z, step: csr_array(step @ z), self.steps[:0:-1], found.x)
         return found
 
     def __call__(self, roots: NDArray[np.int64]) -> csr_array:
@@ -384,19 +384,26 @@ def _returns(steps: list[csr_array], what: str) -> Vector:
 
 
 def _contracted(chain: list[csr_array], left: int, what: str) -> list[csr_array]:
-    """Multiply neighbours, those that take the least work first, until so many are left."""
+    """Multiply neighbours, those that take the least work first, until so many are left.
+
+    Products that are too large come last of all.
+    """
     chain = list(chain)
     while len(chain) > left:
-        work = [_work(a, b) for a, b in pairwise(chain)]
-        i = int(np.argmin(work))
+        pairs = list(pairwise(chain))
+        i = min(range(len(pairs)), key=lambda i: (_too_large(*pairs[i]), _work(*pairs[i])))
         chain[i : i + 2] = [_product(chain[i], chain[i + 1], what)]
     return chain
 
 
 def _product(a: csr_array, b: csr_array, what: str) -> csr_array:
-    if min(_work(a, b), a.shape[0] * b.shape[1]) > MOST_NUMBERS:
+    if _too_large(a, b):
         raise TooLarge(what)
     return csr_array(a @ b)
+
+
+def _too_large(a: csr_array, b: csr_array) -> bool:
+    return bool(min(_work(a, b), a.shape[0] * b.shape[1]) > MOST_NUMBERS)
 
 
 def _work(a: csr_array, b: csr_array) -> int:

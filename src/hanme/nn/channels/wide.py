@@ -129,8 +129,8 @@ class WideChannels(Channels):
         """Take fitted matrices, and what the rows were scaled by."""
         for i, (weight, made) in enumerate(zip(weights, rows, strict=True)):
             self.weight[i] = nn.Parameter(weight.contiguous(), requires_grad=False)
-            if made.rarity is not None:
-                self.rarity[i] = nn.Parameter(torch.from_numpy(made.rarity), requires_grad=False)
+            if made.rarity is not None:  # a copy: blocks share it, and stored weights may not
+                self.rarity[i] = nn.Parameter(torch.tensor(made.rarity), requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
 
     @torch.no_grad()
