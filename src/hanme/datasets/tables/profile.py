@@ -14,6 +14,8 @@ NAME_WORDS = ("name", "title")
 SEPARATORS = ("|", ";", ",")
 MOST_VALUES = 1000
 FIRST_ROWS = 10_000
+SLIPS = 0.01
+"""If a smaller share of cells hold several values, that is no reason to split all of them."""
 NAME = 2.4
 """So many words in a part are more than names have, on average."""
 MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN", "nan")
@@ -97,8 +99,9 @@ class ColumnProfile:
             prose = self.words >= 4 and found.words > NAME and found.rare > 0.5
             if separator == "," and prose:
                 continue
-            # A name may have a comma, and 1,234 is no list of 1 and 234.
-            if not found.digits and found.known >= (0.9 if separator == "," else 0.5):
+            # A name may have a comma, 1,234 is no list of 1 and 234, and a few cells are slips.
+            alone = found.known >= (0.9 if separator == "," else 0.5) and not found.digits
+            if alone and found.share >= SLIPS:
                 return separator
             if found.share >= enough and (short or repeated):
                 return separator
