@@ -59,7 +59,7 @@ def test_scores_stand_beside_the_baselines_with_intervals(server: Server, runs: 
     assert sum(row["nodes"] for row in found["by_degree"]) == found["nodes"]
     weights = sum(row["weight"] for row in found["metapaths"])
     assert weights == pytest.approx(1, abs=1e-5)
-    assert [row["epoch"] for row in server.get("runs/planted/metrics")["epochs"]] == [*range(1, 9)]
+    assert [row["epoch"] for row in server.get("runs/planted/metrics")["epochs"]] == [4, 8]
 
 
 def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> None:
