@@ -29,7 +29,7 @@ import torch
 
 from hanme.common import ranks
 from hanme.common.memory import peak_mb
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights
 
@@ -61,7 +61,7 @@ def measure(movies: int, batch_size: int | None, seconds: float) -> dict[str, fl
 
 def imdb(seeds: int, batch_size: int) -> dict[str, object]:
     """Score training on the whole of IMDB and in batches, seed by seed."""
-    from hanme.datasets import METAPATHS, load
+    from hanme.data import METAPATHS, load
     from hanme.decision import Decision
     from hanme.training.metrics import scores
 

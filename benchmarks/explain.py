@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from hanme.datasets import METAPATHS, load
+from hanme.data import METAPATHS, load
 from hanme.explain import Explainer
 from hanme.nn import HANME
 

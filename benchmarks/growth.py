@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain
 from hanme.common.memory import peak_mb
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.ops import LinkProduct, metapath_attention
 from hanme.ops.cost import memory
 

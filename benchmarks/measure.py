@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
-from hanme.chain import Chain
 from hanme.common.memory import peak_mb
-from hanme.datasets import load
+from hanme.data import load
 from hanme.graph import Graph
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn import HANME, HANMEConv
 from hanme.training import Trainer, TrainingConfig
 

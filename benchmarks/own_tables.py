@@ -24,7 +24,7 @@ from sklearn.metrics import f1_score
 from sklearn.multiclass import OneVsRestClassifier
 
 from hanme import Classifier, Graph
-from hanme.datasets import load
+from hanme.data import load
 from hanme.graph.features import to_scipy
 
 

@@ -19,8 +19,8 @@ import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
 import numpy as np
 import torch
 
-from hanme.chain import Chain
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn import HANME
 
 SIZES, ROOTS, FEATURES, LABELS = (20_000, 100_000, 400_000), 64, 64, 3

@@ -108,7 +108,7 @@ def write(db: Any, path: Path, select: str) -> None:
 
 
 def store(folder: Path) -> dict[str, Any]:
-    from hanme.datasets import store_graph
+    from hanme.data import store_graph
 
     began = time.perf_counter()
 
@@ -127,7 +127,7 @@ def store(folder: Path) -> dict[str, Any]:
 
 def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
     """Write a store of ogbn-mag's shape, or so many times that, without ids, from drawn arrays."""
-    from hanme.datasets.store.files import Writer
+    from hanme.data.store.files import Writer
 
     (folder / "store").mkdir(parents=True)
     writer, draws = Writer(folder / "store"), np.random.default_rng(483)
@@ -174,7 +174,7 @@ def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
 
 
 def open_(folder: Path) -> dict[str, Any]:
-    from hanme.datasets import load
+    from hanme.data import load
 
     before = peak_mb()
     began = time.perf_counter()
@@ -216,7 +216,7 @@ def watched(found: dict[str, Any]) -> Iterator[None]:
 def trainer(
     folder: Path, metapaths: list[str], batch_size: int | None, per_root: int | None
 ) -> Any:
-    from hanme.datasets import load
+    from hanme.data import load
     from hanme.nn import HANME
     from hanme.training import Trainer, TrainingConfig, draw_weights
 
@@ -297,7 +297,7 @@ def finished(given: argparse.Namespace) -> dict[str, Any]:
     """Train a run on some of the training nodes, for an epoch, and predict all nodes with it."""
     from dataclasses import replace
 
-    from hanme.datasets import load
+    from hanme.data import load
     from hanme.runs import RunConfig, train
 
     found: dict[str, Any] = {}

@@ -44,9 +44,9 @@ source = {type = "film", column = "film_id"}
 target = {type = "person", column = "person_id"}
 """
 STEPS = {
-    "start": "from hanme.datasets import load",
-    "build": "from hanme.datasets import load; load('graph.toml')",
-    "open again": "from hanme.datasets import load; load('graph.toml')",
+    "start": "from hanme.data import load",
+    "build": "from hanme.data import load; load('graph.toml')",
+    "open again": "from hanme.data import load; load('graph.toml')",
     "inspect": "import sys; from hanme.cli import main; "
     "sys.argv = ['hanme', 'inspect', 'graph.toml', '--json']; main()",
 }

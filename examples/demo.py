@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hanme import Classifier
-from hanme.datasets import load
+from hanme.data import load
 from hanme.explain import fidelity, save
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")

@@ -6,8 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hanme.chain import Chain
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import EdgeType, Metapath
 from hanme.ops import Coefficients, Constant, LinkProduct, PairSigmoid
 
 KINDS = ("constant", "link product", "pair sigmoid")

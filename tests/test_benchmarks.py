@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.graph import Graph
 from hanme.training import Trainer, TrainingConfig
 

@@ -1,6 +1,6 @@
 """The paper's claim, on graphs where it is known to hold and where it cannot."""
 
-from hanme.datasets import METAPATHS, planted
+from hanme.data import METAPATHS, planted
 from hanme.decision import Decision
 from hanme.nn import HAN, HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights

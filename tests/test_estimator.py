@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score
 from torch_geometric.data import HeteroData
 
 from hanme import Classifier, Graph
-from hanme.datasets import load, planted
+from hanme.data import load, planted
 from hanme.errors import HanmeError
 from hanme.graph import Split, defaults
 from hanme.runs import evaluate, predict

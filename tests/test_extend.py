@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hanme import Classifier
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
 from hanme.runs import RunConfig, build_model, evaluate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import shell
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights
 

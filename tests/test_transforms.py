@@ -1,8 +1,8 @@
 import torch
 import torch_geometric.transforms as T
+from test_chain import MOVIES
 
 from hanme.transforms import AddMetaPathInstances
-from test_chain import MOVIES
 
 
 def test_stores_node_types_and_ids_and_composes() -> None:

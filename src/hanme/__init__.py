@@ -4,9 +4,9 @@
 >>> classifier = hanme.Classifier().fit(graph)
 >>> classifier.predict(nodes=["Inception"])
 
-The parts, in the order in which data goes through them: :mod:`hanme.datasets`, :mod:`hanme.graph`,
-:mod:`hanme.metapath`, :mod:`hanme.chain`, :mod:`hanme.ops`, :mod:`hanme.nn`, :mod:`hanme.training`,
-:mod:`hanme.runs`, :mod:`hanme.explain`, :mod:`hanme.experiments`, :mod:`hanme.cli`.
+Packages, in the order in which data flows through them: :mod:`hanme.data`, :mod:`hanme.graph`,
+:mod:`hanme.ops`, :mod:`hanme.nn`, :mod:`hanme.training`, :mod:`hanme.runs`, :mod:`hanme.explain`,
+:mod:`hanme.experiments`, :mod:`hanme.cli`.
 """
 
 from __future__ import annotations

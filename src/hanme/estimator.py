@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 from torch_geometric.data import HeteroData
 
 from hanme.common.html import html_table
-from hanme.datasets import FittedGraph
+from hanme.data import FittedGraph
 from hanme.errors import HanmeError, check_choice
 from hanme.explain import Explanation, explain
 from hanme.graph import Graph

@@ -8,8 +8,8 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from hanme.chain import Chain
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import EdgeType, Metapath
 
 
 @functional_transform("add_metapath_instances")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hanme.cli import main
-from hanme.datasets.tables.config import GraphConfig
+from hanme.data.tables.schema.config import GraphConfig
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., str]

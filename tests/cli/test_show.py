@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hanme.cli import show
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.nn import HANME
 from hanme.runs.pace import seconds_per_epoch
 from hanme.training import Trainer, TrainingConfig, draw_weights

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from commands import forked, hanme
 from hanme.common.files import claiming
-from hanme.datasets.tables.draft import write_draft
+from hanme.data.tables.draft.draft import write_draft
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.tune import Search, best_trial, run_trials, search_space

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hanme.common.toml import read_toml
-from hanme.datasets import METAPATHS
+from hanme.data import METAPATHS
 from hanme.errors import HanmeError
 from hanme.experiments.benchmark import published
 from hanme.experiments.configuration import find_config, models, override, packaged, read_config

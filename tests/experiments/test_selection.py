@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.experiments.benchmark import Entry, Experiment
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.report import report

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.explain import Explainer
 from hanme.explain.change import Link, WhatIf
 from hanme.graph import Graph

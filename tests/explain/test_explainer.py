@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hanme import Graph
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, explain, removal

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Step, fidelity
 from hanme.explain.fidelity import _alike, _random

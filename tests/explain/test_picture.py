@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, Fidelity, Step, explain, save
 from hanme.explain.explanation import shown

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hanme import Graph
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import removal
 from hanme.explain.removal import OpenModel

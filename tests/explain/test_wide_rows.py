@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.explain import explain
 from hanme.nn import Linear
 from hanme.nn.model import MeanModel

@@ -15,7 +15,7 @@ from fuzz.api import Api
 from fuzz.harness import run
 from fuzz.stores import said, uses
 from graphs import FILMS_TOML as GRAPH
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.runs import Run, train
 from hanme.training import Epoch
 from hgb_layout import write_imdb

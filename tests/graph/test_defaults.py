@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanme.chain import Chain
 from hanme.graph import Graph, Nodes, Split, defaults
+from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back, why_none, with_defaults
-from hanme.metapath import metapaths_between
+from hanme.graph.metapath import metapaths_between
 
 SIZES = {"a": 4, "b": 3}
 BY_C, BY_D, BY_E = "a-c:b-rev_c:a", "a-d:b-rev_d:a", "a-e:b-rev_e:a"

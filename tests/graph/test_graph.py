@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import HeteroData
 from torch_geometric.transforms import AddMetaPaths
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Split, Texts
 from hanme.graph.splits import stratified

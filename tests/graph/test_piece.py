@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import MODELS

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from graphs import random_chain
-from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn.encoders import Direct, Encoder, Linear, Mean, Multihop, RotatE, make_encoder
 from hanme.ops import instance_attention
 

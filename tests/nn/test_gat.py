@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.nn import GATConv
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.nn import GAT
 from hanme.nn.gat import Conv, _chain
 

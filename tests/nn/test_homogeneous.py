@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_chain import asked
 from torch import Tensor, nn
 
 from hanme.nn import GAT, MAGNA
-from test_chain import asked
 
 SIZES = {"hidden_channels": 4, "heads": 2}
 models = st.sampled_from(

@@ -11,10 +11,10 @@ import torch
 from scipy.sparse import csr_array
 from sklearn.preprocessing import PolynomialFeatures
 
-from hanme.chain import Chain
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.chain import Chain
 from hanme.nn import Linear
 from hanme.nn.channels import Inputs, Task, WideChannels, blocks
 from hanme.nn.channels.blocks import Block, Rows, TooLarge, pair

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.nn import MAGNA
 from hanme.nn.magna import Diffusion, Edges, diffuse
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hanme import Graph
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MAGNN
 

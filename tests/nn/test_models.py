@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hanme import Graph
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Model, SemanticAttention
 from hanme.runs import RunConfig, build_model, evaluate, train, with_metapaths

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from graphs import KINDS, random_arguments, random_chain
-from hanme.chain import Instances
-from hanme.datasets import planted
-from hanme.datasets.store import open_store, write_store
+from hanme.data import planted
+from hanme.data.store import open_store, write_store
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
+from hanme.graph.chain import Instances
 from hanme.nn import MODELS
 from hanme.ops import BACKENDS, Problem, metapath_attention
 from hanme.ops.eager import encode

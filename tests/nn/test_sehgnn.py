@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme import Graph
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import SeHGNN
 from hanme.nn.channels import Inputs

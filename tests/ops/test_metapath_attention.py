@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
 
 from graphs import KINDS, chains, random_arguments, random_chain
-from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.ops import BACKENDS, Constant, LinkProduct, instance_attention, metapath_attention
 from hanme.ops import chunked as chunked_module
 from hanme.ops.coefficients import Coefficients

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from graphs import KINDS, random_arguments, random_chain
-from hanme.chain import Chain
+from hanme.graph.chain import Chain
 from hanme.nn import HANME, HANMEConv
 from hanme.ops import (
     BACKENDS,

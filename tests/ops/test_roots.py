@@ -8,13 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_chain import asked, chain_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from graphs import KINDS, random_arguments
-from hanme.chain import Chain, Piece
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain, Piece
+from hanme.graph.metapath import Metapath
 from hanme.ops import (
     BACKENDS,
     Constant,
@@ -24,7 +25,6 @@ from hanme.ops import (
     instance_attention,
     metapath_attention,
 )
-from test_chain import asked, chain_of
 
 WHERE = st.sampled_from(["roots given", "piece made beforehand"])
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 import hanme
 from graphs import KINDS, chains, random_arguments, random_chain
-from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.ops import Coefficients, Constant, LinkProduct, PairSigmoid, metapath_attention
 from hanme.ops.streaming import kernels, simd
 
@@ -358,8 +358,8 @@ def test_long_work_in_other_threads_gives_the_same_bits(
 
 FOREVER = """
 import torch
-from hanme.chain import Chain
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.ops import Constant, metapath_attention
 
 torch.set_num_threads(1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hanme.datasets.planted import planted
+from hanme.data.planted import planted
 from hanme.runs import build, with_metapaths
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hanme import Classifier, Graph
-from hanme.datasets import load
+from hanme.data import load
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
 from hanme.explain.change import WhatIf

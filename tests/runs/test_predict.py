@@ -16,7 +16,7 @@ from scipy.stats import entropy
 
 from hanme.cli import main
 from hanme.common.files import read_json
-from hanme.datasets import load
+from hanme.data import load
 from hanme.errors import HanmeError
 from hanme.graph import defaults
 from hanme.nn.channels import Inputs

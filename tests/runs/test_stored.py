@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hanme.datasets import planted
-from hanme.datasets.store import write_store
+from hanme.data import planted
+from hanme.data.store import write_store
 from hanme.explain import Explainer
 from hanme.runs import Run, RunConfig, predict, train
 from hanme.runs.use import open_run

@@ -21,8 +21,8 @@ from playwright import sync_api as playwright
 
 from hanme import Classifier, Graph
 from hanme.serve.report import write_report
+from hanme.serve.schemas import Changes
 from hanme.serve.served import Served, load_runs
-from hanme.serve.shapes import Changes
 from serving import HOSTILE
 
 ROOT = Path(__file__).parents[2]

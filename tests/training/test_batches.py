@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hanme.datasets import planted
-from hanme.datasets.store import open_store, write_store
+from hanme.data import planted
+from hanme.data.store import open_store, write_store
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import MODELS

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from hanme.chain import Chain
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.decision import calibrate
 from hanme.errors import HanmeError
 from hanme.explain import explain
 from hanme.graph import Graph, Nodes, Split
+from hanme.graph.chain import Chain
 from hanme.nn.channels import Inputs, Task, WideChannels
 from hanme.runs import RunConfig
 from hanme.runs.train import prepare

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError

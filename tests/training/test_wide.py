@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import HeteroData
 
-from hanme.datasets import planted
+from hanme.data import planted
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -137,7 +137,7 @@ def benchmark(
 
 def _graphs(texts: list[str]) -> list[str]:
     """Drop repeated graphs; refuse two of one name, and tables without test nodes."""
-    from hanme.datasets import is_tables, known_name, load
+    from hanme.data import is_tables, known_name, load
     from hanme.experiments.configuration import graph_name
 
     graphs: dict[str, str] = {}

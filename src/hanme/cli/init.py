@@ -21,9 +21,9 @@ def init(
     ] = None,
 ) -> None:
     """Guess a graph from a folder of tables and write a graph.toml that explains the guesses."""
-    from hanme.datasets import METAPATHS
-    from hanme.datasets.tables.config import read_config
-    from hanme.datasets.tables.draft import write_draft
+    from hanme.data import METAPATHS
+    from hanme.data.tables.draft.draft import write_draft
+    from hanme.data.tables.schema.config import read_config
 
     skipped: list[str] = []
     path = write_draft(folder, target, label, on_skip=skipped.append)

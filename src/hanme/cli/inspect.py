@@ -36,7 +36,7 @@ def inspect(
 ) -> None:
     """Show a graph and the metapaths from its target back to it, with counts of instances."""
     from hanme.common.numbers import lasting, short
-    from hanme.datasets import load
+    from hanme.data import load
     from hanme.ops import BACKENDS, choose_backend
     from hanme.ops.cost import readable
     from hanme.runs.describe import describe

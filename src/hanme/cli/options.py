@@ -33,7 +33,7 @@ def the_run(run: Path | None) -> Path:
 
 
 def _unambiguous(name: str) -> str:
-    from hanme.datasets import refuse_ambiguous
+    from hanme.data import refuse_ambiguous
 
     refuse_ambiguous(name)
     return name
@@ -90,7 +90,7 @@ ConfigFolder = Annotated[
 
 def _allow(paths: list[str] | None) -> list[str] | None:
     """Put paths into the environment, where processes that a command starts find them, too."""
-    from hanme.datasets.tables.sources import ALLOW
+    from hanme.data.tables.read.sources import ALLOW
 
     if paths:
         known = [text for text in [os.environ.get(ALLOW, "")] if text]

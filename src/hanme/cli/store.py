@@ -32,17 +32,17 @@ def store(
 
     hanme store films --out films.store
     """
-    from hanme import datasets
+    from hanme.data import check_store, is_store, store_graph
 
     if check:
-        if not datasets.is_store(data_set):
+        if not is_store(data_set):
             raise HanmeError(f"{data_set}: no stored graph is there")
-        size = datasets.check_store(Path(data_set))
+        size = check_store(Path(data_set))
         print(f"{data_set}: all {size:,} bytes are as they were stored.")
         return
     if out is None:
         raise HanmeError("name a folder to store the graph in: --out FOLDER")
-    datasets.store_graph(
+    store_graph(
         data_set,
         out,
         half=half,

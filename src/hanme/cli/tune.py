@@ -69,7 +69,7 @@ def tune(
     chooses; test nodes play no part. Kill it at any time: started again, it continues after the
     trials that are done.
     """
-    from hanme.datasets import is_tables, known_name
+    from hanme.data import is_tables, known_name
     from hanme.experiments.configuration import changed_config, override
     from hanme.experiments.summary import first_seeds
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space, write_config

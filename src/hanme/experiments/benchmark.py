@@ -14,7 +14,7 @@ from pydantic import Field
 
 from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml
-from hanme.datasets import is_tables
+from hanme.data import is_tables
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import (
     changed_config,

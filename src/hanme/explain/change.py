@@ -20,7 +20,7 @@ from hanme.explain.folds import OpenFolds
 from hanme.explain.removal import BLOCK, OpenModel, Root
 from hanme.graph import Graph
 from hanme.graph.adjacency import Adjacency, Relations
-from hanme.metapath import EdgeType
+from hanme.graph.metapath import EdgeType
 
 Pairs = Mapping[EdgeType, set[tuple[int, int]]]
 """The numbers of both nodes of some links, by relation."""

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hanme.chain import Instances
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.chain import Instances
 from hanme.nn import ChannelModel, Model
 from hanme.nn.channels import Channels, Followed, Inputs
 from hanme.nn.model import asked

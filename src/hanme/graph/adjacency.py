@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hanme.common.csr import indptr_of, repeat, stretches
-from hanme.metapath import EdgeType
+from hanme.graph.metapath import EdgeType
 
 
 class Adjacency:

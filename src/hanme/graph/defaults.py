@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hanme.common.numbers import short
 from hanme.graph.graph import Graph
-from hanme.metapath import Metapath, metapaths_between
+from hanme.graph.metapath import Metapath, metapaths_between
 
 BUDGET = 4_000_000
 """How many instances the default metapaths may have, all together."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from hanme.common.csr import indptr_of
 from hanme.common.draws import distinct, keyed
 from hanme.errors import HanmeError
-from hanme.metapath import EdgeType
+from hanme.graph.metapath import EdgeType
 
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph

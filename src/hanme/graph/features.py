@@ -13,8 +13,8 @@ from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from torch import Tensor
 
 from hanme.errors import check_choice
+from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Nodes
-from hanme.metapath import EdgeType
 
 Links = Mapping[EdgeType, Tensor]
 Features = Literal["mean", "onehot", "given", "given-onehot"]

@@ -18,9 +18,9 @@ from hanme.graph import hetero, piece
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.draw import Walk
 from hanme.graph.features import Features, fill_features
+from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Nodes
 from hanme.graph.splits import Split, stratified
-from hanme.metapath import EdgeType
 
 if TYPE_CHECKING:  # importing PyG takes seconds, and a graph from files does without it
     from torch_geometric.data import HeteroData
@@ -44,7 +44,7 @@ class Graph:
         weights: A number per link, for the edge types that have weights; no model uses them so far.
         metapaths: The metapaths that models are given by default.
         left_out: The metapaths that would be, but for the reason given.
-        origin: How to load the graph again, the arguments of :func:`hanme.datasets.load`; None for
+        origin: How to load the graph again, the arguments of :func:`hanme.data.load`; None for
             a graph that came from Python objects.
         fitted: What was learnt from the columns of the user's tables, as JSON holds it.
         dropped: How many links to unknown ids each relation lost.
@@ -136,7 +136,7 @@ class Graph:
             features: What node types without features get, see :meth:`with_features`.
             seed: Draws the split where the tables have none.
         """
-        from hanme.datasets import load, tables_name
+        from hanme.data import load, tables_name
 
         return load(tables_name(path), features=features, seed=seed)
 
@@ -161,7 +161,7 @@ class Graph:
             features: What node types without features get, see :meth:`with_features`.
             seed: Draws the split where the tables have none.
         """
-        from hanme.datasets import load_frames
+        from hanme.data import load_frames
 
         return load_frames(frames, config, label=label, features=features, seed=seed)
 

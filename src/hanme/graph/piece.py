@@ -10,9 +10,9 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph.draw import Walk, draw
+from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Nodes
 from hanme.graph.texts import Picked
-from hanme.metapath import EdgeType
 
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph

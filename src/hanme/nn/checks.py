@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from hanme.chain import checked_roots
 from hanme.common.options import check_options
 from hanme.errors import HanmeError, check_choice
+from hanme.graph.chain import checked_roots
 
 T = TypeVar("T")
 

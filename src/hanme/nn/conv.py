@@ -7,7 +7,7 @@ from typing import Literal, overload
 
 from torch import Tensor, nn
 
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.channels import Inputs, MetapathChannels, Task
 from hanme.nn.encoders import Encoder
 from hanme.nn.fusions import SemanticAttention

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
-from hanme.chain import Chain
-from hanme.metapath import Metadata
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metadata
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.hanme import HANME
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from hanme.errors import HanmeError
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.channels import Channels, MetapathChannels, Task, WideChannels, make_channels
 from hanme.nn.encoders import Encoder
 from hanme.nn.fusions import Fusion, make_fusion

@@ -9,10 +9,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from hanme.chain import Chain, Piece, checked_roots
 from hanme.common.csr import repeat, take_rows
 from hanme.errors import check_choice
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.chain import Chain, Piece, checked_roots
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
 from hanme.nn.checks import features_of
 from hanme.nn.projection import Projections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hanme.metapath import Metadata
+from hanme.graph.metapath import Metadata
 from hanme.nn.channels import Task, WideChannels
 from hanme.nn.model import ChannelModel
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import softmax
 
-from hanme.chain import Chain
 from hanme.common.csr import indptr_of
 from hanme.errors import HanmeError
-from hanme.metapath import Metadata
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metadata
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hanme.errors import check_choice
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.hanme import HANME
 
 ENCODERS = ("mean", "linear", "rotate")

@@ -13,7 +13,7 @@ from torch_geometric.nn.inits import reset
 
 from hanme.graph import Graph
 from hanme.graph.draw import Walk
-from hanme.metapath import EdgeType
+from hanme.graph.metapath import EdgeType
 from hanme.nn.channels import Channels, Inputs
 from hanme.nn.fusions import Fusion
 

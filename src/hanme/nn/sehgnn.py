@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hanme.errors import HanmeError
-from hanme.metapath import Metadata
+from hanme.graph.metapath import Metadata
 from hanme.nn.channels import Channels, FeatureChannels, Inputs, LabelChannels, Task
 from hanme.nn.checks import MOST_CHANNELS, check_counts, check_dropouts, check_heads
 from hanme.nn.fusions.transformer import Transformer, xavier

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain, Instances, Piece
 from hanme.errors import check_choice
+from hanme.graph.chain import Chain, Instances, Piece
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check

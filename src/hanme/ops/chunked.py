@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter, softmax
 
-from hanme.chain import Chain, Instances
+from hanme.graph.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.problem import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hanme.chain import Chain
+from hanme.graph.chain import Chain
 from hanme.ops import chunked
 
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from hanme.chain import Instances
 from hanme.common.csr import repeat
 from hanme.errors import HanmeError
+from hanme.graph.chain import Instances
 from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.cost import available, memory, readable
 from hanme.ops.problem import Problem

@@ -9,8 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain, Instances, Piece
 from hanme.errors import HanmeError
+from hanme.graph.chain import Chain, Instances, Piece
 from hanme.ops.autocast import widen
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.dropout import keep

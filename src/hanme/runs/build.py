@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hanme.chain import Chain
 from hanme.common.numbers import lasting, short
-from hanme.datasets import FittedGraph, load
+from hanme.data import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, why_none
+from hanme.graph.metapath import Metapath
 from hanme.graph.splits import without_fold
-from hanme.metapath import Metapath
 from hanme.nn import MODELS
 from hanme.nn.model import ChannelModel, Model
 from hanme.ops import choose_backend

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from hanme.common.options import Closed, check_options, validated
-from hanme.datasets import default_features
+from hanme.data import default_features
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
 from hanme.nn import MODELS
@@ -18,7 +18,7 @@ PYTHON = "python"
 
 
 class DataConfig(Closed):
-    """Which graph to load, see :func:`hanme.datasets.load`; the seed is by default the run's."""
+    """Which graph to load, see :func:`hanme.data.load`; the seed is by default the run's."""
 
     name: str
     seed: int | None = Field(default=None, ge=0, lt=2**63)

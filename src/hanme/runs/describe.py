@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain
 from hanme.graph import Graph
+from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back
-from hanme.metapath import Metapath, count_between, metapaths_between
+from hanme.graph.metapath import Metapath, count_between, metapaths_between
 from hanme.ops import BACKENDS
 from hanme.ops.cost import memory
 from hanme.runs.build import pace

@@ -41,7 +41,7 @@ from hanme.common.files import (
     write_json,
 )
 from hanme.common.options import validated
-from hanme.datasets import FittedGraph, is_tables
+from hanme.data import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.common import device, ranks
-from hanme.datasets import FittedGraph, is_store, tables_name
+from hanme.data import FittedGraph, is_store, tables_name
 from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -21,7 +21,7 @@ from hanme import __version__
 from hanme.common.memory import resident_mb
 from hanme.errors import HanmeError
 from hanme.explain import By
-from hanme.serve import shapes, table
+from hanme.serve import schemas, table
 from hanme.serve.overview import Differ, Pair, overview
 from hanme.serve.served import Missing, Served, Unable
 from hanme.serve.work import Full, Pool, TooLong
@@ -52,7 +52,7 @@ class State:
         self.started = time.monotonic()
         self.pool = Pool(THREADS, WAITING, SECONDS)
         self.overviews = {name: overview(served) for name, served in runs.items()}
-        self.infos = shapes.RunList(runs=[served.info() for served in runs.values()])
+        self.infos = schemas.RunList(runs=[served.info() for served in runs.values()])
         self._pairs: dict[tuple[str, str], Pair] = {}
 
     def run(self, name: str) -> Served:
@@ -99,7 +99,7 @@ async def _query(
     filter: Annotated[table.Which, Query(description="Which nodes.")] = "all",
     label: Annotated[str, Query(max_length=1000, description="Predicted to have this.")] = "",
     given: Annotated[str, Query(max_length=1000, description="That have this label.")] = "",
-    split: Annotated[shapes.Split | None, Query(description="Of this part.")] = None,
+    split: Annotated[schemas.Split | None, Query(description="Of this part.")] = None,
     q: Annotated[str, Query(max_length=200, description="That this search finds.")] = "",
     sort: Annotated[
         table.Sort, Query(description="What to sort by; found: how well the search finds it.")
@@ -124,7 +124,7 @@ async def _query(
 Asked = Annotated[table.Query, Depends(_query)]
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem, "description": text}
+    status: {"model": schemas.Problem, "description": text}
     for status, text in (
         (400, "Not a request."),
         (401, "The token is missing."),
@@ -136,19 +136,19 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     )
 }
 UNABLE: dict[int | str, dict[str, Any]] = {
-    409: {"model": shapes.Problem, "description": "These runs cannot do that."}
+    409: {"model": schemas.Problem, "description": "These runs cannot do that."}
 }
 BUSY: dict[int | str, dict[str, Any]] = UNABLE | {
-    429: {"model": shapes.Problem, "description": "Too many explanations are waiting."}
+    429: {"model": schemas.Problem, "description": "Too many explanations are waiting."}
 }
 
 router = APIRouter(prefix=API, responses=PROBLEMS)
 
 
 @router.get("/health")
-async def health(state: Shared) -> shapes.Health:
+async def health(state: Shared) -> schemas.Health:
     """Say that the server is there, and what it takes."""
-    return shapes.Health(
+    return schemas.Health(
         status="ok",
         version=__version__,
         seconds=time.monotonic() - state.started,
@@ -158,25 +158,25 @@ async def health(state: Shared) -> shapes.Health:
 
 
 @router.get("/runs")
-async def list_runs(state: Shared) -> shapes.RunList:
+async def list_runs(state: Shared) -> schemas.RunList:
     """List the runs."""
     return state.infos
 
 
 @router.get("/runs/{run}/overview")
-async def show_overview(state: Shared, run: OfRun) -> shapes.Overview:
+async def show_overview(state: Shared, run: OfRun) -> schemas.Overview:
     """Show how good a run is, and where it is weak."""
     return state.overviews[run.name]
 
 
 @router.get("/runs/{run}/metrics")
-async def show_metrics(run: OfRun) -> shapes.Metrics:
+async def show_metrics(run: OfRun) -> schemas.Metrics:
     """Show the curves of training."""
     return run.metrics
 
 
 @router.get("/runs/{run}/graph")
-def show_graph(run: OfRun) -> shapes.GraphInfo:
+def show_graph(run: OfRun) -> schemas.GraphInfo:
     """Show node types, relations and metapaths."""
     return run.graph_info()
 
@@ -187,7 +187,7 @@ async def search(
     q: Annotated[str, Query(min_length=1, max_length=200, description="A name or an id.")],
     type: Annotated[str, Query(max_length=1000, description="Nodes of this type alone.")] = "",
     limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
-) -> shapes.Hits:
+) -> schemas.Hits:
     """Find nodes by name or id, whole, by a part, or nearly."""
     return await run_in_threadpool(run.known.hits, q, type or None, limit)
 
@@ -198,7 +198,7 @@ def show_node(
     type: Annotated[str, InPath(max_length=1000)],
     number: Annotated[int, InPath(ge=0, lt=2**53)],
     limit: Annotated[int, Query(ge=1, le=1000, description="Links per relation.")] = 100,
-) -> shapes.NodeInfo:
+) -> schemas.NodeInfo:
     """Show a node of any type with its links."""
     return run.node_info(type, number, limit)
 
@@ -206,19 +206,19 @@ def show_node(
 @router.get("/runs/{run}/predictions")
 async def list_predictions(
     run: OfRun, query: Asked, offset: Offset = 0, limit: Limit = 50
-) -> shapes.Predictions:
+) -> schemas.Predictions:
     """List predictions: filtered, sorted, a page at a time."""
     return await run_in_threadpool(run.table.page, query, offset, limit)
 
 
 @router.post("/runs/{run}/predictions")
-def find_predictions(run: OfRun, nodes: shapes.Nodes) -> shapes.Predictions:
+def find_predictions(run: OfRun, nodes: schemas.Nodes) -> schemas.Predictions:
     """Return the predictions of nodes by id or name, in their order."""
     try:
         found = [run.graph.targets.find(node) for node in nodes.nodes]
     except HanmeError as error:
         raise Missing(str(error)) from None
-    return shapes.Predictions(
+    return schemas.Predictions(
         total=len(found), offset=0, rows=[run.table.row(node) for node in found]
     )
 
@@ -238,7 +238,7 @@ def download_predictions(run: OfRun, query: Asked) -> StreamingResponse:
 
 
 @router.get("/runs/{run}/predictions/{node}")
-async def show_prediction(run: OfRun, node: Node) -> shapes.Prediction:
+async def show_prediction(run: OfRun, node: Node) -> schemas.Prediction:
     """Show the prediction of a node."""
     return run.table.row(run.target(node))
 
@@ -256,7 +256,7 @@ async def explain(
     top: Annotated[int, Query(ge=1, le=200, description="How many instances.")] = 20,
     by: Annotated[By, Query(description="What they are ranked by.")] = "part",
     metapath: Annotated[str, Query(max_length=1000, description="Of this metapath alone.")] = "",
-) -> shapes.ExplanationInfo:
+) -> schemas.ExplanationInfo:
     """Explain why a node got, or did not get, a label."""
     return await state.pool.run(
         request,
@@ -268,8 +268,8 @@ async def explain(
 
 @router.post("/runs/{run}/changes/{node}", responses=BUSY)
 async def change(
-    request: Request, state: Shared, run: OfRun, node: Node, changes: shapes.Changes
-) -> shapes.Changed:
+    request: Request, state: Shared, run: OfRun, node: Node, changes: schemas.Changes
+) -> schemas.Changed:
     """Say what the model would predict without some instances or links, or with other links."""
     return await state.pool.run(request, lambda pause: run.change(node, changes, pause))
 
@@ -280,13 +280,13 @@ def compare(
     filter: Annotated[Differ, Query(description="Which nodes.")] = "differ",
     offset: Offset = 0,
     limit: Limit = 50,
-) -> shapes.Comparison:
+) -> schemas.Comparison:
     """Show where two runs differ, largest distance first."""
     return pair.compare(filter, offset, limit)
 
 
 @router.get("/compare/{a}/{b}/{node}", responses=UNABLE)
-def compare_node(pair: OfRuns, node: Node) -> shapes.Difference:
+def compare_node(pair: OfRuns, node: Node) -> schemas.Difference:
     """Show what two runs say of a node."""
     return pair.row(pair.a.target(node))
 
@@ -321,7 +321,7 @@ def make_app(runs: Mapping[str, Served]) -> FastAPI:
 
 
 def _problem(status: int, why: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    text = " ".join(shapes.writable(why).split())
+    text = " ".join(schemas.writable(why).split())
     return JSONResponse({"error": text}, status, dict(headers or {}))
 
 

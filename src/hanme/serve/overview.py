@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from hanme.serve import shapes
+from hanme.serve import schemas
 from hanme.serve.served import Served, Unable
 from hanme.serve.table import Flags
 from hanme.training.metrics import f1
@@ -19,19 +19,19 @@ QUARTERS = 4
 Differ = Literal["differ", "all", "a_right", "b_right"]
 
 
-def overview(served: Served) -> shapes.Overview:
+def overview(served: Served) -> schemas.Overview:
     """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
     result, part = served.result, _part(served)
     worth = result.get("probabilities", {}).get(part, {})
     mask = _measured(served, part)
-    return shapes.Overview(
+    return schemas.Overview(
         part=part,
         nodes=int(served.graph.split.parts()[part].sum()) if part else 0,
         scores=_scores(served, part) if part else [],
         brier=worth.get("brier"),
         calibration_error=worth.get("error"),
         reliability=[
-            shapes.Bin(count=count, said=said, seen=seen)
+            schemas.Bin(count=count, said=said, seen=seen)
             for count, said, seen in worth.get("reliability", [])
         ],
         confusion=_confusion(served, mask),
@@ -60,7 +60,7 @@ def _measured(served: Served, part: str) -> Flags:
     return mask & served.table.labelled
 
 
-def _scores(served: Served, part: str) -> list[shapes.Score]:
+def _scores(served: Served, part: str) -> list[schemas.Score]:
     result, rule = served.result, served.decision.rule
     scores, intervals = result["scores"], result.get("intervals", {})
     own = scores.get(SCORED_AS.get(rule, "decided"), {}).get(part)
@@ -68,7 +68,7 @@ def _scores(served: Served, part: str) -> list[shapes.Score]:
     for name in ("linear", "majority"):
         given[name] = result.get("baselines", {}).get(name, {}).get(part)
     return [
-        shapes.Score(
+        schemas.Score(
             name=name,
             micro=found["micro"],
             macro=found["macro"],
@@ -80,7 +80,7 @@ def _scores(served: Served, part: str) -> list[shapes.Score]:
     ]
 
 
-def _confusion(served: Served, mask: Flags) -> shapes.Confusion:
+def _confusion(served: Served, mask: Flags) -> schemas.Confusion:
     true, said = served.table.true[mask], served.table.predicted[mask]
     common = np.sort(np.argsort(-true.sum(0), kind="stable")[:MOST_LABELS])
     if served.graph.multilabel:
@@ -89,19 +89,19 @@ def _confusion(served: Served, mask: Flags) -> shapes.Confusion:
         counts[np.diag_indices(len(counts))] = (true & said).sum(0)
     else:
         counts = true.T.astype(np.int64) @ said.astype(np.int64)
-    return shapes.Confusion(
+    return schemas.Confusion(
         labels=[served.graph.labels[i] for i in common] if mask.any() else [],
         counts=counts[np.ix_(common, common)].tolist() if mask.any() else [],
     )
 
 
-def _by_label(served: Served, mask: Flags) -> list[shapes.ByLabel]:
+def _by_label(served: Served, mask: Flags) -> list[schemas.ByLabel]:
     true, said = served.table.true[mask], served.table.predicted[mask]
     found = []
     for i, label in enumerate(served.graph.labels if mask.any() else []):
         hits, there, given = (int(x[:, i].sum()) for x in (true & said, true, said))
         found.append(
-            shapes.ByLabel(
+            schemas.ByLabel(
                 label=label,
                 nodes=there,
                 given=given,
@@ -113,7 +113,7 @@ def _by_label(served: Served, mask: Flags) -> list[shapes.ByLabel]:
     return found
 
 
-def _by_degree(served: Served, mask: Flags) -> list[shapes.ByDegree]:
+def _by_degree(served: Served, mask: Flags) -> list[schemas.ByDegree]:
     table, nodes = served.table, np.flatnonzero(mask)
     degree = table.degree[nodes]
     shares = np.linspace(0, 1, QUARTERS + 1)[1:]
@@ -125,7 +125,7 @@ def _by_degree(served: Served, mask: Flags) -> list[shapes.ByDegree]:
         if len(some):
             said, true = (torch.from_numpy(x[some]) for x in (table.predicted, table.true))
             found.append(
-                shapes.ByDegree(
+                schemas.ByDegree(
                     least=int(table.degree[some].min()),
                     most=int(table.degree[some].max()),
                     nodes=len(some),
@@ -135,25 +135,25 @@ def _by_degree(served: Served, mask: Flags) -> list[shapes.ByDegree]:
     return found
 
 
-def _metapaths(served: Served) -> list[shapes.MetapathWeight]:
+def _metapaths(served: Served) -> list[schemas.MetapathWeight]:
     weights: dict[str, float] = {}
     if served.explainer is not None:
         opened = served.explainer.open
         weights = dict(zip(opened.paths, opened.beta, strict=True))
     return [
-        shapes.MetapathWeight(**count.model_dump(), weight=weights.get(count.metapath))
+        schemas.MetapathWeight(**count.model_dump(), weight=weights.get(count.metapath))
         for count in served.metapaths
     ]
 
 
-def _parts(served: Served) -> list[shapes.PartSize]:
+def _parts(served: Served) -> list[schemas.PartSize]:
     if served.explainer is None:
         return []
     opened = served.explainer.open
     others = opened.others
     deep = opened.logits - sum(others.values(), start=torch.zeros_like(opened.logits))
     named = ({"metapaths": deep} if opened.paths else {}) | others
-    return [shapes.PartSize(name=k, size=float(v.abs().mean())) for k, v in named.items()]
+    return [schemas.PartSize(name=k, size=float(v.abs().mean())) for k, v in named.items()]
 
 
 class Pair:
@@ -170,7 +170,7 @@ class Pair:
         self.a_right: Flags = right[0] & b.table.wrong
         self.b_right: Flags = right[1] & a.table.wrong
 
-    def compare(self, which: Differ, offset: int, limit: int) -> shapes.Comparison:
+    def compare(self, which: Differ, offset: int, limit: int) -> schemas.Comparison:
         """Return where they differ, largest distance first."""
         part = _part(self.a)
         mask = _measured(self.a, part) & _measured(self.b, part)
@@ -183,7 +183,7 @@ class Pair:
         }[which]
         nodes = self.order[chosen[self.order]]
         a_right, b_right = (int((x & mask).sum()) for x in (self.a_right, self.b_right))
-        return shapes.Comparison(
+        return schemas.Comparison(
             part=part if mask.any() else "",
             nodes=int(mask.sum()),
             both_right=int(right.sum()),
@@ -196,14 +196,14 @@ class Pair:
             rows=[self.row(node) for node in nodes[offset : offset + limit].tolist()],
         )
 
-    def row(self, node: int) -> shapes.Difference:
+    def row(self, node: int) -> schemas.Difference:
         """Return what both say of a node."""
         table, targets = self.a.table, self.a.graph.targets
         said = [
-            shapes.Said(predicted=t.names(t.predicted[node]), probabilities=t.p[node].tolist())
+            schemas.Said(predicted=t.names(t.predicted[node]), probabilities=t.p[node].tolist())
             for t in (self.a.table, self.b.table)
         ]
-        return shapes.Difference(
+        return schemas.Difference(
             node=node,
             id=targets.identity(node),
             name=targets.title(node),

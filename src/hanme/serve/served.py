@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hanme.chain import Chain
 from hanme.common.numbers import untaken
 from hanme.errors import HanmeError
 from hanme.explain import By, Explainer
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import MeanModel
 from hanme.runs import Run
 from hanme.runs.use import all_logits, changed, load_fitting, trained_model
-from hanme.serve import shapes
+from hanme.serve import schemas
 from hanme.serve.search import Search
 from hanme.serve.table import Ints, Table
 
@@ -56,10 +56,10 @@ class Known:
         total = np.zeros(self.graph.targets.num_nodes, np.int64)
         return sum((links.indptr.diff().numpy() for links in own), start=total)
 
-    def node(self, kind: str, number: int) -> shapes.NodeRef:
+    def node(self, kind: str, number: int) -> schemas.NodeRef:
         """Return a node by type and number."""
         nodes = self.graph.nodes[kind]
-        return shapes.NodeRef(
+        return schemas.NodeRef(
             type=kind, number=number, id=nodes.identity(number), name=nodes.title(number)
         )
 
@@ -72,14 +72,14 @@ class Known:
         except HanmeError as error:
             raise Missing(str(error)) from None
 
-    def hits(self, text: str, kind: str | None, limit: int) -> shapes.Hits:
+    def hits(self, text: str, kind: str | None, limit: int) -> schemas.Hits:
         """Search for nodes."""
         if kind is not None and kind not in self.graph.nodes:
             raise Missing(f"no node type {kind!r}; there are {', '.join(self.graph.nodes)}")
         kinds = self.graph.node_types if kind is None else [kind]
-        return shapes.Hits(
+        return schemas.Hits(
             nodes=[
-                shapes.Hit(**self.node(hit.type, hit.number).model_dump(), match=hit.match)
+                schemas.Hit(**self.node(hit.type, hit.number).model_dump(), match=hit.match)
                 for hit in self.search.find(text, kinds, limit)
             ]
         )
@@ -122,12 +122,12 @@ class Served:
             self.graph, (m for p in paths if isinstance(p, MetapathChannels) for m in p.metapaths)
         )
 
-    def info(self) -> shapes.RunInfo:
+    def info(self) -> schemas.RunInfo:
         """Return what was trained on what."""
         graph, config, thresholds = self.graph, self.run.config, self.decision.thresholds
         given = graph.label_matrix.sum(0).tolist()
         half = 0.5 if graph.multilabel else None
-        return shapes.RunInfo(
+        return schemas.RunInfo(
             name=self.name,
             model=config.model.name,
             graph=config.data.name,
@@ -138,7 +138,7 @@ class Served:
             explains=self.explainer is not None,
             why_not=self.why_not,
             labels=[
-                shapes.Label(
+                schemas.Label(
                     name=label, threshold=thresholds[i] if thresholds else half, given=given[i]
                 )
                 for i, label in enumerate(graph.labels)
@@ -148,23 +148,23 @@ class Served:
             best_epoch=self.result["best_epoch"],
         )
 
-    def _metrics(self) -> shapes.Metrics:
+    def _metrics(self) -> schemas.Metrics:
         """Return the curves of training."""
         rows = self.run.metrics()
         step = -(-len(rows) // MOST_EPOCHS) or 1
-        return shapes.Metrics(best_epoch=self.result["best_epoch"], epochs=rows[::step])
+        return schemas.Metrics(best_epoch=self.result["best_epoch"], epochs=rows[::step])
 
-    def graph_info(self) -> shapes.GraphInfo:
+    def graph_info(self) -> schemas.GraphInfo:
         """Return what is in the graph."""
         graph, reverse = self.graph, self.known.reverse
-        return shapes.GraphInfo(
+        return schemas.GraphInfo(
             target=graph.target,
             types=[
-                shapes.NodeType(type=t, nodes=n.num_nodes, features=graph.widths.get(t, 0))
+                schemas.NodeType(type=t, nodes=n.num_nodes, features=graph.widths.get(t, 0))
                 for t, n in graph.nodes.items()
             ],
             relations=[
-                shapes.Relation(
+                schemas.Relation(
                     relation=text,
                     source=e[0],
                     target=e[2],
@@ -179,7 +179,7 @@ class Served:
             notes=graph.notes,
         )
 
-    def node_info(self, kind: str, number: int, limit: int) -> shapes.NodeInfo:
+    def node_info(self, kind: str, number: int, limit: int) -> schemas.NodeInfo:
         """Return a node of any type with its links, so many of each relation."""
         known, target = self.known, self.graph.target
         number = known.checked(kind, number)
@@ -189,20 +189,20 @@ class Served:
                 ends = torch.unique(self.graph.adjacency(e).of_node(number))
                 nodes = [self._neighbour(e[2], end) for end in ends[:limit].tolist()]
                 found.append(
-                    shapes.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
+                    schemas.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
                 )
-        return shapes.NodeInfo(
+        return schemas.NodeInfo(
             **known.node(kind, number).model_dump(),
             links=found,
             prediction=self.table.row(number) if kind == target else None,
         )
 
-    def _neighbour(self, kind: str, number: int) -> shapes.Neighbour:
+    def _neighbour(self, kind: str, number: int) -> schemas.Neighbour:
         node = self.known.node(kind, number).model_dump()
         if kind != self.graph.target:
-            return shapes.Neighbour(**node, predicted=None, wrong=None)
+            return schemas.Neighbour(**node, predicted=None, wrong=None)
         row = self.table.row(number)
-        return shapes.Neighbour(**node, predicted=row.predicted, wrong=row.wrong)
+        return schemas.Neighbour(**node, predicted=row.predicted, wrong=row.wrong)
 
     def label(self, text: str | None) -> int | None:
         """Return the number of a label; None for none."""
@@ -231,7 +231,7 @@ class Served:
         by: By = "part",
         metapath: str | None = None,
         pause: Callable[[], None] = lambda: None,
-    ) -> shapes.ExplanationInfo:
+    ) -> schemas.ExplanationInfo:
         """Explain a node."""
         if self.explainer is None:
             raise Unable(self.why_not)
@@ -254,7 +254,7 @@ class Served:
             return by_label[found.label] - (by_label[against] if against else 0.0)
 
         ref = self.known.node
-        return shapes.ExplanationInfo(
+        return schemas.ExplanationInfo(
             node=found.number,
             id=found.id,
             name=found.node,
@@ -265,7 +265,7 @@ class Served:
             probability=found.probabilities[found.label],
             predicted=list(found.predicted),
             metapaths=[
-                shapes.MetapathPart(
+                schemas.MetapathPart(
                     metapath=text,
                     weight=weight,
                     instances=found.counts[text],
@@ -274,7 +274,7 @@ class Served:
                 for text, weight in found.metapaths.items()
             ],
             instances=[
-                shapes.InstanceInfo(
+                schemas.InstanceInfo(
                     metapath=one.metapath,
                     nodes=[ref(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
                     attention=one.attention,
@@ -284,9 +284,9 @@ class Served:
                 )
                 for one in found.instances
             ],
-            others=[shapes.Other(name=k, part=value(v)) for k, v in found.others.items()],
+            others=[schemas.Other(name=k, part=value(v)) for k, v in found.others.items()],
             reasons=[
-                shapes.ReasonInfo(
+                schemas.ReasonInfo(
                     block=reason.block,
                     what=reason.what,
                     node=ref(*reason.node) if reason.node else None,
@@ -297,8 +297,8 @@ class Served:
         )
 
     def change(
-        self, node: int, changes: shapes.Changes, pause: Callable[[], None]
-    ) -> shapes.Changed:
+        self, node: int, changes: schemas.Changes, pause: Callable[[], None]
+    ) -> schemas.Changed:
         """Return what the model would say of a node after changes."""
         if self.what_if is None or self.explainer is None:
             raise Unable(self.why_not)
@@ -311,18 +311,18 @@ class Served:
             pause=pause,
         )
         counts = [int(way.problem.chain.count()[node]) for way in self.what_if.open.paths.values()]
-        return shapes.Changed(
+        return schemas.Changed(
             before=self._outcome(self.logits[node]),
             after=self._outcome(after.float()),
-            instances=shapes.BeforeAfter(before=sum(counts), after=left),
+            instances=schemas.BeforeAfter(before=sum(counts), after=left),
         )
 
-    def _links(self, given: Sequence[shapes.LinkRef]) -> list[Link]:
+    def _links(self, given: Sequence[schemas.LinkRef]) -> list[Link]:
         return [Link(self.known.relation(g.relation), g.source, g.target) for g in given]
 
-    def _outcome(self, logits: torch.Tensor) -> shapes.Outcome:
+    def _outcome(self, logits: torch.Tensor) -> schemas.Outcome:
         several, rows = self.graph.multilabel, logits[None].cpu()
-        return shapes.Outcome(
+        return schemas.Outcome(
             logits=rows[0].tolist(),
             probabilities=self.decision.probabilities(rows, multilabel=several)[0].tolist(),
             predicted=self.table.names(self.decision.labels(rows, multilabel=several)[0].numpy()),
@@ -344,12 +344,12 @@ def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, 
     return served
 
 
-def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[shapes.MetapathCount]:
+def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[schemas.MetapathCount]:
     found = []
     for metapath in metapaths:
         count = Chain.build(metapath, graph.links, graph.sizes).count()
         found.append(
-            shapes.MetapathCount(
+            schemas.MetapathCount(
                 metapath=metapath.text, instances=int(count.sum()), roots=int((count > 0).sum())
             )
         )

@@ -16,8 +16,8 @@ from torch import Tensor
 from hanme.decision import Decision
 from hanme.graph import Graph
 from hanme.runs.columns import harmless, probability_columns, uses
-from hanme.serve import shapes
-from hanme.serve.shapes import Split
+from hanme.serve import schemas
+from hanme.serve.schemas import Split
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -103,11 +103,11 @@ class Table:
             return np.concatenate([first[::-1] if descending else first, last])
         return chosen[::-1] if descending else chosen
 
-    def page(self, query: Query, offset: int, limit: int) -> shapes.Predictions:
+    def page(self, query: Query, offset: int, limit: int) -> schemas.Predictions:
         """Return some of the rows that a query asks for."""
         nodes = self.select(query)
         rows = [self.row(node) for node in nodes[offset : offset + limit].tolist()]
-        return shapes.Predictions(total=len(nodes), offset=offset, rows=rows)
+        return schemas.Predictions(total=len(nodes), offset=offset, rows=rows)
 
     def _order(self, sort: Sort, of: int) -> Ints:
         """Return all nodes in ascending order of a column, sorted once."""
@@ -130,10 +130,10 @@ class Table:
     def _sort_name(self, node: int) -> str:
         return self.graph.targets.title(node).casefold()
 
-    def row(self, node: int) -> shapes.Prediction:
+    def row(self, node: int) -> schemas.Prediction:
         """Return what the model says of a node."""
         targets, surprise = self.graph.targets, float(self.surprise[node])
-        return shapes.Prediction(
+        return schemas.Prediction(
             node=node,
             id=targets.identity(node),
             name=targets.title(node),
@@ -167,10 +167,10 @@ class Table:
             yield _written(
                 [
                     str(node),
-                    *(harmless(shapes.writable(str(text[node]))) for _, text in texts),
+                    *(harmless(schemas.writable(str(text[node]))) for _, text in texts),
                     *([] if self.grown else [str(self.split_of(node))]),
-                    harmless("|".join(map(shapes.writable, self.names(self.true[node])))),
-                    harmless("|".join(map(shapes.writable, self.names(self.predicted[node])))),
+                    harmless("|".join(map(schemas.writable, self.names(self.true[node])))),
+                    harmless("|".join(map(schemas.writable, self.names(self.predicted[node])))),
                     f"{self.uncertainty[node]:.7g}",
                     f"{self.surprise[node]:.7g}" if self.labelled[node] else "",
                     *(f"{p:.7g}" for p in self.p[node].tolist()),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from hanme.errors import HanmeError
-from hanme.serve import shapes
+from hanme.serve import schemas
 
 T = TypeVar("T")
 Job = Callable[[Callable[[], None]], T]
@@ -80,10 +80,10 @@ class Pool:
         pause()
         return job(pause)
 
-    def state(self) -> shapes.Work:
+    def state(self) -> schemas.Work:
         """Return how many jobs run, wait, and are over."""
         running = min(self._taken, self._threads)
-        return shapes.Work(
+        return schemas.Work(
             running=running, waiting=self._taken - running, done=self._done, stopped=self._stopped
         )
 

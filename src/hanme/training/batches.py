@@ -15,7 +15,7 @@ from hanme.common import ranks
 from hanme.common.memory import PAGES_MB, give_back, matrix
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.metapath import EdgeType
+from hanme.graph.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.fusions import SemanticAttention
 from hanme.nn.model import Model, asked, draws_of, is_cut, labels_for, piece_of

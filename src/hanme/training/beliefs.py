@@ -20,8 +20,8 @@ from torch import Tensor
 from hanme.decision import calibrate
 from hanme.decision.losses import node_losses
 from hanme.graph import Graph
+from hanme.graph.metapath import Metapath
 from hanme.graph.splits import without_fold
-from hanme.metapath import Metapath
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block, TooLarge
 from hanme.training.fit import fit_wide, inputs_of, wide_logits

@@ -14,7 +14,7 @@ from torch import Tensor
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn.channels.blocks import MOST_NUMBERS, Block, Rows, TooLarge
 from hanme.training.bayes import FEWEST, choose_bayes, out_of_fold
 from hanme.training.convex import one_thread

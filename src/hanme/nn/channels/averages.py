@@ -15,7 +15,7 @@ from torch import Tensor
 from hanme.common.csr import take_rows
 from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
-from hanme.metapath import EdgeType, Metadata
+from hanme.graph.metapath import EdgeType, Metadata
 from hanme.nn.checks import features_of
 
 TypePath = tuple[str, ...]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from hanme.metapath import EdgeType, Metadata
+from hanme.graph.metapath import EdgeType, Metadata
 from hanme.ops import Problem
 
 

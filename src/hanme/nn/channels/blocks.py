@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
-from hanme.metapath import EdgeType, Metadata, Metapath
+from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.channels.forest import Forest
 
 Read = Literal["features", "pairs", "trees", "ids", "labels", "beliefs"]

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
-from hanme.chain import checked_roots
-from hanme.metapath import EdgeType
+from hanme.graph.chain import checked_roots
+from hanme.graph.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Inputs, Task

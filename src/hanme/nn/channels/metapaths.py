@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from hanme.chain import Chain, Instances, restrict
 from hanme.common.csr import take_rows
 from hanme.errors import HanmeError, check_choice
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.chain import Chain, Instances, restrict
+from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Followed, Inputs, Task
 from hanme.nn.checks import check_dropouts, check_heads, features_of

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hanme.chain import checked_roots
-from hanme.metapath import EdgeType
+from hanme.graph.chain import checked_roots
+from hanme.graph.metapath import EdgeType
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Inputs, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector

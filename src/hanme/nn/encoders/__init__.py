@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hanme.errors import HanmeError
-from hanme.metapath import Metapath
+from hanme.graph.metapath import Metapath
 from hanme.nn.checks import make
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.nn.encoders.direct import Direct

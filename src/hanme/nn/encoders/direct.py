@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from hanme.chain import Chain
 from hanme.errors import check_choice
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import PairSigmoid
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from hanme.chain import Chain
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import Constant
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from hanme.chain import Chain
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Terms
 from hanme.nn.encoders.mean import Mean
 

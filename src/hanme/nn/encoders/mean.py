@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from hanme.chain import Chain
+from hanme.graph.chain import Chain
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import Constant
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
 
-from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.ops import LinkProduct, tanh_scores
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from hanme.chain import Chain
 from hanme.errors import HanmeError
-from hanme.metapath import EdgeType, Metapath
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn.encoders.base import Encoder, Terms
 from hanme.nn.encoders.mean import mean_of
 

@@ -1,0 +1,207 @@
+"""Load graphs.
+
+A data set is called by its name, or by the path of a ``graph.toml`` that describes a user's own
+tables. ``IMDB`` is the data set; ``./IMDB`` is a folder of that name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from hanme.common.options import check_options
+from hanme.data.hgb import load_hgb
+from hanme.data.planted import planted
+from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
+from hanme.data.tables.build.fitted import FittedGraph
+from hanme.data.tables.build.frames import load_frames
+from hanme.data.tables.build.load import Tables, is_large, load_tables
+from hanme.data.tables.schema.config import FILE, config_path, is_tables
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.features import Features
+
+__all__ = [
+    "METAPATHS",
+    "FittedGraph",
+    "cache_folder",
+    "check_store",
+    "default_features",
+    "is_large",
+    "is_store",
+    "is_tables",
+    "known_name",
+    "load",
+    "load_frames",
+    "load_hgb",
+    "load_tables",
+    "planted",
+    "refuse_ambiguous",
+    "store_graph",
+    "tables_name",
+]
+
+METAPATHS: dict[str, list[str]] = {
+    "planted": ["movie-director-movie", "movie-actor-movie"],
+    "IMDB": ["movie-director-movie", "movie-actor-movie"],
+    "ACM": ["paper-author-paper", "paper-subject-paper"],
+    "DBLP": ["author-paper-author", "author-paper-venue-paper-author"],
+    "Freebase": ["BOOK-BOOK"],
+}
+"""The data sets by name, each with its default metapaths. IMDB's are the paper's."""
+
+
+def load(
+    name: str,
+    *,
+    source: str | Path | None = None,
+    features: Features | None = None,
+    seed: int = 483,
+    options: dict[str, Any] | None = None,
+    fitted: FittedGraph | None = None,
+) -> Graph:
+    """Load a graph by name: ``planted``, one of the benchmark's, or a ``graph.toml``.
+
+    Args:
+        name: A name of ``METAPATHS``; or a ``graph.toml``, or a folder with one.
+        source: Where the benchmark's files are: a folder or an archive; or another ``graph.toml``
+            to read instead of the one named.
+        features: What node types other than the target get, see
+            :func:`~hanme.graph.features.fill_features` (default: :func:`default_features`).
+        seed: Draws the validation nodes, and the whole planted graph.
+        options: Further keyword arguments of :func:`planted`.
+        fitted: What a run has learnt from the columns of its ``graph.toml``.
+    """
+    name = known_name(name)
+    if is_store(source or name):
+        return _open(source or name, features, options, fitted)
+    features = features or default_features(name)
+    options = options or {}
+    if name == "planted":
+        if source is not None:
+            raise HanmeError(f"planted is made on the spot: it takes no files, but got {source}")
+        check_options("planted", planted, options, own=("seed",))
+        graph = planted(seed=seed, **options).with_features(features)
+    elif options:
+        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
+    elif is_tables(name):
+        graph = load_tables(
+            source or name, features=features, seed=seed, fitted=fitted, cache=cache_folder()
+        )
+    else:
+        graph = load_hgb(name, cache_folder(), source=source, seed=seed)
+        graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
+    origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
+    graph.origin = origin | {"features": features, "options": options}
+    return graph
+
+
+def store_graph(
+    name: str,
+    folder: Path,
+    *,
+    half: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+    **how: Any,
+) -> None:
+    """Store a graph in a folder, which :func:`load` then opens by mapping its files.
+
+    Args:
+        name: See :func:`load`.
+        folder: A new or empty folder.
+        half: Whether to store features in half precision.
+        say: Called with what is being written.
+        **how: Further arguments of :func:`load`.
+    """
+    name, source = known_name(name), how.get("source")
+    if is_tables(name) and not is_store(source or name) and not how.get("options"):
+        features = how.get("features") or default_features(name)
+        Tables.of(source or name).store(folder, features, how.get("seed", 483), half, say)
+        return
+    graph = load(name, **how)
+    features = graph.origin["features"] if graph.origin else "given"
+    write_store(graph, folder, features=features, half=half, say=say)
+
+
+def _open(
+    path: str | Path,
+    features: Features | None,
+    options: dict[str, Any] | None,
+    fitted: FittedGraph | None,
+) -> Graph:
+    """Open a store, if it was made in the way asked for."""
+    name = known_name(str(path))
+    graph, has = open_store(name), stored_features(name)
+    if options:
+        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
+    if features not in (None, has):
+        raise HanmeError(f"{name}: stored with features = {has}, not {features}; store it again")
+    learnt = None if fitted is None else fitted.learnt() | {"trained_on": ""}
+    if learnt is not None and learnt != {**(graph.fitted or {}), "trained_on": ""}:
+        raise HanmeError(
+            f"{name}: stored with other features, labels or relations than the run was trained with"
+        )
+    graph.origin = {"name": name, "source": None, "seed": 483, "features": has, "options": {}}
+    return graph
+
+
+def known_name(name: str) -> str:
+    """Return the name that loads a data set from any folder.
+
+    That is its spelling in ``METAPATHS``, in whatever case it was typed, or the whole path of a
+    ``graph.toml``. In another case than there, the name of a folder with one is refused.
+    """
+    if name in METAPATHS:
+        return name
+    for known in METAPATHS:
+        if known.lower() == name.lower():
+            refuse_ambiguous(name)
+            return known
+    if is_store(name):
+        return str(Path(name).absolute())
+    if is_tables(name):
+        return tables_name(name)
+    raise HanmeError(
+        f"unknown data set {name!r}; there are {', '.join(METAPATHS)}, or name a graph.toml"
+    )
+
+
+def refuse_ambiguous(name: str) -> None:
+    """Refuse the name of a benchmark data set, in any case, where a folder here is called so."""
+    known = next((known for known in METAPATHS if known.lower() == name.lower()), None)
+    if known is not None and (Path(name) / FILE).exists():
+        raise HanmeError(
+            f"{name}: the data set {known}, or the folder here? Write ./{name} for the folder"
+            + (f", or {known} for the data set" if name != known else "")
+        )
+
+
+def tables_name(path: str | Path) -> str:
+    """Return the whole path of a ``graph.toml``, or of the one in a folder."""
+    if not is_tables(path):
+        raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
+    found = config_path(path)
+    if not is_tables(found):
+        raise HanmeError(f"{path}: a link to {found}, whose name does not end with .toml")
+    return str(found)
+
+
+def default_features(name: str) -> Features:
+    """Return what node types other than the target get by default.
+
+    Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
+    target's features, as in the paper.
+    """
+    if is_store(name):
+        return stored_features(name)
+    return "given" if name.lower() == "planted" or is_tables(name) else "mean"
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads and parsed graphs: ``HANME_CACHE``, or the user's cache."""
+    return Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))

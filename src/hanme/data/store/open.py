@@ -1,0 +1,268 @@
+"""Open a store as a graph: nothing is copied, and no data is read before it is needed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hanme.common.csr import indptr_of, stretches
+from hanme.data.store.files import MANIFEST, Mapped
+from hanme.data.store.manifest import KEPT, open_files, read_manifest
+from hanme.data.store.write import hashes
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
+from hanme.graph.adjacency import Adjacency, Relations
+from hanme.graph.features import Features
+
+Files = Mapping[str, Mapped]
+
+
+def is_store(path: str | Path) -> bool:
+    """Return whether a path is the folder of a store."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def stored_features(path: str | Path) -> Features:
+    """Return how features were filled in when the graph was stored."""
+    return read_manifest(Path(path)).features
+
+
+def open_store(path: str | Path) -> Graph:
+    """Open a store as a graph whose arrays are mapped from its files."""
+    manifest, files = open_files(Path(path))
+    relations: list[EdgeType] = [(start, name, end) for start, name, end in manifest.relations]
+    links = Relations()
+    links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}
+    weights = {e: files.get(f"links.{i}.weights") for i, e in enumerate(relations)}
+    graph = StoredGraph(
+        nodes={
+            kind: stored_nodes(files, i, kind, **about.model_dump())
+            for i, (kind, about) in enumerate(manifest.types.items())
+        },
+        links=links,
+        y=torch.empty(0),
+        split=Split(*[torch.empty(0)] * 3),
+        weights=Lazy({e: file for e, file in weights.items() if file is not None}),
+        **{key: getattr(manifest, key) for key in KEPT},
+    )
+    graph.attach(files)
+    return graph
+
+
+class Lazy(Mapping[EdgeType, Tensor]):
+    """Tensors that are read from files when they are asked for."""
+
+    def __init__(self, files: Mapping[EdgeType, Mapped]) -> None:
+        self._files = files
+
+    def __getitem__(self, key: EdgeType) -> Tensor:
+        return self._files[key].whole()
+
+    def __iter__(self) -> Iterator[EdgeType]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class StoredGraph(Graph):
+    """A graph whose arrays are in the files of a store."""
+
+    stored = True
+
+    def attach(self, files: Files) -> None:
+        """Say where labels and split are read from."""
+        del self.y, self.split
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        """Read all labels, or the whole split, when they are first asked for."""
+        if name == "y":
+            self.y = _labels(self._files["y"].whole())
+            return self.y
+        if name == "split":
+            self.split = Split.of(self._files["part"].whole())
+            return self.split
+        raise AttributeError(name)
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a node may have several labels."""
+        return self.y.dim() == 2 if "y" in vars(self) else len(self._files["y"].shape) == 2
+
+    def with_features(self, how: Features) -> Graph:
+        """Refuse: features are filled in when a graph is stored."""
+        raise HanmeError("a stored graph keeps its features; choose them with hanme store")
+
+    def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
+        """Return the labels of some target nodes, and which parts of the split they are in."""
+        if "_files" not in vars(self):  # a copy with others
+            return super().labels_of(numbers)
+        y, part = (self._files[name].rows(numbers) for name in ("y", "part"))
+        return _labels(y), Split.of(part)
+
+
+def _labels(y: Tensor) -> Tensor:
+    return y.float() if y.dim() == 2 else y.long()
+
+
+class StoredAdjacency(Adjacency):
+    """The links of a relation, mapped from two files."""
+
+    def __init__(self, indptr: Mapped, indices: Mapped) -> None:
+        self._indptr, self._indices = indptr, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @property
+    def indptr(self) -> Tensor:  # type: ignore[override]
+        """Where the links of each node begin."""
+        return self._indptr.whole()
+
+    @property
+    def indices(self) -> Tensor:  # type: ignore[override]
+        """The end of each link."""
+        return self._indices.whole()
+
+    def bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the links of some nodes begin and end."""
+        return self._indptr.rows(nodes), self._indptr.rows(nodes + 1)
+
+    def ends(self, places: Tensor) -> Tensor:
+        """Return the ends of the links at some places."""
+        return self._indices.rows(places).long()
+
+
+def stored_links(files: Files, relation: int) -> Adjacency:
+    """Return the links of a relation, given by number."""
+    return StoredAdjacency(files[f"links.{relation}.begin"], files[f"links.{relation}.end"])
+
+
+class StoredNodes(Nodes):
+    """Nodes whose features are read when they are asked for.
+
+    They are ``columns`` wide, and in ``files``: a dense matrix; or where the features of each node
+    begin, which they are, and their values.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        num_nodes: int,
+        names: Texts | None,
+        ids: Texts | None,
+        columns: int | None,
+        files: Sequence[Mapped],
+    ) -> None:
+        self._columns, self._from = columns, files
+        self._x: Tensor | None = None
+        super().__init__(kind, num_nodes, None, names, ids)
+
+    @property
+    def x(self) -> Tensor | None:
+        """All features; single ones are read by :meth:`rows`."""
+        if self._x is None and self._columns is not None:
+            self._x = self._matrix([file.whole() for file in self._from])
+        return self._x
+
+    @x.setter
+    def x(self, x: Tensor | None) -> None:
+        self._x = x
+
+    @property
+    def width(self) -> int | None:
+        """The number of features, None for nodes without any."""
+        return self._columns
+
+    def rows(self, numbers: Tensor) -> Tensor | None:
+        """Return the features of some nodes, ``[R, F]``; only these are read."""
+        if self._columns is None:
+            return None
+        if len(self._from) == 1:
+            return self._matrix([self._from[0].rows(numbers)])
+        first, column, value = self._from
+        begin = first.rows(numbers)
+        degree = first.rows(numbers + 1) - begin
+        places, _ = stretches(begin, degree)
+        return self._matrix([indptr_of(degree), column.rows(places), value.rows(places)])
+
+    def _matrix(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return features as models take them: float32, and indices of 64 bits."""
+        if len(parts) == 1:
+            return parts[0].float()
+        size = (parts[0].numel() - 1, self._columns or 0)
+        return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2].float(), size)
+
+
+def stored_nodes(
+    files: Files, number: int, kind: str, *, nodes: int, width: int | None, named_by_id: bool
+) -> Nodes:
+    """Return the nodes of a type, given by number, name and what the manifest says of it."""
+    start = f"nodes.{number}"
+    ids = _texts(files, f"{start}.ids")
+    names = _texts(files, f"{start}.names") or (ids if named_by_id else None)
+    parts = ("x",) if f"{start}.x" in files else ("begin", "column", "value")
+    x = [files[f"{start}.{part}"] for part in parts if width is not None]
+    return StoredNodes(kind, nodes, names, ids, width, x)
+
+
+class StoredTexts(Texts):
+    """Texts in files, with an index that finds one of them."""
+
+    def __init__(self, text: Mapped, offsets: Mapped, hashes: Mapped, order: Mapped) -> None:
+        self._text, self._offsets = text, offsets
+        self._hashes, self._order = hashes, order
+
+    @property
+    def text(self) -> NDArray[np.uint8]:  # type: ignore[override]
+        """The bytes of all texts."""
+        found: NDArray[np.uint8] = self._text.whole().numpy()
+        return found
+
+    @property
+    def offsets(self) -> NDArray[np.integer]:  # type: ignore[override]
+        """Where each text begins."""
+        found: NDArray[np.int64] = self._offsets.whole().numpy()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def _decode(self, index: int) -> str:
+        begin, end = self._offsets.rows(torch.tensor([index, index + 1])).tolist()
+        found = self._text.rows(torch.arange(begin, end)).numpy()
+        return found.tobytes().decode("utf-8", "surrogatepass")
+
+    def some(self, numbers: Tensor) -> list[str]:
+        """Return the texts with these numbers; only these are read."""
+        begin = self._offsets.rows(numbers)
+        size = self._offsets.rows(numbers + 1) - begin
+        read = self._text.rows(stretches(begin, size)[0]).numpy()
+        return list(Texts(read, indptr_of(size).numpy()))
+
+    def find(self, text: str) -> list[int]:
+        """Return the places of a text, by bisection."""
+        one, places = Texts.of([text]), range(len(self))
+        sought = int(hashes(one.text, one.offsets)[0])
+
+        def hash_at(place: int) -> int:
+            return int(self._hashes.rows(torch.tensor([place])))
+
+        first = bisect_left(places, sought, key=hash_at)
+        last = bisect_right(places, sought, lo=first, key=hash_at)
+        found: list[int] = self._order.rows(torch.arange(first, last)).tolist()
+        return sorted(place for place in found if self[place] == text)
+
+
+def _texts(files: Files, name: str) -> StoredTexts | None:
+    if f"{name}.text" not in files:
+        return None
+    return StoredTexts(*(files[f"{name}.{part}"] for part in ("text", "offsets", "hash", "order")))

@@ -1,0 +1,1 @@
+"""Build a graph from rows, in memory or on disk."""

@@ -1,0 +1,89 @@
+"""What a run has learnt from its tables besides its weights: ``features.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from hanme.common.options import Closed
+from hanme.data.tables.build.features import Fitted
+from hanme.data.tables.schema.config import GraphConfig
+from hanme.data.tables.schema.features import TextSpec
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType
+
+
+class FittedGraph(Closed):
+    """The schema of the graph a run was trained on, and what was learnt from its columns."""
+
+    target: str  # the node type that the run classifies
+    labels: list[str]  # the labels, in the order of the model's outputs
+    multilabel: bool  # whether a node may have several
+    relations: list[EdgeType]  # the edge types, in the order of the graph
+    # what each feature column of each node type needs to become features
+    features: dict[str, dict[str, Fitted]]
+    trained_on: str  # the digest of the target's ids, labels and split
+    # the number of features of each node type, with those that were filled in
+    widths: dict[str, int] = Field(default={})
+
+    @classmethod
+    def make(cls, values: Any, where: str) -> FittedGraph:
+        """Check values that were read from `where`."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError:
+            raise HanmeError(f"{where}: not the features of a run") from None
+
+    def learnt(self) -> dict[str, Any]:
+        """Return all but the widths, as JSON holds it."""
+        return self.model_dump(mode="json", exclude={"widths"})
+
+    def fit_to(self, config: GraphConfig, path: Path) -> GraphConfig:
+        """Put types, columns and relations of a ``graph.toml`` in the order of the run's weights.
+
+        Raises:
+            HanmeError: If the graph has another schema than the run.
+        """
+        self._check(config, path)
+        types = config.node_types
+        nodes = {
+            kind: types[kind].model_copy(
+                update={"features": {c: types[kind].features[c] for c in columns}}
+            )
+            for kind, columns in self.features.items()
+        }
+        there = {name: there for name, (there, _) in config.edge_types.items()}
+        names = sorted(config.relations, key=lambda name: self.relations.index(there[name]))
+        relations = {name: config.relations[name] for name in names}
+        return config.changed(nodes=nodes, relations=relations)
+
+    def _check(self, config: GraphConfig, path: Path) -> None:
+        target = config.nodes[config.target]
+        edge_types = [e for pair in config.edge_types.values() for e in pair]
+        pairs: dict[str, tuple[Any, Any]] = {
+            "target": (config.target, self.target),
+            "relations": (_listed(edge_types), _listed(self.relations)),
+            "node types": (sorted(config.node_types), sorted(self.features)),
+        }
+        if target.label is not None:
+            several = target.label_separator is not None
+            pairs["several labels per node"] = (several, self.multilabel)
+        for kind in set(config.node_types) & set(self.features):
+            mine = {
+                c: spec.method if isinstance(spec, TextSpec) else spec.kind
+                for c, spec in config.node_types[kind].features.items()
+            }
+            run = {c: fitted.kind for c, fitted in self.features[kind].items()}
+            pairs[f"features of {kind}"] = (mine, run)
+        for key, (mine, run) in pairs.items():
+            if mine != run:
+                raise HanmeError(
+                    f"{path}: its schema is not that of the run: {key}: {mine}, but the run was "
+                    f"trained with {run}"
+                )
+
+
+def _listed(edge_types: list[EdgeType]) -> list[str]:
+    return sorted("-".join(edge_type) for edge_type in edge_types)

@@ -1,0 +1,1 @@
+"""Profile columns, infer a schema and write ``graph.toml``."""

@@ -1,0 +1,1 @@
+"""Read rows from files, databases and data frames."""

@@ -1,0 +1,116 @@
+"""Open database files to read only: DuckDB's by attaching them, SQLite's with Python's module."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from hanme.data.tables.read.interrupt import stoppable
+from hanme.data.tables.read.scan import identifier
+from hanme.data.tables.read.sources import ResolvedSource, quoted
+from hanme.errors import HanmeError, one_line
+
+AT_A_TIME = 100_000
+ALLOWED = {
+    sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+}  # fmt: skip
+
+
+def attach(connection: Any, path: Path, name: str) -> None:
+    """Attach a DuckDB file under a name."""
+    try:
+        connection.execute(f"ATTACH {quoted(str(path))} AS {name} (READ_ONLY)")
+    except duckdb.Error as error:
+        raise HanmeError(f"{path}: the database cannot be opened ({one_line(error)})") from None
+
+
+def table_names(path: Path, kind: str) -> list[str]:
+    """Return the names of the tables in a database file; in DuckDB, also of its views."""
+    if kind == "sqlite":
+        with closing(_open(path)) as opened:
+            try:
+                found = opened.execute(
+                    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                    "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
+                ).fetchall()
+            except sqlite3.Error as error:
+                raise HanmeError(f"{path}: the database cannot be read ({error})") from None
+            return [name for (name,) in found]
+    with duckdb.connect() as connection:
+        attach(connection, path, "db")
+        found = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'db' "
+            "AND table_schema = 'main' ORDER BY table_name"
+        ).fetchall()
+        return [name for (name,) in found]
+
+
+def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
+    """Copy a table of an SQLite file, or a query's result, into a temporary table, as text."""
+    query = source.query or f"SELECT * FROM {identifier(source.spec.table or '')}"
+    with closing(_open(source.files[0])) as opened:
+        # The query can read tables and call functions: it can attach no file and change nothing.
+        opened.set_authorizer(
+            lambda action, first, second, *_: (
+                sqlite3.SQLITE_OK
+                if action in ALLOWED and second != "load_extension"
+                else sqlite3.SQLITE_DENY
+            )
+        )
+        try:
+            rows = stoppable(opened, lambda: opened.execute(query))
+            if rows.description is None:
+                raise HanmeError(f"{source.title}: it must be one SELECT statement")
+            columns = [column[0] for column in rows.description]
+            made = ", ".join(f"{identifier(column)} VARCHAR" for column in columns)
+            connection.execute(f"CREATE TEMP TABLE {name} ({made})")
+            for block in _blocks(opened, rows):
+                connection.register("hanme_block", block)
+                connection.execute(f"INSERT INTO {name} SELECT * FROM hanme_block")
+                connection.unregister("hanme_block")
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise HanmeError(f"{source.title}: SQLite ({error})") from None
+        except duckdb.Error as error:
+            raise HanmeError(f"{source.title}: it cannot be read ({one_line(error)})") from None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    refuse_cut(path)
+    try:
+        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise HanmeError(f"{path}: the database cannot be opened ({error})") from None
+    opened.text_factory = lambda text: text.decode("utf-8", "replace")
+    return opened
+
+
+def refuse_cut(path: Path) -> None:
+    """Refuse a file that ends within a page, the rest of which SQLite would read as zeros."""
+    with path.open("rb") as file:
+        page = int.from_bytes(file.read(18)[16:], "big")
+        size = file.seek(0, os.SEEK_END)
+    if size % (page if page > 1 else 65536):  # that is too large for its two bytes
+        raise HanmeError(f"{path}: the database is cut off: copy it again")
+
+
+def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
+    while block := stoppable(opened, lambda: rows.fetchmany(AT_A_TIME)):
+        columns = zip(*block, strict=True)
+        yield {
+            f"c{i}": np.array([_text(cell) for cell in column], dtype=object)
+            for i, column in enumerate(columns)
+        }
+
+
+def _text(cell: Any) -> str | None:
+    if cell is None or isinstance(cell, str):
+        return cell
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)

@@ -1,0 +1,214 @@
+"""A whole ``graph.toml``, as a pydantic model and as a JSON schema."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from hanme.common.files import whole
+from hanme.common.toml import read_toml
+from hanme.data.tables.schema.features import Filled, Part
+from hanme.data.tables.schema.sections import (
+    ColumnLinks,
+    LinkTable,
+    Name,
+    NodeTable,
+    Relation,
+    SplitRule,
+)
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType
+from hanme.graph.metapath import Metapath
+
+FILE = "graph.toml"
+TARGET_ONLY = (
+    "label", "label_separator", "label_min_count", "label_rest", "split", "shares",
+)  # fmt: skip
+
+
+class GraphConfig(Part):
+    """A whole graph.toml."""
+
+    target: Name = Field(description="The node type to classify.")
+    nodes: dict[Name, NodeTable] = Field(min_length=1)
+    relations: dict[Name, Relation] = Field(default={})
+    split: SplitRule | None = Field(
+        default=None, description="How to split, instead of by chance alone."
+    )
+    metapaths: list[Filled] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="The metapaths that models are given (default: each relation of the target, "
+        "there and back).",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self._check_target()
+        for kind, nodes in self.nodes.items():
+            for key in TARGET_ONLY:
+                if kind != self.target and key in nodes.model_fields_set:
+                    raise ValueError(
+                        f"nodes.{kind}.{key}: only the target {self.target} may have it"
+                    )
+        for name, relation in self.relations.items():
+            self._check_relation(name, relation)
+        if not any(isinstance(r, LinkTable) and r.each for r in self.relations.values()):
+            self.check_names()
+        return self
+
+    def _check_target(self) -> None:
+        if self.target not in self.nodes:
+            raise ValueError(f"target: no node type {self.target!r}; there are {self._types()}")
+        target, where = self.nodes[self.target], f"nodes.{self.target}"
+        if target.implied:
+            raise ValueError(f"{where}: give a table or a query; it is the target")
+        _refuse_answers(target, target.features, f"{where}.features")
+        if target.split and "shares" in target.model_fields_set:
+            raise ValueError(f"{where}: give split or shares, not both")
+        if target.split and self.split is not None:
+            raise ValueError(f"split: {where}.split names a column already; give one of the two")
+
+    def _check_relation(self, name: str, relation: LinkTable | ColumnLinks) -> None:
+        if isinstance(relation, LinkTable):
+            ends = {"source": relation.source.type, "target": relation.target.type}
+        else:
+            ends = {"source": relation.source or self.target}
+        for side, kind in ends.items():
+            if kind not in self.nodes:
+                raise ValueError(
+                    f"relations.{name}.{side}: no node type {kind!r}; there are {self._types()}"
+                )
+        if isinstance(relation, ColumnLinks):
+            owner = self.nodes[ends["source"]]
+            if owner.implied:
+                raise ValueError(f"relations.{name}.source: {ends['source']} has no table")
+            _refuse_answers(owner, relation.columns, f"relations.{name}.columns")
+
+    def check_names(self) -> None:
+        """Refuse relations of the same name, and metapaths that the graph does not have."""
+        seen: list[EdgeType] = []
+        for there, back in self.edge_types.values():
+            for edge_type in (there, back):
+                if edge_type in seen:
+                    raise ValueError(
+                        f"relations: two are called {edge_type[1]} from {edge_type[0]} to "
+                        f"{edge_type[2]}; give one another name"
+                    )
+                seen.append(edge_type)
+        for text in self.metapaths or ():
+            root = Metapath.parse(text, (list(self.node_types), seen)).root
+            if root != self.target:
+                raise ValueError(f"metapath {text!r}: it starts at {root}, not at {self.target}")
+
+    def _types(self) -> str:
+        return ", ".join(self.nodes)
+
+    @property
+    def node_types(self) -> dict[str, NodeTable]:
+        """The node types, with those that only relations name."""
+        named = {kind for edge_types in self.edge_types.values() for kind in edge_types[0][::2]}
+        return self.nodes | {t: NodeTable() for t in sorted(named - set(self.nodes))}
+
+    def column_links(self, kind: str) -> Iterator[tuple[str, ColumnLinks]]:
+        """Return the relations that are columns of a node type's table."""
+        for name, relation in self.relations.items():
+            if isinstance(relation, ColumnLinks) and (relation.source or self.target) == kind:
+                yield name, relation
+
+    @cached_property
+    def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
+        """The edge type of each relation, and of its reverse."""
+        found = {}
+        for name, relation in self.relations.items():
+            if isinstance(relation, LinkTable):
+                source, target = relation.source.type, relation.target.type
+            else:
+                source, target = relation.source or self.target, relation.type or name
+            back = relation.reverse or f"rev_{name}"
+            found[name] = ((source, name, target), (target, back, source))
+        return found
+
+    def changed(self, **values: Any) -> GraphConfig:
+        """Return a copy with other values, and without what was computed from the old ones."""
+        copy = self.model_copy(update=values)
+        copy.__dict__.pop("edge_types", None)
+        return copy
+
+    def default_metapaths(self) -> list[str]:
+        """Return each relation of the target there and back."""
+        found: list[str] = []
+        for there, back in self.edge_types.values():
+            if there[0] == there[2] == self.target:
+                found += [f"{self.target}-{name}:{self.target}" for name in (there[1], back[1])]
+            elif self.target in (there[0], there[2]):
+                away, home = (there, back) if there[0] == self.target else (back, there)
+                found.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
+        return found
+
+
+def _refuse_answers(nodes: NodeTable, columns: Collection[str], where: str) -> None:
+    """Refuse columns that tell what a model has to find out."""
+    for key in ("label", "split"):
+        if getattr(nodes, key) in columns:
+            raise ValueError(f"{where}: {getattr(nodes, key)} is the {key}, which no model may see")
+
+
+def config_path(name: str | Path) -> Path:
+    """Return the whole path of a ``graph.toml``, or of the one in a folder."""
+    path = whole(name)
+    return whole(path / FILE) if path.is_dir() else path
+
+
+def is_tables(name: str | Path) -> bool:
+    """Return whether a data set's name is the path of a ``graph.toml`` or of a folder with one."""
+    text = str(name)
+    try:
+        return text.endswith(".toml") or (Path(text).expanduser() / FILE).is_file()
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def read_config(path: Path) -> GraphConfig:
+    """Read and check a ``graph.toml``."""
+    if not os.path.exists(path):
+        raise HanmeError(f"{path}: no such file; hanme init FOLDER writes a first one")
+    return check_config(read_toml(path), str(path))
+
+
+def check_config(values: dict[str, Any], where: str) -> GraphConfig:
+    """Check the values of a ``graph.toml`` that were read from `where`."""
+    try:
+        return GraphConfig.model_validate(values)
+    except ValidationError as error:
+        raise HanmeError(f"{where}: {_first(error)}") from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("["))
+    match first["type"]:
+        case "missing":
+            what = "it is missing"
+        case "value_error":
+            what = str(first["ctx"]["error"])
+        case "string_pattern_mismatch":
+            what = "a name is letters, digits and underscores"
+        case _:
+            what = f"{first['msg']}, but got {str(first['input'])[:80]!r}"
+    return f"{where}: {what}" if where else what
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of ``graph.toml``, for editors and programs."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **GraphConfig.model_json_schema(),
+        "title": FILE,
+    }

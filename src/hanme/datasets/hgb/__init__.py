@@ -1,5 +1,0 @@
-"""The graphs of the Heterogeneous Graph Benchmark: find or download, check and read them."""
-
-from hanme.datasets.hgb.dataset import load_hgb
-
-__all__ = ["load_hgb"]

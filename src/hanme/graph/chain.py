@@ -1,0 +1,389 @@
+"""A metapath on a graph: its relations as CSR arrays, and its instances counted, listed, sampled.
+
+An instance is a walk (v0, v1, ..., vL) along the metapath's relations. The instances of a root are
+numbered in the order in which a depth-first walk over the CSR arrays meets them; that number names
+an instance whatever way it was found. ``restrict`` cuts out what some roots touch, at the cost of
+what they touch, and leaves these numbers as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from hanme.common.csr import indptr_of, repeat, stretches
+from hanme.common.draws import distinct, keyed, within
+from hanme.errors import HanmeError
+from hanme.graph.metapath import EdgeType, Metapath
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Some instances of one metapath."""
+
+    nodes: Tensor  # node ids by position, ``[P, L + 1]``; column 0 is the root
+    links: Tensor  # the CSR positions of the links walked, ``[P, L]``
+    number: Tensor  # each instance's number among those of its root, ``[P]``
+
+    def __len__(self) -> int:
+        return self.nodes.size(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The relations of a metapath as CSR arrays, without the links that lead to a dead end.
+
+    Args:
+        metapath: What it was made from.
+        sizes: The number of nodes at each of the L + 1 positions.
+        indptr: For each hop l, where the links of each node at position l - 1 begin.
+        indices: For each hop l, the node at position l that each link leads to.
+        root_ids: The ids that the nodes at position 0 have in the whole graph, where the chain is
+            a restricted one: dropout is drawn by these.
+        branches: The node ids that each branch of an unfolded chain walks, ``[P, L + 1]``, see
+            :meth:`unfold`.
+    """
+
+    metapath: Metapath
+    sizes: tuple[int, ...]
+    indptr: tuple[Tensor, ...]
+    indices: tuple[Tensor, ...]
+    root_ids: Tensor | None = None
+    branches: Tensor | None = None
+
+    @classmethod
+    def build(
+        cls,
+        metapath: Metapath,
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        num_nodes: Mapping[str, int],
+    ) -> Chain:
+        """Read a metapath's relations off a graph. Links listed twice are two links."""
+        sizes = tuple(num_nodes[t] for t in metapath.node_types)
+        indptr: list[Tensor] = []
+        indices: list[Tensor] = []
+        last = edge_index_dict[metapath.steps[-1]]
+        alive = torch.ones(sizes[-1], dtype=torch.bool, device=last.device)
+        for hop in reversed(range(len(metapath))):
+            source, target = _checked(edge_index_dict, metapath.steps[hop], sizes[hop : hop + 2])
+            source, target = source[alive[target]], target[alive[target]]
+            key = source * sizes[hop + 1] + target
+            if not (key[1:] >= key[:-1]).all():  # large relations come sorted where it matters
+                target = target[torch.argsort(key, stable=True)]
+            degree = torch.bincount(source, minlength=sizes[hop])
+            indptr.insert(0, indptr_of(degree))
+            indices.insert(0, target)
+            alive = degree > 0
+        return cls(metapath, sizes, tuple(indptr), tuple(indices))
+
+    @classmethod
+    def along(
+        cls, metapath: Metapath, nodes: Tensor, num_nodes: Mapping[str, int], root_ids: Tensor
+    ) -> tuple[Chain, Instances]:
+        """Return a chain of the links that some instances walk, and the instances on it.
+
+        Args:
+            metapath: The metapath.
+            nodes: The instances' nodes, ``[P, L + 1]``, grouped by root, ascending.
+            num_nodes: The number of nodes by type.
+            root_ids: See :class:`Chain`.
+        """
+        sizes = tuple(num_nodes[t] for t in metapath.node_types)
+        indptr, indices, links = [], [], []
+        for hop, size in enumerate(sizes[1:]):
+            walked, link = torch.unique(
+                nodes[:, hop] * size + nodes[:, hop + 1], return_inverse=True
+            )
+            degree = torch.bincount(walked // max(size, 1), minlength=sizes[hop])
+            indptr.append(indptr_of(degree))
+            indices.append(walked % max(size, 1))
+            links.append(link)
+        chain = cls(metapath, sizes, tuple(indptr), tuple(indices), root_ids)
+        return chain, Instances(nodes, torch.stack(links, 1), within(nodes[:, 0]))
+
+    def __len__(self) -> int:
+        """Return the number of hops, L."""
+        return len(self.indices)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.indices[0].device
+
+    def to(self, device: torch.device) -> Chain:
+        """Return the chain on a device."""
+        if self.device == device:
+            return self
+        ids = None if self.root_ids is None else self.root_ids.to(device)
+        branches = None if self.branches is None else self.branches.to(device)
+        indptr, indices = ([x.to(device) for x in given] for given in (self.indptr, self.indices))
+        return Chain(self.metapath, self.sizes, tuple(indptr), tuple(indices), ids, branches)
+
+    @cached_property
+    def completions(self) -> tuple[Tensor, ...]:
+        """Count the ways to walk on to the end, per position and node, without listing one."""
+        ways = [torch.ones(self.sizes[-1], dtype=torch.long, device=self.device)]
+        for hop in reversed(range(len(self))):
+            onward = ways[0][self.indices[hop]]
+            if float(onward.double().sum()) >= 2.0**62:
+                raise HanmeError(
+                    f"metapath {self.metapath}: more than 2^62 instances; take a shorter metapath"
+                )
+            total = indptr_of(onward)
+            ways.insert(0, total[self.indptr[hop][1:]] - total[self.indptr[hop][:-1]])
+        return tuple(ways)
+
+    def count(self) -> Tensor:
+        """Return the number of instances of each root, ``[N_0]``, without listing one."""
+        return self.completions[0]
+
+    def instances(self, roots: Tensor | None = None) -> Instances:
+        """List the instances of some roots (default: all), grouped by root in the order given."""
+        roots = self._roots(roots)
+        row = repeat(self.count()[roots])
+        _, links = self._walk_on(roots, (), len(self))
+        return self._listed(roots[row], links, within(row))
+
+    def blocks(self, root: int, size: int) -> Iterator[Instances]:
+        """List one root's instances in the order of their numbers, fewer than 2 ``size`` at a time.
+
+        Sub-trees are taken whole where they are small enough, and cut a hop further on where not.
+        """
+        begin = 0
+        stack: list[tuple[Tensor, tuple[Tensor, ...]]] = [
+            (torch.tensor([root], device=self.device), ())
+        ]
+        while stack:
+            node, links = stack.pop()  # prefixes: where they are, and the links that led there
+            total = int(self.completions[len(links)][node].sum())
+            if total < 2 * size:
+                _, links = self._walk_on(node, links, len(self) - len(links))
+                number = begin + torch.arange(total, device=self.device)
+                yield self._listed(torch.full_like(number, root), links, number)
+                begin += total
+            else:
+                node, links = self._walk_on(node, links, 1)
+                part = (self.completions[len(links)][node].cumsum(0) - 1) // size
+                sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
+                columns = zip(*(torch.split(column, sizes) for column in links), strict=True)
+                stack += reversed(list(zip(torch.split(node, sizes), columns, strict=True)))
+
+    def sample(self, n: int, *, seed: int, roots: Tensor | None = None) -> Instances:
+        """Draw at most ``n`` instances of each root, evenly and without replacement.
+
+        Numbers are drawn first and then walked to, so that the cost is that of what is drawn:
+        a root with a billion instances costs no more than one with a thousand.
+        """
+        if n < 1:
+            raise HanmeError(f"Expected `n` to be at least 1 instance per root, but got {n}")
+        roots = self._roots(roots)
+        keys = keyed(seed, self.original(roots).cpu())
+        row, number = distinct(keys, self.count()[roots].cpu(), n)
+        return self.walk(roots[row.to(self.device)], number.to(self.device))
+
+    def walk(self, roots: Tensor, number: Tensor) -> Instances:
+        """Return the instances with the given roots and numbers, without passing any other."""
+        node, rest = roots, number
+        nodes, links = [roots], []
+        for hop in range(len(self)):
+            onward = self.completions[hop + 1][self.indices[hop]]
+            before = indptr_of(onward)
+            rest = before[self.indptr[hop][node]] + rest
+            link = torch.searchsorted(before, rest, right=True) - 1
+            rest = rest - before[link]
+            node = self.indices[hop][link]
+            nodes.append(node)
+            links.append(link)
+        return Instances(torch.stack(nodes, 1), torch.stack(links, 1), number)
+
+    def ends(self) -> Chain:
+        """Return the one-hop chain from roots to the distinct ends of their instances: HAN's."""
+        product = self._matrix(0)
+        for hop in range(1, len(self)):
+            product = product @ self._matrix(hop)
+            product.data[:] = 1  # whether, not how often: also keeps long products from overflow
+        product.sum_duplicates()
+        product.sort_indices()
+        indptr = torch.from_numpy(product.indptr.astype("int64")).to(self.device)
+        indices = torch.from_numpy(product.indices.astype("int64")).to(self.device)
+        sizes = self.sizes[0], self.sizes[-1]
+        return Chain(self.metapath.in_one_step(), sizes, (indptr,), (indices,), self.root_ids)
+
+    def unfold(self, instances: Instances, roots: Tensor) -> tuple[Chain, list[Tensor]]:
+        """Return a chain of some roots whose instances are those given, each with its own end.
+
+        Instances of a root that follow each other share the nodes up to where they part. Also
+        return, for each hop, an instance through each of its links.
+
+        Args:
+            instances: Instances of the roots, grouped by root, ascending.
+            roots: The roots, distinct and ascending; they are numbered in this order.
+        """
+        parts = torch.ones(len(instances), dtype=torch.bool, device=self.device)
+        parts[1:] = instances.nodes[:, 0].diff() != 0
+        place = torch.searchsorted(roots, instances.nodes[:, 0].contiguous())
+        size, indptr, through = roots.numel(), [], []
+        for hop, links in enumerate(instances.links.t(), 1):
+            parts[1:] |= links.diff() != 0 if hop < len(self) else True
+            through.append(parts.nonzero().flatten())
+            indptr.append(indptr_of(torch.bincount(place[through[-1]], minlength=size)))
+            place, size = parts.cumsum(0) - 1, through[-1].numel()
+        each = tuple(torch.arange(rows.numel(), device=self.device) for rows in through)
+        sizes = (roots.numel(), *(rows.numel() for rows in through))
+        ids, nodes = self.original(roots), instances.nodes
+        return Chain(self.metapath, sizes, tuple(indptr), each, ids, nodes), through
+
+    def nodes_of(self, instances: Instances) -> Tensor:
+        """Return the node ids of some instances by position, ``[P, L + 1]``."""
+        if self.branches is None:
+            return instances.nodes
+        return self.branches[instances.nodes[:, -1]]
+
+    def restrict(self, roots: Tensor) -> Piece:
+        """Cut out what some roots touch, see :func:`restrict`."""
+        return restrict([self], roots)
+
+    def original(self, roots: Tensor) -> Tensor:
+        """Return the ids that some nodes at position 0 have in the whole graph."""
+        return roots if self.root_ids is None else self.root_ids[roots]
+
+    def sources(self, hop: int) -> Tensor:
+        """Return the node that each link of a hop starts from, beside ``indices[hop]``."""
+        return repeat(self.indptr[hop].diff(), self.indices[hop].numel())
+
+    def _walk_on(
+        self, node: Tensor, links: tuple[Tensor, ...], hops: int
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Go on from some prefixes in all ways: the nodes reached and the links walked so far."""
+        for hop in range(len(links), len(links) + hops):
+            link, parent = stretches(*_links_of(self.indptr[hop], node))
+            node = self.indices[hop][link]
+            links = (*(column[parent] for column in links), link)
+        return node, links
+
+    def _listed(self, roots: Tensor, links: tuple[Tensor, ...], number: Tensor) -> Instances:
+        onward = (i[link] for i, link in zip(self.indices, links, strict=True))
+        return Instances(torch.stack([roots, *onward], 1), torch.stack(links, 1), number)
+
+    def _matrix(self, hop: int) -> csr_array:
+        indices, indptr = self.indices[hop].cpu().numpy(), self.indptr[hop].cpu().numpy()
+        ones = torch.ones(len(indices), dtype=torch.int32).numpy()
+        matrix = csr_array((ones, indices, indptr), shape=self.sizes[hop : hop + 2])
+        matrix.sum_duplicates()
+        return matrix
+
+    def _roots(self, roots: Tensor | None) -> Tensor:
+        if roots is None:
+            return torch.arange(self.sizes[0], device=self.device)
+        return roots.to(self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What some roots touch of a graph: chains renumbered to it, and which nodes it holds."""
+
+    chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
+    nodes: dict[str, Tensor]  # by type, the ids of the nodes that the piece holds, ascending
+    roots: Tensor  # where each root asked for stands in ``nodes`` of its type
+    links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
+
+    def lift(self, instances: Instances, chain: int = 0) -> Instances:
+        """Return instances of one of the piece's chains with the ids of the whole graph."""
+        types = self.chains[chain].metapath.node_types
+        nodes = [self.nodes[t][ids] for t, ids in zip(types, instances.nodes.t(), strict=True)]
+        links = [
+            of_hop[ids] for of_hop, ids in zip(self.links[chain], instances.links.t(), strict=True)
+        ]
+        return Instances(torch.stack(nodes, 1), torch.stack(links, 1), instances.number)
+
+
+def restrict(chains: Sequence[Chain], roots: Tensor) -> Piece:
+    """Cut out what some roots touch of several chains, at the cost of what they touch.
+
+    Nodes are renumbered by type, in one way for all chains and positions, and in the order of
+    their ids. Links keep their order, and so do the instances of a root.
+
+    Args:
+        chains: Chains on one graph that start at the same node type.
+        roots: Ids of nodes of that type, in any order; a root may be asked for more than once.
+    """
+    starts = dict.fromkeys(chain.metapath.root for chain in chains)
+    if len(starts) != 1:
+        raise HanmeError(f"Expected chains that start at one node type, but got {list(starts)}")
+    roots = checked_roots(roots, chains[0].sizes[0]).to(chains[0].device).long()
+    first = torch.unique(roots)
+    touched: dict[str, list[Tensor]] = {chains[0].metapath.root: [first]}
+    walks = [_touch(chain, first, touched) for chain in chains]
+    nodes = {t: torch.unique(torch.cat(ids)) for t, ids in touched.items()}
+    pieces = (_renumber(chain, walk, nodes) for chain, walk in zip(chains, walks, strict=True))
+    place = torch.searchsorted(nodes[chains[0].metapath.root], roots)
+    return Piece(tuple(pieces), nodes, place, tuple(tuple(w[2] for w in walk) for walk in walks))
+
+
+_Walk = list[tuple[Tensor, Tensor, Tensor]]
+"""For each hop, the distinct nodes it starts from, how many links each has, and these links."""
+
+
+def _touch(chain: Chain, node: Tensor, touched: dict[str, list[Tensor]]) -> _Walk:
+    """Walk all links from some nodes on; note by type which nodes are met."""
+    walk = []
+    for hop, (indptr, indices) in enumerate(zip(chain.indptr, chain.indices, strict=True)):
+        begin, degree = _links_of(indptr, node)
+        links, _ = stretches(begin, degree)
+        walk.append((node, degree, links))
+        node = torch.unique(indices[links])
+        touched.setdefault(chain.metapath.node_types[hop + 1], []).append(node)
+    return walk
+
+
+def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
+    held = [nodes[t] for t in chain.metapath.node_types]
+    indptr, indices = [], []
+    for hop, (node, degree, links) in enumerate(walk):
+        ends = degree.new_zeros(held[hop].numel() + 1)  # nodes that no walk starts from: no links
+        ends[torch.searchsorted(held[hop], node) + 1] = degree
+        indptr.append(ends.cumsum(0))
+        indices.append(torch.searchsorted(held[hop + 1], chain.indices[hop][links]))
+    sizes = tuple(ids.numel() for ids in held)
+    return Chain(chain.metapath, sizes, tuple(indptr), tuple(indices), chain.original(held[0]))
+
+
+def checked_roots(roots: Tensor, nodes: int) -> Tensor:
+    """Return roots, if they are ids of so many nodes."""
+    whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
+    if not whole or roots.dim() != 1:
+        raise HanmeError(
+            f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
+            f"{roots.dtype}"
+        )
+    if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < nodes:
+        raise HanmeError(
+            f"Expected `roots` to be from 0 to {nodes - 1}, but got {int(roots.min())} to "
+            f"{int(roots.max())}"
+        )
+    return roots
+
+
+def _links_of(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the links of some nodes begin, and how many there are."""
+    begin = indptr[nodes]
+    return begin, indptr[nodes + 1] - begin
+
+
+def _checked(
+    edge_index_dict: Mapping[EdgeType, Tensor], step: EdgeType, sizes: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return a relation's two rows if every id is one of its type."""
+    edge_index = edge_index_dict[step]
+    for row, size, node_type in zip(edge_index, sizes, (step[0], step[2]), strict=True):
+        if row.numel() and (int(row.min()) < 0 or int(row.max()) >= size):
+            raise HanmeError(
+                f"relation {step}: it names nodes {int(row.min())} to {int(row.max())} of "
+                f"{node_type}, which has {size:,} nodes"
+            )
+    return edge_index[0], edge_index[1]

@@ -1,0 +1,916 @@
+import http.server
+import json
+import os
+import random
+import tempfile
+import threading
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.transforms as T
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hanme.data import load, load_hgb
+from hanme.data.hgb import dataset
+from hanme.data.hgb.files import Files
+from hanme.data.hgb.text import parse
+from hanme.errors import HanmeError
+
+FILES = ("info.dat", "node.dat", "link.dat", "label.dat", "label.dat.test")
+
+
+def info(types, relations, classes, target=0):
+    return json.dumps(
+        {
+            "node.dat": {"node type": {str(i): name for i, name in enumerate(types)}},
+            "link.dat": {
+                "link type": {
+                    str(i): {"start": start, "end": str(end), "meaning": meaning}
+                    for i, (start, end, meaning) in enumerate(relations)
+                }
+            },
+            "label.dat": {"node type": {str(target): {str(i): c for i, c in enumerate(classes)}}},
+        }
+    )
+
+
+# Ids of one type are not contiguous; keywords have no relation back to movies.
+TINY = {
+    "info.dat": info(
+        ["movie", "actor", "keyword"],
+        [
+            (0, 1, "movie->actorh"),
+            (1, 0, "actor->movie"),
+            (0, 0, "movie-cite-movie"),
+            (0, 0, "movie-ref-movie"),
+            (0, 2, "movie->keyword"),
+        ],
+        ["Romance", "Drama"],
+    ),
+    "node.dat": (
+        "0\tM_0\t0\t1.5,0,0.0\n"
+        "1\tÀctor\t1\t0,2\n"
+        "2\t\t0\t0,0,0\n"
+        "3\tA1\t1\t1e-1,-3.5\n"
+        "4\tK\t2\n"
+        "5\tM2\t0\t0,0.0,-7\n"
+        "6\tM3\t0\t.5,+1,0\n"
+        "7\tM4\t0\t0,1,0\n"
+    ),
+    "link.dat": (
+        "0\t1\t0\t1\n2\t1\t0\t1\n2\t3\t0\t1\n1\t0\t1\t1.0\n1\t2\t1\t1\n3\t2\t1\t1\n"
+        "0\t2\t2\t1\n2\t0\t3\t1\n0\t4\t4\t1\n5\t4\t4\t1\n5\t4\t4\t1\n"
+    ),
+    "label.dat": "0\tM_0\t0\t0,1\n2\t\t0\t1\n6\tM3\t0\t0\n",
+    "label.dat.test": "5\tM2\t0\t1\n",
+}
+
+
+def write_folder(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def write_archive(path, files, prefix="IMDB/"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(prefix + name, text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    monkeypatch.delenv("HANME_DATA", raising=False)
+    monkeypatch.setenv("HANME_HGB_URL", "http://127.0.0.1:9/{name}.zip")  # nobody listens there
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "source" / "IMDB", TINY)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+def pairs(data, *relation):
+    return data.links[relation].t().tolist()
+
+
+# ------------------------------------------------------------------------------------ the graph
+
+
+def test_tiny_graph(root, folder):
+    data = load_hgb("imdb", root, source=folder, val_share=0.34)
+    assert data.target == "movie"
+    assert data.multilabel is True
+    assert data.node_types == ["movie", "actor", "keyword"]
+    assert [data.nodes[kind].num_nodes for kind in data.node_types] == [5, 2, 1]
+    assert data.nodes["movie"].names == ["M_0", "", "M2", "M3", "M4"]
+    assert data.nodes["actor"].names == ["Àctor", "A1"]
+    assert data.nodes["movie"].x.layout == torch.sparse_csr
+    assert data.nodes["movie"].x.to_dense().tolist() == [
+        [1.5, 0, 0],
+        [0, 0, 0],
+        [0, 0, -7],
+        [0.5, 1, 0],
+        [0, 1, 0],
+    ]
+    assert data.nodes["movie"].x.values().numel() == 5
+    torch.testing.assert_close(
+        data.nodes["actor"].x.to_dense(), torch.tensor([[0, 2], [0.1, -3.5]])
+    )
+    assert data.nodes["keyword"].x is None
+    mean = data.with_features("given").nodes["keyword"].x.to_dense()
+    assert mean.tolist() == pytest.approx(np.array([[1.5, 0, -14]]) / 3)  # parallel links count
+
+    assert set(data.edge_types) == {
+        ("movie", "to", "actor"),
+        ("actor", "to", "movie"),
+        ("movie", "cite", "movie"),
+        ("movie", "ref", "movie"),
+        ("movie", "to", "keyword"),
+        ("keyword", "rev_to", "movie"),
+    }
+    assert pairs(data, "movie", "to", "actor") == [[0, 0], [1, 0], [1, 1]]
+    assert pairs(data, "actor", "to", "movie") == [[0, 0], [0, 1], [1, 1]]
+    assert pairs(data, "movie", "cite", "movie") == [[0, 1]]
+    assert pairs(data, "movie", "ref", "movie") == [[1, 0]]
+    assert pairs(data, "movie", "to", "keyword") == [[0, 0], [2, 0], [2, 0]]
+    assert pairs(data, "keyword", "rev_to", "movie") == [[0, 0], [0, 2], [0, 2]]
+    assert all(links.dtype == torch.int64 for links in data.links.values())
+
+    assert data.labels == ["Romance", "Drama"]
+    assert data.y.dtype == torch.float32
+    assert data.y.tolist() == [[1, 1], [0, 1], [0, 1], [1, 0], [0, 0]]
+    assert data.split.test.tolist() == [False, False, True, False, False]
+    assert data.split.labelled.tolist() == [True, True, False, True, False]
+    assert int(data.split.val.sum()) == 2
+
+
+def test_single_label(root, folder):
+    (folder / "label.dat").write_text("0\tM_0\t0\t0\n2\t\t0\t1\n")
+    data = load_hgb("IMDB", root, source=folder)
+    assert data.multilabel is False
+    assert data.y.dtype == torch.int64
+    assert data.y.tolist() == [0, 1, 1, -1, -1]
+
+
+def test_seed_decides_the_split_without_parsing(root, folder, monkeypatch):
+    lines = "".join(f"{i}\tM\t0\t1,1,1\n" for i in range(8, 200))
+    labels = "".join(f"{i}\tM\t0\t{i % 2}\n" for i in range(8, 200))
+    (folder / "node.dat").write_text(TINY["node.dat"] + lines)
+    (folder / "label.dat").write_text(TINY["label.dat"] + labels)
+    first = load_hgb("IMDB", root, source=folder).split
+    monkeypatch.setattr(dataset, "parse", None)
+    same = load_hgb("IMDB", root, source=folder).split
+    other = load_hgb("IMDB", root, source=folder, seed=1).split
+    for split in (first, other):
+        assert torch.stack(split).int().sum(0).max() == 1
+        assert int(split.val.sum()) == 39  # 20 % of 195, rounded up
+    assert torch.equal(first.val, same.val)
+    assert not torch.equal(first.val, other.val)
+    assert torch.equal(first.test, other.test)
+
+
+def test_pyg_takes_the_graph(root, folder):
+    data = load_hgb("IMDB", str(root), source=folder).with_features("mean").to_hetero()
+    back_and_forth = [("movie", "to", "actor"), ("actor", "to", "movie")]
+    changed = T.Compose([T.ToUndirected(), T.AddMetaPaths([back_and_forth])])(data.clone())
+    assert ("movie", "metapath_0", "movie") in changed.edge_types
+    assert data.validate()
+    assert data["movie"].x.shape == (5, 3)
+
+
+@pytest.mark.parametrize("how", ["mean", "onehot", "given", "given-onehot"])
+def test_feature_options(root, folder, how, monkeypatch):
+    monkeypatch.setenv("HANME_CACHE", str(root))
+    data = load("IMDB", source=folder, features=how)
+    movies, actors = data.nodes["movie"].x.to_dense(), data.nodes["actor"].x.to_dense()
+    expected = {
+        "mean": torch.stack([(movies[0] + movies[1]) / 2, movies[1]]),
+        "onehot": torch.eye(2),
+        "given": torch.tensor([[0, 2], [0.1, -3.5]]),
+        "given-onehot": torch.tensor([[0, 2], [0.1, -3.5]]),
+    }
+    torch.testing.assert_close(actors, expected[how])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "Yelp"}, "IMDB, ACM, DBLP, Freebase.*'Yelp'"),
+        ({"val_share": 1.5}, "`val`.*1.5"),
+    ],
+)
+def test_wrong_arguments(root, folder, arguments, message):
+    with pytest.raises(HanmeError, match=message):
+        load_hgb(root=root, **{"name": "IMDB", "source": folder} | arguments)
+    with pytest.raises(HanmeError, match=r"mean, onehot, given.*'median'"):
+        load("IMDB", source=folder, features="median")
+
+
+# ------------------------------------------------------------------------------- relation names
+
+FREEBASE_INFO = """TYPE\tMEANING
+0\t\tBOOK
+1\t\tFILM
+
+LINK\tSTART\tEND\tMEANING
+0\t\t0\t\t0\tBOOK-and-BOOK
+1\t\t0\t\t1\tBOOK-to-FILM
+2\t\t1\t\t1\tFILM-and-FILM
+
+TYPE\tCLASS\tMEANING
+0\t\t0\t\tscholarly work
+0\t\t1\t\tmagazine
+"""
+
+
+def test_freebase(root, tmp_path):
+    """No features, tables for info.dat, and relations in one direction only."""
+    files = {
+        "info.dat": FREEBASE_INFO,
+        "node.dat": "0\tm.01\t0\n1\tm.02\t1\n2\tm.03\t0\n",
+        "link.dat": "0\t2\t0\t1\n0\t1\t1\t1\n2\t1\t1\t1\n",
+        "label.dat": "0\tm.01\t0\t1\n",
+        "label.dat.test": "2\tm.03\t0\t0\n",
+    }
+    data = load_hgb("freebase", root, source=write_folder(tmp_path / "Freebase", files))
+    assert set(data.edge_types) == {
+        ("BOOK", "to", "BOOK"),
+        ("BOOK", "to", "FILM"),
+        ("FILM", "rev_to", "BOOK"),
+        ("FILM", "to", "FILM"),
+    }
+    assert pairs(data, "FILM", "rev_to", "BOOK") == [[0, 0], [0, 1]]
+    assert data.links["FILM", "to", "FILM"].shape == (2, 0)
+    assert data.labels == ["scholarly work", "magazine"]
+    assert data.y.tolist() == [1, 0]
+    for nodes in data.with_features("mean").nodes.values():
+        torch.testing.assert_close(nodes.x.to_dense(), torch.eye(nodes.num_nodes))
+
+
+@pytest.mark.parametrize(
+    ("meanings", "names"),
+    [
+        (["BOOK-to-FILM"], ["to"]),
+        (["BOOK-to-FILM", "BOOK-inspired by-FILM"], ["to", "inspired_by"]),
+        (["book->cites->film", "BOOK-FILM"], ["cites", "link1"]),
+        (["BOOK-on-FILM", "BOOK_on_FILM", "BOOK"], ["link0", "link1", "link2"]),
+        (["", "x"], ["link0", "x"]),
+        (["BOOKFILM", "unrelated"], ["link0", "unrelated"]),
+    ],
+)
+def test_relation_names(root, tmp_path, meanings, names):
+    files = TINY | {
+        "info.dat": info(["BOOK", "FILM"], [(0, 1, meaning) for meaning in meanings], ["a", "b"]),
+        "node.dat": "0\t\t0\n1\t\t1\n2\t\t0\n",
+        "link.dat": "0\t1\t0\t1\n",
+        "label.dat": "0\t\t0\t1\n",
+        "label.dat.test": "2\t\t0\t1\n",
+    }
+    data = load_hgb("Freebase", root, source=write_folder(tmp_path / "source", files))
+    forward = [("BOOK", name, "FILM") for name in names]
+    assert set(data.edge_types) == {
+        *forward,
+        *(("FILM", f"rev_{name}", "BOOK") for name in names),
+    }
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+def line(file, number, text):
+    """Puts `text` in place of a line."""
+    lines = TINY[file].split("\n")
+    lines[number - 1] = text
+    return file, "\n".join(lines)
+
+
+def without(*path):
+    content = json.loads(TINY["info.dat"])
+    part = content
+    for key in path[:-1]:
+        part = part[key]
+    del part[path[-1]]
+    return "info.dat", json.dumps(content)
+
+
+LATIN = "5\tM\xe9\t0\t1\n".encode("latin-1")
+WRONG = [
+    (line("node.dat", 4, "3\tA1"), "node.dat line 4: expected 3 or 4 .* columns, but got 2"),
+    (line("node.dat", 4, "3\tA\t1\t1,2\t"), "node.dat line 4: .* but got 5"),
+    (line("node.dat", 4, ""), "node.dat line 4: .* but got 1"),
+    (line("node.dat", 4, "x\tA1\t1\t1,2"), "node.dat line 4: node id .* whole number.*'x'"),
+    (line("node.dat", 4, "-3\tA1\t1\t1,2"), "node.dat line 4: node id .*'-3'"),
+    (line("node.dat", 4, "1_0\tA1\t1\t1,2"), "node.dat line 4: node id .*'1_0'"),
+    (line("node.dat", 4, "9" * 5000 + "\tA\t1\t1,2"), r"node.dat line 4: node id .*9\.\.\.'"),
+    (line("node.dat", 4, "3\tA1\tactor\t1,2"), "node.dat line 4: node type .*'actor'"),
+    (line("node.dat", 4, "3\tA1\t7\t1,2"), "node.dat line 4: node type 7 is not in info.dat"),
+    (line("node.dat", 4, "1\tA1\t1\t1,2"), "node.dat line 4: node 1 was listed before"),
+    (line("node.dat", 4, "9\tA1\t1\t1,2"), "node.dat: node 3 is missing"),
+    (line("node.dat", 4, "3\tA1\t1\t1"), "node.dat line 4: node has 1 features.*actor.*have 2"),
+    (line("node.dat", 4, "3\tA1\t1"), "node.dat line 4: node has 0 features.*have 2"),
+    (line("node.dat", 5, "4\tK\t2\t"), "node.dat line 5: feature 1 .*''"),
+    (line("node.dat", 4, "3\tA1\t1\t1,x"), "node.dat line 4: feature 2 .*finite number.*'x'"),
+    (line("node.dat", 4, "3\tA1\t1\t,1"), "node.dat line 4: feature 1 .*''"),
+    (line("node.dat", 4, "3\tA1\t1\t0,"), "node.dat line 4: feature 2 .*''"),
+    (line("node.dat", 4, "3\tA1\t1\t0.0.0,1"), "node.dat line 4: feature 1 .*'0.0.0'"),
+    (line("node.dat", 4, "3\tA1\t1\t0,nan"), "node.dat line 4: feature 2 .*'nan'"),
+    (line("node.dat", 4, "3\tA1\t1\t-inf,1"), "node.dat line 4: feature 1 .*'-inf'"),
+    (line("node.dat", 4, "3\tA1\t1\t1e999,1"), "node.dat line 4: feature 1 .*'1e999'"),
+    (line("node.dat", 4, "3\tA1\t1\t1,1e39"), "node.dat line 4: feature 2 .*'1e39'"),
+    (line("node.dat", 4, "3\tA1\t1\t1_0,1"), "node.dat line 4: feature 1 .*'1_0'"),
+    (line("node.dat", 4, "3\tA1\t1\t1 2,1"), "node.dat line 4: feature 1 .*'1 2'"),
+    (("node.dat", TINY["node.dat"].encode("latin-1")), "node.dat line 2: not UTF-8"),
+    (("node.dat", ""), "node.dat: the file is empty"),
+    (line("link.dat", 2, "2\t1\t0"), "link.dat line 2: expected 4 .* but got 3"),
+    (line("link.dat", 2, "2\tx\t0\t1"), "link.dat line 2: node id .*'x'"),
+    (line("link.dat", 2, "2\t99\t0\t1"), "link.dat line 2: node 99 is not in node.dat"),
+    (line("link.dat", 2, "2\t1\t5\t1"), "link.dat line 2: link type 5 is not in info.dat"),
+    (line("link.dat", 2, "2\t1\tx\t1"), "link.dat line 2: link type .*'x'"),
+    (line("link.dat", 2, "1\t2\t0\t1"), "line 2: .*movie to actor.*actor and movie"),
+    (line("link.dat", 2, "2\t1\t0\t"), "link.dat line 2: link weight .*''"),
+    (("link.dat", ""), "link.dat: the file is empty"),
+    (line("label.dat", 1, "0\tM_0\t0"), "label.dat line 1: expected 4 .* but got 3"),
+    (line("label.dat", 1, "99\tM_0\t0\t1"), "label.dat line 1: node 99 is not in node.dat"),
+    (line("label.dat", 1, "1\tA\t1\t1"), "label.dat line 1: .*type actor.*only movie"),
+    (line("label.dat", 1, "0\tM_0\t1\t1"), "label.dat line 1: node type is 1, but .* 0"),
+    (line("label.dat", 1, "0\tM_0\t0\t1,2"), "label.dat line 1: label 2 is not in info.dat"),
+    (line("label.dat", 1, "0\tM_0\t0\t1,"), "label.dat line 1: label .*''"),
+    (line("label.dat", 1, "0\tM_0\t0\tDrama"), "label.dat line 1: label .*'Drama'"),
+    (line("label.dat", 2, "0\tM_0\t0\t1"), "label.dat line 2: node was labelled before"),
+    (("label.dat", ""), "label.dat: the file is empty"),
+    (("label.dat.test", LATIN), "label.dat.test line 1: not UTF-8"),
+    (("label.dat.test", "0\tM_0\t0\t1\n"), "label.dat.test line 1: .*before in label.dat"),
+    (("label.dat.test", ""), "label.dat.test: the file is empty"),
+    (("info.dat", ""), "info.dat: the file is empty"),
+    (("info.dat", b'{"\xff'), "info.dat: not UTF-8"),
+    (("info.dat", '{\n"node.dat": '), "info.dat line 2: not JSON"),
+    (("info.dat", "[]"), "info.dat: top level: "),
+    (without("node.dat"), "info.dat: node.dat > node type: Field required"),
+    (without("link.dat", "link type"), "info.dat: link.dat > link type: Field required"),
+    (without("link.dat", "link type", "1", "end"), "link type > 1 > end: Field required"),
+    (without("label.dat", "node type", "0"), "info.dat: label.dat > node type: "),
+    (without("label.dat", "node type", "0", "0"), "label numbers must be 0, 1, 2.*1"),
+    (without("node.dat", "node type", "2"), "there is no node type 2, which link type 4 joins"),
+    (without("node.dat", "node type", "0"), "there is no node type 0, which has labels"),
+    (("info.dat", info("aa", [(0, 1, "x")], "l")), "two node types have the same name"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_malformed_text(root, tmp_path, change, message):
+    """In a folder and in an archive, the message names place, file and line, and is one line."""
+    file, text = change
+    folder = write_folder(tmp_path / "IMDB", TINY | {file: text})
+    with pytest.raises(HanmeError, match=f"^IMDB: .*{message}") as caught:
+        load_hgb("IMDB", root, source=folder)
+    assert "\n" not in str(caught.value)
+    archive = write_archive(tmp_path / "IMDB.zip", TINY | {file: text})
+    with pytest.raises(HanmeError, match=f"^IMDB.zip: .*{message}"):
+        load_hgb("IMDB", root, source=archive)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_missing_file(root, tmp_path, file):
+    files = {name: text for name, text in TINY.items() if name != file}
+    with pytest.raises(HanmeError, match=f"IMDB: {file} missing"):
+        load_hgb("IMDB", root, source=write_folder(tmp_path / "IMDB", files))
+    with pytest.raises(HanmeError, match=f"IMDB.zip: {file} missing"):
+        load_hgb("IMDB", root, source=write_archive(tmp_path / "IMDB.zip", files))
+
+
+def test_damaged_archives(root, tmp_path):
+    archive = write_archive(tmp_path / "IMDB.zip", TINY)
+    whole = archive.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], whole[:-10], b"<html>not found</html>"):
+        archive.write_bytes(content)
+        with pytest.raises(HanmeError, match=r"IMDB.zip cannot be read"):
+            load_hgb("IMDB", root, source=archive)
+    with zipfile.ZipFile(write_archive(archive, TINY)) as opened:
+        middle = opened.getinfo("IMDB/node.dat").header_offset + 60
+    archive.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
+    with pytest.raises(HanmeError, match=r"IMDB.zip: node.dat (cannot be read|line)"):
+        load_hgb("IMDB", root, source=archive)
+
+
+def test_stored_member_with_a_wrong_checksum(root, tmp_path):
+    """The text is well-formed, and still not what was archived."""
+    archive = tmp_path / "IMDB.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as opened:
+        for name, text in TINY.items():
+            opened.writestr(name, text)
+    archive.write_bytes(archive.read_bytes().replace(b"1.5,0,0.0", b"2.5,0,0.0"))
+    with pytest.raises(HanmeError, match=r"node.dat cannot be read.*CRC"):
+        load_hgb("IMDB", root, source=archive)
+
+
+# -------------------------------------------------------------------------------------- the trap
+
+
+def test_scrambled_labels_are_refused(root, tmp_path):
+    files = TINY | {"label.dat.test_full": TINY["label.dat.test"]}
+    for source in (
+        write_folder(tmp_path / "IMDB", files),
+        write_archive(tmp_path / "IMDB.zip", files),
+    ):
+        with pytest.raises(HanmeError, match=r"label.dat.test_full: .*scrambled"):
+            load_hgb("IMDB", root, source=source)
+
+
+def test_scrambled_labels_are_refused_even_if_renamed(root, tmp_path, monkeypatch):
+    nodes = "".join(f"{i}\tM\t0\n" for i in range(9))
+    files = TINY | {
+        "info.dat": info(["movie"], [(0, 0, "movie-movie")], "abc"),
+        "node.dat": nodes,
+        "link.dat": "0\t1\t0\t1\n",
+        "label.dat": "0\tM\t0\t0,1\n",
+        "label.dat.test": "1\tM\t0\t0,2\n2\tM\t0\t1\n",
+    }
+    true = parse(Files(write_folder(tmp_path / "true", files), "IMDB"))
+    monkeypatch.setitem(dataset.TEST_LABELS, "IMDB", (2, dataset._label_digest(true)))
+
+    files["label.dat.test"] = "2\tM\t0\t1\r\n1\tM\t0\t2,0\r\n"  # the same, written otherwise
+    load_hgb("IMDB", root, source=write_folder(tmp_path / "same", files))
+    files["label.dat.test"] = "1\tM\t0\t0\n"  # a smaller set is another set
+    load_hgb("IMDB", root, source=write_folder(tmp_path / "other", files))
+    files["label.dat.test"] = "1\tM\t0\t0,1\n2\tM\t0\t1\n"
+    with pytest.raises(HanmeError, match=r"renamed label.dat.test_full: .*scrambled"):
+        load_hgb("IMDB", root, source=write_folder(tmp_path / "scrambled", files))
+
+
+# --------------------------------------------------------------------------- where files come from
+
+
+@pytest.mark.parametrize("place", ["", "IMDB", "hgb/IMDB"])
+@pytest.mark.parametrize("by", ["argument", "environment"])
+def test_folders(root, tmp_path, monkeypatch, place, by):
+    write_folder(tmp_path / "data" / place, TINY)
+    source = tmp_path / "data"
+    if by == "environment":
+        monkeypatch.setenv("HANME_DATA", str(source))
+        source = None
+    assert load_hgb("IMDB", root, source=source).nodes["movie"].num_nodes == 5
+
+
+@pytest.mark.parametrize("place", ["", "IMDB.zip", "hgb/IMDB.zip"])
+@pytest.mark.parametrize("prefix", ["", "IMDB/", "some/where/"])
+def test_archives(root, tmp_path, place, prefix):
+    write_archive(tmp_path / "data" / (place or "mine.zip"), TINY, prefix)
+    source = tmp_path / "data" / ("" if place else "mine.zip")
+    assert load_hgb("IMDB", root, source=source).nodes["movie"].num_nodes == 5
+
+
+def test_archive_of_several_graphs(root, tmp_path):
+    both = {f"IMDB/{name}": text for name, text in TINY.items()}
+    both |= {f"ACM/{name}": "" for name in FILES}
+    archive = write_archive(tmp_path / "all.zip", both, prefix="")
+    assert load_hgb("IMDB", root, source=archive).nodes["movie"].num_nodes == 5
+    with pytest.raises(HanmeError, match=r"all.zip: info.dat is there 2 times"):
+        load_hgb("DBLP", root, source=archive)
+
+
+def test_source_without_the_graph(root, tmp_path):
+    write_archive(tmp_path / "IMDB.zip", TINY)
+    for source in (tmp_path, tmp_path / "none", tmp_path / "IMDB.zip"):
+        with pytest.raises(HanmeError, match=r"nothing found for ACM; looked for .*ACM.zip"):
+            load_hgb("ACM", root, source=source)
+
+
+def test_carriage_returns(root, tmp_path):
+    windows = {name: text.replace("\n", "\r\n") for name, text in TINY.items()}
+    data = load_hgb("IMDB", root / "a", source=write_folder(tmp_path / "windows", windows))
+    other = load_hgb("IMDB", root / "b", source=write_folder(tmp_path / "unix", TINY))
+    same(data, other)
+
+
+def same(data, other):
+    assert data.metadata() == other.metadata()
+    assert data.target == other.target
+    for kind, nodes in data.nodes.items():
+        assert list(nodes.names) == list(other.nodes[kind].names)
+        assert (nodes.x is None) == (other.nodes[kind].x is None)
+    for kind, x in data.x_dict.items():
+        assert torch.equal(x.to_dense(), other.nodes[kind].x.to_dense())
+    for relation, links in data.links.items():
+        assert torch.equal(links, other.links[relation])
+    assert torch.equal(data.y, other.y)
+    assert all(torch.equal(a, b) for a, b in zip(data.split, other.split, strict=True))
+    assert data.labels == other.labels
+
+
+# -------------------------------------------------------------------------------------- download
+
+
+@contextmanager
+def serve(content, monkeypatch, status=200, declared=None, location=None):
+    """Serves `content` for any address, from this machine to this machine."""
+
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(declared or len(content)))
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("HANME_HGB_URL", f"http://127.0.0.1:{server.server_port}/{{name}}.zip")
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def archived(tmp_path):
+    return write_archive(tmp_path / "served" / "Freebase.zip", TINY, "Freebase/").read_bytes()
+
+
+def test_download(root, archived, monkeypatch):
+    with serve(archived, monkeypatch) as asked:
+        with pytest.warns(UserWarning, match="Freebase: its hashes are not published"):
+            first = load_hgb("Freebase", root)
+        assert asked == ["/Freebase.zip"]
+        again = load_hgb("Freebase", root, force_reload=True)
+        assert len(asked) == 1
+    same(first, again)
+    assert {path.name for path in (root / "hgb").iterdir()} == {
+        "Freebase.zip",
+        "Freebase.sha256",
+        "Freebase.safetensors",
+    }
+    (root / "hgb" / "Freebase.zip").unlink()
+    same(first, load_hgb("Freebase", root))  # nobody serves any more: the cache is enough
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "message"),
+    [
+        ("Freebase", lambda whole: {"content": b"gone", "status": 404}, "HTTP Error 404"),
+        (
+            "Freebase",
+            lambda whole: {"content": whole[:100], "declared": len(whole)},
+            "cut off after 100 of",
+        ),
+        ("Freebase", lambda whole: {"content": whole[:-50]}, "cannot be read"),
+        ("Freebase", lambda whole: {"content": b"<html>sign in</html>"}, "cannot be read"),
+        ("IMDB", lambda whole: {"content": whole}, "info.dat is not the benchmark's"),
+    ],
+)
+def test_failed_download_leaves_nothing(root, archived, monkeypatch, name, reply, message):
+    with (
+        serve(monkeypatch=monkeypatch, **reply(archived)),
+        pytest.raises(HanmeError, match=f"{message}.*get {name}.zip by hand.*--data") as caught,
+    ):
+        load_hgb(name, root)
+    assert "\n" not in str(caught.value)
+    assert not [path for path in root.rglob("*") if path.is_file()]
+
+
+def test_a_second_download_must_be_the_first_one(root, archived, monkeypatch, tmp_path):
+    with serve(archived, monkeypatch), pytest.warns(UserWarning, match="not published"):
+        load_hgb("Freebase", root)
+    for path in (root / "hgb").glob("*[!6]"):  # all but .sha256
+        path.unlink()
+    files = TINY | {"label.dat": TINY["label.dat"] + TINY["label.dat"].splitlines(True)[0]}
+    other = write_archive(tmp_path / "other" / "Freebase.zip", files, "Freebase/").read_bytes()
+    with (
+        serve(other, monkeypatch),
+        pytest.raises(HanmeError, match=r"Freebase\.zip: label\.dat is not the benchmark's"),
+    ):
+        load_hgb("Freebase", root)
+
+
+@pytest.mark.parametrize("first", ["http://example.org/{name}.zip", "file:///etc/{name}", "to"])
+def test_only_https_is_downloaded(root, monkeypatch, first):
+    with serve(b"", monkeypatch, status=302, location="http://example.org/x.zip"):
+        if first != "to":
+            monkeypatch.setenv("HANME_HGB_URL", first)
+        with pytest.raises(HanmeError, match=r"only https is allowed\): get ACM\.zip by hand"):
+            load_hgb("ACM", root)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/{name}.zip", "nonsense"])
+def test_nobody_answers(root, monkeypatch, url):
+    monkeypatch.setenv("HANME_HGB_URL", url)
+    with pytest.raises(HanmeError, match=r"ACM could not be downloaded .* get ACM.zip by hand"):
+        load_hgb("ACM", root)
+
+
+# ----------------------------------------------------------------------------------------- cache
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    calls = []
+
+    def counting(files):
+        calls.append(files.title)
+        return parse(files)
+
+    monkeypatch.setattr(dataset, "parse", counting)
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_cache_is_used_and_renewed(root, tmp_path, parses, kind):
+    def write(files):
+        if kind == "folder":
+            return write_folder(tmp_path / "IMDB", files)
+        return write_archive(tmp_path / "IMDB.zip", files)
+
+    source = write(TINY)
+    first = load_hgb("IMDB", root, source=source)
+    same(first, load_hgb("IMDB", root, source=source))
+    same(first, load_hgb("IMDB", root))  # no source at all
+    assert len(parses) == 1
+
+    write(TINY | {"label.dat.test": "7\tM4\t0\t1\n"})
+    assert load_hgb("IMDB", root, source=source).split.test.tolist()[4]
+    assert len(parses) == 2
+    load_hgb("IMDB", root, source=source, force_reload=True)
+    assert len(parses) == 3
+
+
+def test_same_size_in_a_folder_is_noticed_by_time(root, folder, parses):
+    load_hgb("IMDB", root, source=folder)
+    stat = (folder / "label.dat.test").stat()
+    os.utime(folder / "label.dat.test", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
+    load_hgb("IMDB", root, source=folder)
+    assert len(parses) == 2
+
+
+def test_other_format_version_is_parsed_again(root, folder, parses, monkeypatch):
+    load_hgb("IMDB", root, source=folder)
+    monkeypatch.setattr("hanme.data.cache.VERSION", 0)
+    load_hgb("IMDB", root, source=folder)
+    assert len(parses) == 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign"])
+def test_damaged_cache(root, folder, parses, damage):
+    first = load_hgb("IMDB", root, source=folder)
+    cache = root / "hgb" / "IMDB.safetensors"
+    whole = cache.read_bytes()
+    damaged = {
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:],
+        "foreign": b"\x02\x00\x00\x00\x00\x00\x00\x00{}",
+    }
+    cache.write_bytes(damaged[damage])
+    with pytest.raises(HanmeError, match=r"damaged.*delete it.*or get IMDB.zip by hand") as caught:
+        load_hgb("IMDB", root)
+    assert "\n" not in str(caught.value)
+    same(first, load_hgb("IMDB", root, source=folder))
+    assert len(parses) == 2
+    assert cache.read_bytes() == whole
+
+
+def test_unwritable_cache_folder(root, folder):
+    root.mkdir()
+    (root / "hgb").write_text("in the way")
+    with pytest.warns(UserWarning, match=r"IMDB.safetensors cannot be written"):
+        data = load_hgb("IMDB", root, source=folder)
+    assert data.nodes["movie"].num_nodes == 5
+
+
+# ------------------------------------------------------------------------------------ properties
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r"), max_size=6)
+VALUE = st.one_of(st.just(0.0), st.floats(width=32, allow_nan=False, allow_infinity=False))
+
+
+@st.composite
+def graphs(draw):
+    """A random graph as plain Python lists."""
+    kinds = draw(st.integers(1, 3))
+    widths = [draw(st.integers(0, 4)) for _ in range(kinds)]
+    types = draw(st.lists(st.integers(0, kinds - 1), min_size=2, max_size=10))
+    types = [0, 0, *types]
+    nodes = [(draw(TEXT), t, [draw(VALUE) for _ in range(widths[t])]) for t in types]
+    relations = [(s, e) for s in range(kinds) for e in range(kinds) if draw(st.booleans())]
+    relations = relations or [(0, 0)]
+    ids = [[i for i, t in enumerate(types) if t == kind] for kind in range(kinds)]
+    links = [(0, 1, relations.index((0, 0)))] if (0, 0) in relations else []
+    for number, (start, end) in enumerate(relations):
+        if ids[start] and ids[end]:
+            pair = st.tuples(st.sampled_from(ids[start]), st.sampled_from(ids[end]))
+            links += [(*p, number) for p in draw(st.lists(pair, max_size=6))]
+    if not links:
+        relations.append((0, 0))
+        links = [(0, 1, len(relations) - 1)]
+    classes = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
+    labels = {i: draw(classes) for i in ids[0]}
+    test = draw(st.integers(1, len(labels) - 1))
+    return {
+        "kinds": kinds,
+        "widths": widths,
+        "nodes": nodes,
+        "relations": relations,
+        "links": links,
+        "labels": labels,
+        "test": sorted(labels)[:test],
+    }
+
+
+def as_text(graph):
+    def label_lines(nodes):
+        labels = graph["labels"]
+        return "".join(f"{i}\t\t0\t{','.join(map(str, labels[i]))}\n" for i in nodes)
+
+    def node_line(i, name, kind, x):
+        return "\t".join([str(i), name, str(kind), *([",".join(map(str, x))] if x else [])]) + "\n"
+
+    relations = [(s, e, f"t{s}-t{e}") for s, e in graph["relations"]]
+    return {
+        "info.dat": info([f"t{i}" for i in range(graph["kinds"])], relations, "abc"),
+        "node.dat": "".join(node_line(i, *node) for i, node in enumerate(graph["nodes"])),
+        "link.dat": "".join(f"{s}\t{e}\t{number}\t1\n" for s, e, number in graph["links"]),
+        "label.dat": label_lines(set(graph["labels"]) - set(graph["test"])),
+        "label.dat.test": label_lines(graph["test"]),
+    }
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graphs())
+def test_round_trip(graph):
+    with tempfile.TemporaryDirectory() as name:
+        source = write_folder(Path(name) / "source", as_text(graph))
+        for _ in range(2):  # the second one comes from the cache
+            data = load_hgb("Freebase", Path(name) / "root", source=source)
+            check_round_trip(graph, data)
+
+
+def check_round_trip(graph, data):
+    types = [kind for _, kind, _ in graph["nodes"]]
+    for kind in range(graph["kinds"]):
+        mine = [node for node in graph["nodes"] if node[1] == kind]
+        assert data.nodes[f"t{kind}"].num_nodes == len(mine)
+        assert data.nodes[f"t{kind}"].names == [name for name, _, _ in mine]
+        if mine and graph["widths"][kind]:
+            expected = np.array([x for _, _, x in mine], np.float32)
+            np.testing.assert_array_equal(data.nodes[f"t{kind}"].x.to_dense(), expected)
+    local = [types[:i].count(kind) for i, kind in enumerate(types)]
+    for number, (start, end) in enumerate(graph["relations"]):
+        expected = [[local[s], local[e]] for s, e, n in graph["links"] if n == number]
+        assert pairs(data, f"t{start}", "to", f"t{end}") == expected
+        if (end, start) not in graph["relations"]:
+            backwards = [[e, s] for s, e in expected]
+            assert pairs(data, f"t{end}", "rev_to", f"t{start}") == backwards
+    for node, classes in graph["labels"].items():
+        y = data.y[local[node]]
+        found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
+        assert found == sorted(classes)
+        assert bool(data.split.test[local[node]]) == (node in graph["test"])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graphs(), st.sampled_from(FILES[1:]), st.floats(0, 1))
+def test_cut_off_text(graph, file, share):
+    files = {name: text.encode() for name, text in as_text(graph).items()}
+    files[file] = files[file][: int(share * len(files[file]))]
+    with tempfile.TemporaryDirectory() as name:
+        source = write_folder(Path(name) / "source", files)
+        try:
+            load_hgb("Freebase", Path(name) / "root", source=source)
+        except HanmeError:
+            return
+        last = files[file].splitlines()[-1].split(b"\t")
+        assert len(last) >= (3 if file == "node.dat" else 4)
+        assert all(last[2:])
+
+
+# ------------------------------------------------------------------------------------- real graphs
+
+COUNTS = {
+    "IMDB": {
+        "nodes": {"movie": 4932, "director": 2393, "actor": 6124, "keyword": 7971},
+        "nnz": {"movie": 129975, "director": 29604, "actor": 87936},
+        "links": 86642,
+        "masks": (1096, 275, 3202),
+        "labels": ["Romance", "Thriller", "Comedy", "Action", "Drama"],
+    },
+    "ACM": {
+        "nodes": {"paper": 3025, "author": 5959, "subject": 56, "term": 1902},
+        "nnz": {"paper": 255619, "author": 697969, "subject": 26730},
+        "links": 547872,
+        "masks": (725, 182, 2118),
+        "labels": ["database", "wireless communication", "data mining"],
+    },
+    "DBLP": {
+        "nodes": {"author": 4057, "paper": 14328, "term": 7723, "venue": 20},
+        "nnz": {"author": 48810, "paper": 95030, "term": 386150},
+        "links": 239566,
+        "masks": (973, 244, 2840),
+        "labels": ["Database", "Data Mining", "AI", "Information Retrieval"],
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def real(hgb_source, tmp_path_factory):
+    root = tmp_path_factory.mktemp("real")
+    return lambda name: load_hgb(name, root, source=hgb_source)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts(real, name):
+    expected = COUNTS[name]
+    data = real(name)
+    assert data.sizes == expected["nodes"]
+    assert {k: data.nodes[k].x.values().numel() for k in expected["nnz"]} == expected["nnz"]
+    assert sum(links.size(1) for links in data.links.values()) == expected["links"]
+    assert tuple(int(mask.sum()) for mask in data.split) == expected["masks"]
+    assert data.labels == expected["labels"]
+    assert data.multilabel is (name == "IMDB")
+    if name == "ACM":
+        assert {("paper", "cite", "paper"), ("paper", "ref", "paper")} < set(data.edge_types)
+    assert all(not relation.startswith("rev_") for _, relation, _ in data.edge_types)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_nodes_against_the_text(real, hgb_source, name):
+    """A handful of nodes and links, read from the archive by plain Python."""
+    data = real(name)
+    text = {}
+    with zipfile.ZipFile(Path(hgb_source) / "hgb" / f"{name}.zip") as archive:
+        for file in FILES[1:]:
+            text[file] = archive.read(f"{name}/{file}").decode().splitlines()
+    types = list(COUNTS[name]["nodes"])
+    first = np.cumsum([0, *COUNTS[name]["nodes"].values()])
+    draw = random.Random(0)
+    for row in draw.sample(text["node.dat"], 40):
+        number, title, kind, *features = row.split("\t")
+        kind, local = types[int(kind)], int(number) - first[int(kind)]
+        assert data.nodes[kind].names[local] == title
+        if features:
+            x = [float(value) for value in features[0].split(",")]
+            np.testing.assert_array_equal(data.nodes[kind].x[int(local)].to_dense(), np.float32(x))
+    links = {r: set(map(tuple, pairs(data, *r))) for r in data.edge_types}
+    for row in draw.sample(text["link.dat"], 100):
+        start, end, _, _ = row.split("\t")
+        s, e = (int(np.searchsorted(first, int(i), side="right")) - 1 for i in (start, end))
+        pair = int(start) - first[s], int(end) - first[e]
+        relations = [r for r in links if (r[0], r[2]) == (types[s], types[e])]
+        assert any(pair in links[r] for r in relations)
+    test = data.split.test
+    for file, mask in (("label.dat", ~test), ("label.dat.test", test)):
+        for row in draw.sample(text[file], 50):
+            number, _, _, labels = row.split("\t")
+            y = data.y[int(number)]
+            found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
+            assert found == sorted(map(int, labels.split(",")))
+            assert mask[int(number)]
+
+
+def test_directors_are_the_mean_of_their_movies(real):
+    data = real("IMDB").with_features("mean")
+    movies = data.nodes["movie"].x.to_dense()
+    links = data.links["movie", "to", "director"]
+    for director in (0, 7, 2392):
+        mine = links[0][links[1] == director]
+        expected = movies[mine].mean(0)
+        torch.testing.assert_close(data.nodes["director"].x[director].to_dense(), expected)
+
+
+def test_real_download(root, hgb_source, monkeypatch):
+    content = (Path(hgb_source) / "hgb" / "ACM.zip").read_bytes()
+    with serve(content, monkeypatch):
+        assert load_hgb("ACM", root).nodes["paper"].num_nodes == 3025
+
+
+def test_scrambled_real_labels(root, tmp_path, hgb_source):
+    """The whole test set with other labels is what the scrambled file looks like."""
+    with zipfile.ZipFile(Path(hgb_source) / "hgb" / "ACM.zip") as archive:
+        files = {file: archive.read(f"ACM/{file}") for file in FILES}
+    rows = [row.rsplit(b"\t", 1) for row in files["label.dat.test"].splitlines()]
+    labels = [label for _, label in rows]
+    random.Random(0).shuffle(labels)
+    shuffled = zip((row for row, _ in rows), labels, strict=True)
+    files["label.dat.test"] = b"".join(row + b"\t" + label + b"\n" for row, label in shuffled)
+    with pytest.raises(HanmeError, match=r"ACM: label.dat.test .*scrambled"):
+        load_hgb("ACM", root, source=write_folder(tmp_path / "ACM", files))

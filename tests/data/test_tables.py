@@ -1,0 +1,588 @@
+"""Graphs from tables: what comes out, against what was written into the files."""
+
+import csv
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import StandardScaler
+
+from hanme import Graph
+from hanme.data import FittedGraph, known_name, load, load_tables
+from hanme.data.tables.schema.config import schema
+from hanme.errors import HanmeError
+from hanme.graph.names import feature_names
+
+ROOT = Path(__file__).parents[2]
+FILMS = ROOT / "examples" / "films"
+
+GRAPH = """
+target = "film"
+
+[nodes.film]
+table = "films.csv"
+id = "film_id"
+name = "title"
+label = "genre"
+
+[nodes.film.features]
+year = "number"
+country = "category"
+plot = {kind = "text", size = 30}
+
+[nodes.person]
+table = "people.csv"
+id = "person_id"
+name = "name"
+
+[relations.directed]
+query = "SELECT film_id, person_id FROM 'roles.csv' WHERE job = 'director'"
+source = {type = "film", column = "film_id"}
+target = {type = "person", column = "person_id"}
+reverse = "directed_by"
+
+[relations.played]
+query = "SELECT film_id, person_id FROM 'roles.csv' WHERE job = 'actor'"
+source = {type = "film", column = "film_id"}
+target = {type = "person", column = "person_id"}
+"""
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    folder = tmp_path / "films"
+    shutil.copytree(FILMS, folder)
+    (folder / "graph.toml").write_text(GRAPH)
+    return folder
+
+
+def write(folder: Path, graph: str, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "graph.toml").write_text(graph)
+    for name, text in files.items():
+        (folder / name.replace("_csv", ".csv")).write_text(text)
+    return folder
+
+
+def test_what_is_in_the_files_is_in_the_graph(films: Path) -> None:
+    data = load_tables(films)
+    given = rows(films / "films.csv")
+    film, person = data.nodes["film"], data.nodes["person"]
+    assert list(film.ids) == [row["film_id"] for row in given]
+    assert list(film.names) == [row["title"] for row in given]
+    assert data.labels == sorted({row["genre"] for row in given} - {""})
+    names = [data.labels[y] if y >= 0 else "" for y in data.y.tolist()]
+    assert names == [row["genre"] for row in given]
+
+    for relation, job in (("directed", "director"), ("played", "actor")):
+        links = data.links["film", relation, "person"].t().tolist()
+        expected = [(r["film_id"], r["person_id"]) for r in rows(films / "roles.csv")
+                    if r["job"] == job]  # fmt: skip
+        assert [(film.ids[i], person.ids[j]) for i, j in links] == expected
+    there = data.links["film", "directed", "person"]
+    assert torch.equal(data.links["person", "directed_by", "film"], there.flip(0))
+    assert ("person", "rev_played", "film") in data.edge_types
+    assert data.target == "film"
+    assert data.multilabel is False
+
+
+def test_features_against_scikit_learn(films: Path) -> None:
+    data = load_tables(films)
+    given = rows(films / "films.csv")
+    x = data.nodes["film"].x.to_dense().numpy()
+    assert data.nodes["film"].x.layout == torch.sparse_csr
+    assert data.nodes["film"].x.dtype == torch.float32
+
+    years = np.array([float(row["year"] or "nan") for row in given])[:, None]
+    expected = np.nan_to_num(StandardScaler().fit_transform(years))
+    np.testing.assert_allclose(x[:, :1], expected, atol=1e-6)
+
+    countries = [row["country"] for row in given]
+    order = [c for c, _ in sorted(Counter(countries).items(), key=lambda item: (-item[1], item[0]))]
+    onehot = np.array([[c == country for country in order] for c in countries])
+    np.testing.assert_array_equal(x[:, 1:5], onehot)
+
+    words = data.fitted["features"]["film"]["plot"]["words"]
+    assert len(words) == 30
+    vectors = TfidfVectorizer(vocabulary=words, token_pattern=r"\w+")
+    expected = vectors.fit_transform(row["plot"] for row in given).toarray()
+    np.testing.assert_allclose(x[:, 5:], expected, atol=1e-6)
+    seen = Counter(w for row in given for w in set(row["plot"].lower().strip(".").split()))
+    assert max(seen[w] for w in words) <= len(given) / 2
+    left_out = [n for w, n in seen.items() if w not in words and n <= len(given) / 2]
+    assert min(seen[w] for w in words) >= max(left_out)
+
+
+def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> None:
+    given = np.random.default_rng(0).normal(size=600).round(3)
+    lines = [f"{i},{'uv'[int(abs(n) > 0.7)]},{n if i % 50 else ''}\n" for i, n in enumerate(given)]
+    graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
+    data = load_tables(write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R))
+    x = data.nodes["a"].x.to_dense().numpy()
+    knots = data.fitted["features"]["a"]["n"]["knots"]
+    empty = np.arange(600) % 50 == 0
+    assert len(knots) == 5
+    assert set(knots) <= set(given[~empty])
+    spline = np.stack([np.interp(given, knots, hat) for hat in np.eye(5)], 1)
+    np.testing.assert_allclose(x[:, 1:6], np.where(empty[:, None], 0, spline), atol=1e-6)
+    np.testing.assert_array_equal(x[:, 6], empty)
+    names = feature_names(data, "a")
+    assert (names[0], names[1], names[-1]) == ("n", f"n near {knots[0]:g}", "n empty")
+
+
+def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
+    data = load_tables(films)
+    assert data.nodes["person"].x.shape == (60, data.nodes["film"].x.size(1))
+    text = (films / "graph.toml").read_text()
+    (films / "graph.toml").write_text(
+        text.replace('name = "name"\n', 'name = "name"\nfeatures = {born = "number"}\n')
+    )
+    assert load_tables(films).nodes["person"].x.shape == (60, 1)
+    assert load_tables(films, features="mean").nodes["person"].x.shape == (
+        60,
+        data.nodes["film"].x.size(1),
+    )
+
+
+def test_the_split_is_stratified_and_by_seed(films: Path) -> None:
+    data = load_tables(films, seed=1)
+    masks = torch.stack(data.split)
+    assert torch.equal(masks.sum(0), (data.y >= 0).long())
+    for label in range(3):
+        share = masks[:, data.y == label].float().mean(1)
+        np.testing.assert_allclose(share, [0.6, 0.2, 0.2], atol=0.07)
+    assert torch.equal(load_tables(films, seed=1).split.val, data.split.val)
+    assert not torch.equal(load_tables(films, seed=2).split.val, data.split.val)
+
+
+SMALL = """
+target = "a"
+[nodes.a]
+table = "a.csv"
+id = "id"
+label = "y"
+[nodes.b]
+table = "b.csv"
+id = "id"
+[relations.r]
+table = "r.csv"
+source = {type = "a", column = "a"}
+target = {type = "b", column = "b"}
+"""
+A = "id,y\n1,u\n2,v\n3,u\n4,v\n5,\n"
+B = "id\nx\ny\n"
+R = "a,b\n1,x\n2,x\n3,y\n4,y\n5,x\n"
+
+
+def test_several_labels_per_node_and_a_list_of_features(tmp_path: Path) -> None:
+    graph = SMALL.replace(
+        'label = "y"', 'label = "y"\nlabel_separator = "|"\n'
+        'features = {t = {kind = "list", separator = ";", size = 2}}'
+    )  # fmt: skip
+    a = "id,y,t\n1,u|v,p; q\n2,v,p;r\n3, u ,\n4,|v|,q;p;p\n5,,z\n"
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))
+    assert data.multilabel
+    assert data.labels == ["u", "v"]
+    assert data.y.tolist() == [[1, 1], [0, 1], [1, 0], [0, 1], [0, 0]]
+    assert data.nodes["a"].x.to_dense().tolist() == [[1, 1], [1, 0], [0, 0], [1, 1], [0, 0]]
+    assert data.fitted["features"]["a"]["t"]["values"] == ["p", "q"]
+    assert torch.stack(data.split).sum(0).tolist() == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["category", "list", "text"])
+def test_a_column_of_empty_cells_has_no_features(kind: str, tmp_path: Path) -> None:
+    b = "id,c\nx,\ny,\n"
+    empty = SMALL.replace('"b.csv"\nid = "id"', f'"b.csv"\nid = "id"\nfeatures = {{c = "{kind}"}}')
+    graph = empty.replace('label = "y"', 'label = "y"\nfeatures = {n = "number", c = "category"}')
+    a = "id,y,n,c\n1,u,1,\n2,v,2,\n3,u,3,\n4,v,4,\n5,,5,\n"
+    data = load_tables(write(tmp_path / "mean", graph, a_csv=a, b_csv=b, r_csv=R))
+    assert data.nodes["a"].x.shape == (5, 1)  # the number alone
+    n = data.nodes["a"].x.to_dense()[:, 0]
+    mean = torch.stack([n[[0, 1, 4]].mean(), n[[2, 3]].mean()])  # of the neighbours
+    torch.testing.assert_close(data.nodes["b"].x.to_dense()[:, 0], mean)
+    data = load_tables(write(tmp_path / "ids", empty, a_csv=A, b_csv=b, r_csv=R))
+    assert data.nodes["b"].x.to_dense().tolist() == [[1, 0], [0, 1]]  # no features anywhere
+
+
+def test_a_split_column(tmp_path: Path) -> None:
+    a = "id,y,part\n1,u,train\n2,v,train\n3,u,val\n4,v,\n5,u,test\n6,,\n"
+    graph = SMALL.replace('label = "y"', 'label = "y"\nsplit = "part"')
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R))
+    assert data.split.train.tolist() == [True, True, False, False, False, False]
+    assert data.split.val.tolist() == [False, False, True, False, False, False]
+    assert data.split.test.tolist() == [False, False, False, False, True, False]
+    assert data.y.tolist() == [0, 1, 0, 1, 0, -1]
+
+
+def test_weights_drop_zeros_and_unknown_links_are_counted(tmp_path: Path) -> None:
+    graph = SMALL + 'weight = "w"\nunknown = "drop"\n'
+    r = "a,b,w\n1,x,2\n2,x,0\n3,z,1\n9,y,1\n,y,1\n4,y,0.5\n"
+    data = load_tables(write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=r))
+    assert data.links["a", "r", "b"].tolist() == [[0, 3], [0, 1]]
+    assert data.weights["a", "r", "b"].tolist() == [2, 0.5]
+    assert data.weights["b", "rev_r", "a"].tolist() == [2, 0.5]
+    assert data.dropped == {"r": 3}
+
+
+def test_a_type_may_link_to_itself_and_to_another_twice(tmp_path: Path) -> None:
+    end = '{type = "a", column = "a"}'
+    graph = (
+        SMALL
+        + f"""
+[relations.s]
+table = "r.csv"
+source = {end}
+target = {{type = "b", column = "b"}}
+[relations.cites]
+table = "c.csv"
+source = {end}
+target = {{type = "a", column = "b"}}
+"""
+    )
+    folder = write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=R, c_csv="a,b\n1,2\n1,1\n")
+    data = load_tables(folder)
+    assert data.links["a", "cites", "a"].tolist() == [[0, 0], [1, 0]]
+    assert data.links["a", "rev_cites", "a"].tolist() == [[1, 0], [0, 0]]
+    assert data.metapaths == [
+        "a-r:b-rev_r:a", "a-s:b-rev_s:a", "a-cites:a", "a-rev_cites:a"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "form", ["tsv", "parquet", "jsonl", "json", "csv.gz", "glob", "latin", "semi"]
+)
+def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
+    header, a = "id,y,n,t", [("1", "ü", "1.5", "p|q"), ("2", "v", "", "q"), ("3", "ü", "-2", ""),
+                             ("4", "v, w", "1e3", "p")]  # fmt: skip
+    features = 'features = {n = "number", t = "list"}'
+    graph = SMALL.replace('label = "y"', f'label = "y"\n{features}')
+
+    def text(delimiter: str, chosen: list[tuple[str, ...]] = a) -> str:
+        lines = [header.replace(",", delimiter)]
+        lines += [delimiter.join(f'"{c}"' if "," in c else c for c in row) for row in chosen]
+        return "\n".join(lines) + "\n"
+
+    plain = load_tables(write(tmp_path / "plain", graph, a_csv=text(","), b_csv=B, r_csv=R[:-4]))
+    folder = write(tmp_path / form, graph, b_csv=B, r_csv=R[:-4])
+    (folder / "a.csv").write_text(text(","))
+    table = f'"a.{form}"'
+    select = (
+        f"SELECT CAST(id AS INTEGER) AS id, y, CAST(n AS DOUBLE) AS n, string_split(t, '|') AS t "
+        f"FROM read_csv('{folder / 'a.csv'}', all_varchar = true)"
+    )
+    if form == "tsv":
+        (folder / "a.tsv").write_text(text("\t"))
+    elif form == "parquet":
+        duckdb.sql(select).write_parquet(str(folder / "a.parquet"))
+    elif form in ("json", "jsonl"):
+        array = "true" if form == "json" else "false"
+        duckdb.sql(f"COPY ({select}) TO '{folder / f'a.{form}'}' (FORMAT json, ARRAY {array})")
+    elif form == "csv.gz":
+        (folder / "a.csv.gz").write_bytes(gzip.compress(text(",").encode()))
+    elif form == "glob":
+        (folder / "part").mkdir()
+        (folder / "part" / "1.csv").write_text(text(",", a[:1]))
+        (folder / "part" / "2.csv").write_text(text(",", a[1:]))
+        table = '"part/*.csv"'
+    elif form == "latin":
+        (folder / "a2.csv").write_bytes(text(",").encode("latin-1"))
+        table = '"a2.csv"\nencoding = "latin-1"'
+    elif form == "semi":
+        (folder / "a3.csv").write_text(text(";"))
+        table = '"a3.csv"\nseparator = ";"'
+    (folder / "graph.toml").write_text(graph.replace('"a.csv"', table))
+    data = load_tables(folder)
+    assert list(data.nodes["a"].ids) == list(plain.nodes["a"].ids) == ["1", "2", "3", "4"]
+    assert data.labels == plain.labels == ["v", "v, w", "ü"]
+    assert torch.equal(data.y, plain.y)
+    torch.testing.assert_close(data.nodes["a"].x.to_dense(), plain.nodes["a"].x.to_dense())
+    assert data.links["a", "r", "b"].tolist() == plain.links["a", "r", "b"].tolist()
+
+
+def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
+    ids = ["7", "007", "01/02/2020", "2020-01-02", "true", "0x1", "1e3", " 7"]
+    links = [f"{a},x,{i / 4}" for i, a in enumerate(["7"] * 30_000 + ids)]
+    graph = SMALL.replace(
+        'table = "r.csv"', "query = \"SELECT DISTINCT a, b FROM 'r.csv' WHERE w >= 7000\""
+    )
+    a = "id,y\n" + "".join(f"{a},{'uv'[i % 2]}\n" for i, a in enumerate(ids))
+    r = "a,b,w\n" + "\n".join(links) + "\n"
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=r))
+    assert sorted(data.links["a", "r", "b"][0].tolist()) == list(range(len(ids)))
+
+
+def test_a_query_reads_as_the_table_would_be(tmp_path: Path) -> None:
+    graph = SMALL.replace(
+        'table = "r.csv"',
+        'query = "SELECT a, b FROM \'r.csv\'"\nseparator = "#"\nencoding = "latin-1"',
+    )
+    folder = write(tmp_path, graph, a_csv=A, b_csv="id\nü\n")
+    (folder / "r.csv").write_bytes("a#b\n1#ü\n2#ü\n".encode("latin-1"))
+    assert load_tables(folder).links["a", "r", "b"].tolist() == [[0, 1], [0, 0]]
+
+
+def test_a_query_reads_what_it_names_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "secret.csv").write_text("id\nx\n")
+    folder = write(tmp_path / "in", SMALL, a_csv=A, b_csv=B, r_csv=R)
+    elsewhere = tmp_path / "elsewhere"  # a file of the same name where the command is started
+    write(elsewhere, SMALL, b_csv="id\nwrong\n")
+    monkeypatch.chdir(elsewhere)
+
+    def query(text: str) -> None:
+        quoted = json.dumps(text)
+        (folder / "graph.toml").write_text(SMALL.replace('table = "b.csv"', f"query = {quoted}"))
+
+    for text in (
+        "SELECT * FROM 'b.csv'",
+        "FROM read_csv('b.csv', all_varchar = true);",
+        "WITH t AS (SELECT * FROM \"b.csv\") SELECT id FROM t -- 'secret.csv'",
+        "SELECT * FROM 'b*.csv' WHERE 'b.csv' = 'b.csv'",
+        "SELECT unnest(string_split('x.y', '.')) AS id",
+    ):
+        query(text)
+        assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+    for text, message in (
+        ("COPY (SELECT 1) TO 'out.csv'", "one SELECT"),
+        ("SELECT 1 AS id; SELECT 2 AS id", "one SELECT"),
+        ("INSTALL httpfs", "one SELECT"),
+        ("SELECT * FROM read_csv('/etc/' || 'passwd')", "only the files that it names"),
+        ("SELECT * FROM glob('/etc/*')", "only the files that it names"),
+        ("SELECT * FROM read_text('/proc/self' || '/environ')", "only the files that it names"),
+        ("SELECT * FROM 'nowhere.csv'", "nodes.b query"),
+        ("SELECT * FROM folder", "nodes.b query"),
+        ("SELEC", "nodes.b query"),
+    ):
+        query(text)
+        with pytest.raises(HanmeError, match=message):
+            load_tables(folder)
+    assert not list(tmp_path.rglob("out.csv"))
+
+
+def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) -> None:
+    cache = tmp_path / "cache"
+    first = load_tables(films, cache=cache)
+    (kept,) = (cache / "tables").iterdir()
+    with monkeypatch.context() as patch:
+        for work in ("Tables._build", "fill_features"):
+            patch.setattr(
+                f"hanme.data.tables.build.load.{work}", lambda *_: pytest.fail("done again")
+            )
+        again = load_tables(films, cache=cache)
+    for kind in ("film", "person"):
+        assert torch.equal(first.nodes[kind].x.to_dense(), again.nodes[kind].x.to_dense())
+        assert first.nodes[kind].ids == again.nodes[kind].ids
+        assert first.nodes[kind].names == again.nodes[kind].names
+    assert first.fitted == again.fitted
+    assert torch.equal(first.split.val, again.split.val)
+    for relation in first.edge_types:
+        assert torch.equal(first.links[relation], again.links[relation])
+
+    ids = load_tables(films, features="onehot", cache=cache).nodes["person"].x.to_dense()
+    assert torch.equal(ids, torch.eye(len(ids)))
+    with monkeypatch.context() as patch:  # each choice has a file of its own
+        patch.setattr(
+            "hanme.data.tables.build.load.Tables._build", lambda *_: pytest.fail("read again")
+        )
+        for choice in ("given", "onehot"):
+            load_tables(films, features=choice, cache=cache)
+    kept.write_bytes(kept.read_bytes()[:-9])  # damaged: read again
+    assert load_tables(films, cache=cache).nodes["film"].ids == first.nodes["film"].ids
+    stat = (films / "roles.csv").stat()
+    text = (films / "roles.csv").read_text()
+    (films / "roles.csv").write_text(text.replace("f001,p05", "f002,p05"))  # of the same size
+    os.utime(films / "roles.csv", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    changed = load_tables(films, cache=cache)
+    one = changed.links["film", "directed", "person"]
+    assert not torch.equal(one, first.links["film", "directed", "person"])
+    (films / "graph.toml").write_text(GRAPH.replace("size = 30", "size = 20"))
+    assert (
+        load_tables(films, cache=cache).nodes["film"].x.size(1)
+        == first.nodes["film"].x.size(1) - 10
+    )
+
+
+def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Path) -> None:
+    old = load_tables(films)
+    fitted = FittedGraph.make(json.loads(json.dumps(old.fitted)), "test")
+    with (films / "films.csv").open("a") as file:
+        file.write("f900,New,2100,Atlantis,story secret wholly unheard words,Drama\n")
+        file.write("f901,Newer,,France,,Western\n")
+    new = load_tables(films, fitted=fitted)
+    assert new.nodes["film"].x.size(1) == old.nodes["film"].x.size(1)
+    torch.testing.assert_close(new.nodes["film"].x.to_dense()[:120], old.nodes["film"].x.to_dense())
+    fresh = new.nodes["film"].x.to_dense()[120]
+    year = fitted.features["film"]["year"]
+    assert fresh[0] == pytest.approx((2100 - year.mean) / year.std)
+    assert not fresh[1:5].any()  # a country that the run does not know
+    assert new.y[-2:].tolist() == [1, -1]  # a label that the run does not know
+    assert new.digest != old.digest
+    graph = (films / "graph.toml").read_text()
+    for change, message in (
+        (graph.replace('country = "category"\n', ""), "features of film"),
+        (graph.replace('year = "number"', 'year = "category"'), "features of film"),
+        (graph.replace("relations.played", "relations.acted"), "relations"),
+        (graph.replace('"genre"', '"genre"\nlabel_separator = "|"'), "several labels"),
+    ):
+        (films / "graph.toml").write_text(change)
+        with pytest.raises(HanmeError, match=f"schema is not that of the run: {message}"):
+            load_tables(films, fitted=fitted)
+
+
+def test_the_features_of_a_run_of_version_0_1(tmp_path: Path) -> None:
+    """A features.json as it was written then, and the features that follow from it by hand."""
+    features = 'n = "number"\nc = "category"\nt = {kind = "list", separator = "|"}\n'
+    features += 'w = {kind = "text", size = 2}\nh = {kind = "text", method = "hash", size = 1}\n'
+    graph = SMALL.replace("[nodes.b]", f"[nodes.a.features]\n{features}[nodes.b]")
+    a = "id,y,n,c,t,w,h\n1,u,5,q,r|s,Sun sea SUN,x\n2,v,,p,s|z,sea,\n3,u,1,z,,moon,x y\n"
+    folder = write(tmp_path, graph, a_csv=a, b_csv=B, r_csv="a,b\n1,x\n2,y\n")
+    learnt = {
+        "n": {"kind": "number", "mean": 3.0, "std": 4.0},
+        "c": {"kind": "category", "values": ["p", "q"]},
+        "t": {"kind": "list", "values": ["s", "r"]},
+        "w": {"kind": "tfidf", "words": ["sea", "sun"], "idf": [3.0, 2.0]},
+        "h": {"kind": "hash", "size": 1},
+    }
+    run = {
+        "target": "a",
+        "labels": ["v", "u"],
+        "multilabel": False,
+        "relations": [["a", "r", "b"], ["b", "rev_r", "a"]],
+        "features": {"a": learnt, "b": {}},
+        "trained_on": "0f",
+        "widths": {"a": 8, "b": 8},
+    }
+    data = load_tables(folder, fitted=FittedGraph.make(run, "features.json"))
+    assert data.nodes["a"].x.to_dense().tolist() == [
+        pytest.approx([0.5, 0, 1, 1, 1, 0.6, 0.8, 1]),
+        pytest.approx([0, 1, 0, 1, 0, 1, 0, 0]),
+        pytest.approx([-0.5, 0, 0, 0, 0, 0, 0, 1]),
+    ]
+    assert data.y.tolist() == [1, 0, 1]
+    learnt["n"] |= {"knots": [], "gaps": False}  # as later runs have them
+    assert data.fitted == {key: value for key, value in run.items() if key != "widths"}
+    with pytest.raises(HanmeError, match=r"features\.json: not the features of a run"):
+        FittedGraph.make(run | {"labels": 3}, "features.json")
+
+
+def test_hashed_words_need_no_vocabulary(films: Path) -> None:
+    (films / "graph.toml").write_text(GRAPH.replace("size = 30", 'method = "hash", size = 7'))
+    x = load_tables(films).nodes["film"].x.to_dense()[:, 5:]
+    assert x.shape == (120, 7)
+    torch.testing.assert_close(x.norm(dim=1), torch.ones(120))
+    given = rows(films / "films.csv")
+    same = [i for i, row in enumerate(given) if "ransom" in row["plot"].lower().split()]
+    bucket = int((x[same] > 0).all(0).nonzero()[0])
+    assert (x[same, bucket] > 0).all()
+
+
+def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
+    graph = SMALL.replace('"b.csv"', '"b[1] it\'s.csv"')
+    folder = write(tmp_path, graph, a_csv=A, r_csv=R)
+    (folder / "b[1] it's.csv").write_text(B)
+    assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+
+
+def test_links_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either name may say what kind of table it is."""
+    monkeypatch.setenv("HANME_ALLOW", str(tmp_path / "store"))
+    folder = write(tmp_path / "in", SMALL, a_csv=A, r_csv=R)
+    store = tmp_path / "store"
+    store.mkdir()
+    for link, file, content in (
+        ("b.csv", "0f3a", B.encode()),
+        ("b", "b.csv", B.encode()),
+        ("b.old", "b.csv.gz", gzip.compress(B.encode())),
+        ("b.csv.gz", "77aa", gzip.compress(B.encode())),
+    ):
+        (store / file).write_bytes(content)
+        (folder / link).symlink_to(store / file)
+        (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', f'"{link}"'))
+        assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+    (folder / "c").symlink_to(store / "0f3a")
+    (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', '"c"'))
+    with pytest.raises(HanmeError, match=r"^c: what kind of table is it\? Known are \.csv"):
+        load_tables(folder)
+
+
+def test_names_of_data_sets(films: Path, monkeypatch) -> None:
+    monkeypatch.chdir(films)
+    assert known_name(".") == known_name("graph.toml") == str(films / "graph.toml")
+    assert load("graph.toml").nodes["film"].num_nodes == 120
+    with pytest.raises(HanmeError, match=r"or name a graph\.toml"):
+        known_name("nothing")
+
+
+def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch) -> None:
+    monkeypatch.chdir(films.parent)
+    films.rename("IMDB")
+    assert known_name("IMDB") == "IMDB"
+    path = str(films.parent / "IMDB" / "graph.toml")
+    for name in ("./IMDB", "IMDB/", "IMDB/graph.toml"):
+        assert known_name(name) == path
+    assert load("./IMDB").nodes["film"].num_nodes == 120
+    for name in ("IMDB", Path("./IMDB")):  # of tables, whatever else is called so
+        assert Graph.from_tables(name).origin["name"] == path
+    with pytest.raises(HanmeError, match=r"^ACM: not a graph\.toml"):
+        Graph.from_tables("ACM")
+    films.with_name("IMDB").rename("imdb")
+    assert known_name("IMDB") == "IMDB"
+    with pytest.raises(HanmeError, match=r"^imdb: .*\./imdb for the folder, or IMDB for"):
+        known_name("imdb")
+
+
+def test_a_command_asks_which_one_is_meant(films: Path, monkeypatch, refused) -> None:
+    monkeypatch.chdir(films.parent)
+    films.rename("IMDB")
+    for name in ("IMDB", "imdb") if Path("imdb").exists() else ("IMDB",):
+        assert f"Write ./{name} for the folder" in refused("inspect", name)
+
+
+@pytest.mark.parametrize("how", ["given", "mean", "onehot", "given-onehot"])
+def test_a_type_may_have_any_name(how: str, tmp_path: Path) -> None:
+    """Attributes of graphs in Python and keys of graph.toml are names like others."""
+    kinds = ["target", "multilabel", "fitted", "dropped", "digest", "nodes", "x", "y", "num_nodes"]
+    graph = 'target = "target"\n'
+    for i, kind in enumerate(kinds):
+        label = 'label = "y"\nfeatures = {n = "number"}\n' if kind == "target" else ""
+        graph += f'[nodes.{kind}]\ntable = "{i % 2}.csv"\nid = "id"\n{label}'
+    for kind in kinds:
+        graph += f"""[relations.{kind}]
+table = "links.csv"
+source = {{type = "target", column = "from"}}
+target = {{type = "{kind}", column = "to"}}
+"""
+    folder = write(tmp_path / "in", graph)
+    (folder / "0.csv").write_text("id,y,n\n1,u,1\n2,v,2\n3,u,3\n4,v,4\n")
+    (folder / "1.csv").write_text("id\n1\n2\n3\n")
+    (folder / "links.csv").write_text("from,to\n1,2\n4,3\n2,1\n")
+    for _ in range(2):  # the second one comes from the cache
+        data = load_tables(folder, features=how, cache=tmp_path / "cache")
+        assert data.target == "target"
+        assert data.sizes == {kind: 4 - i % 2 for i, kind in enumerate(kinds)}
+        assert set(data.x_dict) == set(kinds)
+        for kind in kinds:
+            assert list(data.nodes[kind].ids) == ["1", "2", "3", "4"][: data.sizes[kind]]
+            assert data.links["target", kind, kind].tolist() == [[0, 3, 1], [1, 2, 0]]
+        assert data.y.tolist() == [0, 1, 0, 1]
+        assert data.metapaths == ["target-target:target", "target-rev_target:target"]
+        assert len(data.left_out) == len(kinds) - 1  # each links a node to one of its own
+        again = Graph.from_hetero(data.to_hetero())
+        assert again.sizes == data.sizes
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    published = json.loads((ROOT / "docs" / "graph.schema.json").read_text())
+    assert published == schema(), "make it again: see docs/tables.md"

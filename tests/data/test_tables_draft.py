@@ -1,0 +1,513 @@
+"""What hanme init guesses, and that what it writes can be read."""
+
+import gzip
+import json
+import random
+import shutil
+import tomllib
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hanme.data import load_tables
+from hanme.data.tables.draft.draft import write_draft
+from hanme.data.tables.draft.inference import singular
+from hanme.errors import HanmeError
+
+FILMS = Path(__file__).parents[2] / "examples" / "films"
+
+
+def guessed(folder: Path, **files: str) -> dict:
+    for name, text in files.items():
+        (folder / name.replace("_csv", ".csv")).write_text(text)
+    path = write_draft(folder)
+    return tomllib.loads(path.read_text())
+
+
+def test_the_example(tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    shutil.copytree(FILMS, folder)
+    found = guessed(folder)
+    assert found["target"] == "film"
+    assert found["nodes"]["film"] == {
+        "table": "films.csv",
+        "id": "film_id",
+        "name": "title",
+        "label": "genre",
+        "features": {
+            "year": "number",
+            "country": "category",
+            "plot": {"kind": "text", "method": "tfidf", "size": 2000},
+            "title": {"kind": "text", "method": "tfidf", "size": 2000},
+        },
+    }
+    assert found["nodes"]["person"]["name"] == "name"
+    assert found["relations"] == {
+        "role": {
+            "table": "roles.csv",
+            "source": {"type": "film", "column": "film_id"},
+            "target": {"type": "person", "column": "person_id"},
+        }
+    }
+    data = load_tables(folder)
+    assert data.links["film", "role", "person"].size(1) == 422
+    with pytest.raises(HanmeError, match="there is one already"):
+        write_draft(folder)
+
+
+def test_the_command_says_what_was_guessed_and_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hanme.cli.init import init as command
+
+    folder = tmp_path / "my films"
+    folder.mkdir()
+    (folder / "films.csv").write_text("id,title\n1,A\n2,B\n")
+    (folder / "sequels.csv").write_text("film_id,next_film_id\n1,2\n")
+    command(folder)
+    said = capsys.readouterr().out
+    assert "To classify: film; say which column is its label." in said
+    assert f"hanme inspect '{folder}'" in said
+    monkeypatch.chdir(tmp_path)
+    folder.rename("IMDB")  # a folder that is called like a data set
+    Path("IMDB/graph.toml").unlink()
+    command(Path("IMDB"))
+    assert "  hanme inspect ./IMDB\n" in capsys.readouterr().out
+
+
+def test_what_it_suggests_works(tmp_path: Path) -> None:
+    shutil.copytree(FILMS, tmp_path / "films")
+    path = write_draft(tmp_path / "films")
+    line = next(line for line in path.read_text().splitlines() if "with each = " in line)
+    each = line.split("with ")[1].split(", may")[0]
+    path.write_text(path.read_text().replace('table = "roles.csv"', f'table = "roles.csv"\n{each}'))
+    assert load_tables(path).links["film", "actor", "person"].size(1) == 302
+
+
+def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> None:
+    films = "id,title,director_id,rating,tags,class,part\n" + "".join(
+        f"{i},Film {i},{'' if i == 3 else i % 4 + 1},{i % 5 + 1},a;b{i % 3},"
+        f"{'xy'[i % 2] if i > 4 else ''},{['train', 'val'][i % 3 == 0] if i > 4 else ''}\n"
+        for i in range(1, 31)
+    )
+    directors = "id,name\n1,A\n2,B\n3,C\n"
+    found = guessed(tmp_path, films_csv=films, directors_csv=directors)
+    assert found["relations"] == {  # rating is no key
+        "director": {"columns": ["director_id"], "unknown": "add"}  # some are 4
+    }
+    film = found["nodes"]["film"]
+    assert (film["label"], film["split"]) == ("class", "part")
+    assert film["features"] == {
+        "rating": "number",
+        "tags": {"kind": "list", "separator": ";"},
+        "title": {"kind": "text", "method": "tfidf", "size": 2000},  # no other text
+    }
+    data = load_tables(tmp_path)
+    assert data.dropped == {"director": 0}
+    assert [data.nodes["director"].identity(i) for i in range(4)] == ["1", "2", "3", "4"]
+
+
+def test_other_formats_and_several_labels(tmp_path: Path) -> None:
+    papers = (
+        "SELECT i AS paper, 'topic' || i % 3 || '|topic' || i % 2 AS topics FROM range(40) t(i)"
+    )
+    cites = "SELECT i AS paper, i // 2 AS cited_paper FROM range(40) t(i)"
+    duckdb.sql(papers).write_parquet(str(tmp_path / "papers.parquet"))
+    duckdb.sql(f"COPY ({cites}) TO '{tmp_path / 'cites.jsonl'}' (FORMAT json)")
+    (tmp_path / "notes.txt").write_text("not a table")
+    found = guessed(tmp_path)
+    assert found["nodes"]["paper"]["label"] == "topics"
+    assert found["nodes"]["paper"]["label_separator"] == "|"
+    data = load_tables(tmp_path)
+    assert data.multilabel
+    assert data.links["paper", "cite", "paper"].size(1) == 40
+
+
+def test_a_relation_of_few_values_is_a_feature_too(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'xy'[i % 2]},s{i % 31},d{i % 101},{i * 7 % 13}\n" for i in range(600))
+    found = guessed(tmp_path, a_csv=f"id,class,studio,director,length\n{rows}")
+    assert set(found["relations"]) == {"studio", "director"}
+    assert found["nodes"]["a"]["features"] == {"studio": "category", "length": "number"}
+
+
+def test_lists_as_labels_are_several(tmp_path: Path) -> None:
+    movies = [{"id": i, "genre": (["Drama", "War"], [], ["War"])[i % 3]} for i in range(12)]
+    (tmp_path / "movies.json").write_text(json.dumps(movies))
+    (tmp_path / "people.csv").write_text("id\np1\np2\n")
+    rows = "".join(f"{i},p{1 + i % 2}\n" for i in range(12))
+    (tmp_path / "roles.csv").write_text(f"movie_id,person_id\n{rows}")
+    write_draft(tmp_path)
+    data = load_tables(tmp_path)
+    assert data.labels == ["Drama", "War"]
+    assert data.y.tolist() == [([1, 1], [0, 0], [0, 1])[i % 3] for i in range(12)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_text_that_is_not_utf_8(encoding: str, packed: bool, tmp_path: Path) -> None:
+    rows = "".join(f"{i};Übung {i};{'äö'[i % 2]};p{i % 2}\n" for i in range(12))
+    text = f"id;name;genre;person\n{rows}".encode(encoding)
+    name = "movies.csv.gz" if packed else "movies.csv"
+    (tmp_path / name).write_bytes(gzip.compress(text) if packed else text)
+    nodes = guessed(tmp_path, people_csv="id,name\np0,A\np1,B\n")["nodes"]
+    assert nodes["movie"].get("encoding", "utf-8") == encoding.removesuffix("-sig")
+    assert nodes["movie"]["separator"] == ";"
+    assert "encoding" not in nodes["person"]
+    data = load_tables(tmp_path)
+    assert data.labels == ["ä", "ö"]
+    assert data.nodes["movie"].names[3] == "Übung 3"
+
+
+def test_text_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes("id,name\np0,“A”\n".encode("cp1252"))
+    with pytest.raises(HanmeError, match=r"people\.csv: .*; saved as UTF-8 it can be read"):
+        write_draft(tmp_path)
+    (tmp_path / "people.csv").write_bytes("\ufeffid,name\n".encode("utf-16-be"))
+    with pytest.raises(HanmeError, match=r"people\.csv: UTF-16 .*; saved as UTF-8 it can be read"):
+        write_draft(tmp_path)
+    (tmp_path / "people.csv").unlink()
+    (tmp_path / "people.csv.gz").write_bytes(gzip.compress(b"id,name\np0,A\n")[:-9])
+    with pytest.raises(HanmeError, match=r"people\.csv\.gz: it cannot be read"):
+        write_draft(tmp_path)
+
+
+def test_names_with_other_letters_and_words_of_the_file(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'ab'[i % 2]},{'xy'[i % 2]}\n" for i in range(12))
+    (tmp_path / "фильмы.csv").write_text(f"id,réalisateur,genre\n{rows}")
+    (tmp_path / "targets.csv").write_text("id,name\na,Ann\nb,Bo\n")
+    found = guessed(tmp_path)
+    assert set(found["nodes"]) == {"фильмы", "target"}
+    assert load_tables(tmp_path).sizes == {"target": 2, "фильмы": 12}
+
+
+def test_without_a_label_it_says_so(tmp_path: Path) -> None:
+    guessed(tmp_path, a_csv="a_id,b_id\nx,u\ny,v\n", b_csv="b_id\nu\nv\n")
+    assert "no column looks like a label" in (tmp_path / "graph.toml").read_text()
+    with pytest.raises(HanmeError, match="the target has no labels"):
+        load_tables(tmp_path)
+
+
+CELL = st.text(
+    st.characters(exclude_characters='\r\n\0,"\ufffd', exclude_categories=["Cs"]), max_size=8
+)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(CELL, min_size=1, max_size=3, unique=True), st.lists(CELL, min_size=6, max_size=6))
+def test_what_it_writes_can_be_read_whatever_is_in_the_table(
+    tmp_path: Path, headers: list[str], cells: list[str]
+) -> None:
+    quoted = ['"' + cell + '"' for cell in cells]
+    lines = ["id," + ",".join(f'"{h}"' for h in headers) + ",link_id,label"]
+    lines += [
+        ",".join([str(i), *quoted[i % 3 : i % 3 + len(headers)], f"k{i % 2}", "uv"[i % 2]])
+        for i in range(8)
+    ]
+    (tmp_path / "nodes.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "links.csv").write_text("link_id\nk0\nk1\n")
+    (tmp_path / "graph.toml").unlink(missing_ok=True)
+    if not {"id", "link_id", "label"} & set(headers):
+        write_draft(tmp_path)
+        load_tables(tmp_path)
+
+
+def test_a_list_of_ids_of_its_own_table_links_the_table_to_itself(tmp_path: Path) -> None:
+    lines = ["package,copy,section,depends"]
+    lines += [f"p{i},p{i},s{i % 3},p{(i + 1) % 40}|p{(i * 7) % 40}" for i in range(40)]
+    (tmp_path / "packages.csv").write_text("\n".join(lines) + "\n")
+    write_draft(tmp_path, label="section")
+    found = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"]
+    assert [(r["columns"], r.get("type")) for r in found.values()] == [(["depends"], "package")]
+
+
+def features_of(found: dict, kind: str) -> dict:
+    return found["nodes"][kind].get("features", {})
+
+
+def test_numbers_of_rows_are_no_feature_and_lists_of_numbers_no_keys(tmp_path: Path) -> None:
+    lines = ["atom,rownames,states,size,species"]
+    lines += [f'{i},{i + 7},"{i % 3 + 1}, {i % 2 + 1}",{i * i},s{i % 7}' for i in range(1, 71)]
+    found = guessed(tmp_path, atoms_csv="\n".join(lines) + "\n")
+    assert found["nodes"]["atom"]["id"] == "atom"
+    assert found["nodes"]["atom"]["label"] == "species"
+    assert features_of(found, "atom")["size"] == "number"
+    assert "rownames" not in features_of(found, "atom")
+    assert found["relations"] == {"state": {"columns": ["states"], "separator": ","}}
+
+
+def test_the_key_that_other_tables_use_is_the_id(tmp_path: Path) -> None:
+    states = "".join(f"{i + 100},S{i:02},Name {i}\n" for i in range(10))
+    ports = "".join(f"{i},Port {i},S{i % 10:02},{'ab'[i % 2]}\n" for i in range(60))
+    found = guessed(
+        tmp_path, states_csv=f"id,code,name\n{states}", ports_csv=f"id,name,iso_state,type\n{ports}"
+    )
+    assert (found["nodes"]["state"]["id"], found["nodes"]["port"]["id"]) == ("code", "id")
+    assert found["relations"] == {"iso_state": {"columns": ["iso_state"], "type": "state"}}
+
+
+def test_tables_with_the_same_ids_are_linked(tmp_path: Path) -> None:
+    films = "".join(f"{i * 3},{'xy'[i % 2]}\n" for i in range(60))
+    scores = "".join(f"{i * 3},{i / 7:.2f}\n" for i in range(60))
+    found = guessed(tmp_path, films_csv=f"ID,class\n{films}", scores_csv=f"ID,score\n{scores}")
+    assert found["relations"] == {
+        "score_id": {"columns": ["ID"], "source": "score", "type": "film"}
+    }
+    assert load_tables(tmp_path).links
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "label"),
+    [
+        (
+            "area_code,plan,churn",
+            lambda i: f"c{i % 3},p{i % 2},{'yn'[i % 2]}",
+            "churn",
+        ),  # the file's
+        ("sex,species", lambda i: f"{'mf'[i % 2] if i > 2 else ''},s{i % 3}", "species"),
+        ("status,region", lambda i: f"{'ab'[i == 4]},r{i % 4}", "region"),  # one row has another
+        ("airport name,damage", lambda i: f"n{i % 9},d{i % 3}", "damage"),
+        ("survived,sex", lambda i: f"{i % 2},{'mf'[i % 3 > 0]}", "survived"),
+    ],
+)
+def test_the_label_is_what_people_would_predict(header, row, label, tmp_path: Path) -> None:
+    text = f"{header}\n" + "".join(f"{row(i)}\n" for i in range(100))
+    found = guessed(tmp_path, phone_churn_csv=text)
+    assert found["nodes"]["phone_churn"]["label"] == label
+
+
+def test_a_small_table_is_not_the_target(tmp_path: Path) -> None:
+    plots = "".join(f"{i},{'xy'[i % 2]}\n" for i in range(1, 13))
+    finds = "".join(f"{i},{i % 12 + 1},{'mf'[i % 2]},{i / 3:.1f}\n" for i in range(100))
+    found = guessed(
+        tmp_path, plots_csv=f"plot_id,plot_type\n{plots}", finds_csv=f"id,plot_id,sex,kg\n{finds}"
+    )
+    assert (found["target"], found["nodes"]["find"]["label"]) == ("find", "sex")
+
+
+def test_what_is_a_list_and_what_is_text(tmp_path: Path) -> None:
+    titles = [f"Thing{i}, The" if i % 5 == 0 else f"Thing{i}" for i in range(30)]
+    tongues = ["English", "English, French", "French"] + ["English"] * 47
+    lines = ["title,tongue,nick,kind,at"]
+    lines += [
+        f'"{titles[i % 30]}","{tongues[i % 50]}",red fox {i},{"abcdefg"[i % 7]},{i}.5|-{i % 7}.5'
+        for i in range(300)
+    ]
+    found = guessed(tmp_path, things_csv="\n".join(lines) + "\n")
+    assert features_of(found, "thing")["nick"]["kind"] == "text"  # words that other rows have
+    assert features_of(found, "thing")["at"] == "vector"
+    assert "separator" not in found["relations"]["title"]
+
+
+def test_objects_in_json_are_not_split(tmp_path: Path) -> None:
+    rows = [{"name": {"a": f"x{i % 30}", "b": i % 4}, "kind": "ab"[i % 2]} for i in range(60)]
+    (tmp_path / "things.json").write_text(json.dumps(rows))
+    found = guessed(tmp_path)
+    assert "relations" not in found
+    assert "name" not in found["nodes"]["thing"]
+    keyed = {f"k{i}": row for i, row in enumerate(rows)}
+    for size in (3, 60):
+        (tmp_path / "keyed.json").write_text(json.dumps(dict(list(keyed.items())[:size])))
+        (tmp_path / "graph.toml").unlink(missing_ok=True)
+        with pytest.raises(HanmeError, match=r"one object, but expected rows .* jq"):
+            write_draft(tmp_path / "keyed.json")
+
+
+def test_text_of_windows(tmp_path: Path) -> None:
+    (tmp_path / "films.csv").write_bytes("id,title\n1,\u201cA\u201d\n2,B\n".encode("cp1252"))
+    with pytest.raises(HanmeError, match=r"Windows-1252; .* iconv -f cp1252"):
+        write_draft(tmp_path)
+
+
+def test_lists_of_mostly_one_value_are_lists(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"c{i}", "by": [f"a{i % 9}"], "of": [1 + i % 4], "kind": ["xyz"[i % 3]]}
+        for i in range(120)
+    ]
+    rows[0]["by"], rows[1]["kind"] = ["a1", "a2"], ["x", "y"]
+    (tmp_path / "cards.json").write_text(json.dumps(rows))
+    text = write_draft(tmp_path, label="kind").read_text()
+    assert 'label_separator = "|"' in text
+    graph = load_tables(tmp_path / "graph.toml")
+    assert graph.multilabel
+    assert [
+        graph.nodes["by"].identity(int(end))
+        for start, end in graph.links["card", "by", "by"].t()
+        if int(start) == 0
+    ] == ["a1", "a2"]
+
+
+def test_an_id_with_a_separator_in_it_is_one_id(tmp_path: Path) -> None:
+    tags = [f"({i // 6:04},{i % 6:04})" for i in range(36)]
+    rows = "".join(f'"{tag}",{"xyz"[i % 3]}\n' for i, tag in enumerate(tags))
+    parts = "".join(f'"{tag}","{tags[i // k]}"\n' for i, tag in enumerate(tags) for k in (4, 7))
+    found = guessed(tmp_path, attributes_csv=f"tag,kind\n{rows}", nesting_csv=f"tag,in\n{parts}")
+    assert set(found["nodes"]) == {"attribute"}
+    ends = found["relations"]["nesting"]
+    assert (ends["source"]["type"], ends["target"]["type"]) == ("attribute", "attribute")
+    assert load_tables(tmp_path).links["attribute", "nesting", "attribute"].size(1) == 72
+
+
+def test_a_list_of_ids_is_split_although_most_cells_are_one_id(tmp_path: Path) -> None:
+    lines = ["package,section,depends"]
+    lines += [f"p{i},s{i % 3},p{i * 7 % 40}{';p3' if i % 8 == 0 else ''}" for i in range(40)]
+    (tmp_path / "packages.csv").write_text("\n".join(lines) + "\n")
+    write_draft(tmp_path, label="section")
+    (found,) = tomllib.loads((tmp_path / "graph.toml").read_text())["relations"].values()
+    assert found == {"columns": ["depends"], "separator": ";", "type": "package"}
+
+
+def test_a_column_called_id_that_repeats_holds_the_ids_of_another_table(tmp_path: Path) -> None:
+    recipes = "".join(f"{i},Dish {i},{'xyz'[i % 3]}\n" for i in range(40))
+    parts = "".join(f"thing{i % 17},{i % 40}\n" for i in range(120))
+    files = {
+        "recipes_csv": f"id,title,type\n{recipes}",
+        "ingredients_csv": f"ingredient,id\n{parts}",
+    }
+    found = guessed(tmp_path, **files)["relations"]
+    assert found["ingredient"]["source"] == {"type": "recipe", "column": "id"}
+    assert found["ingredient"]["target"]["column"] == "ingredient"
+    (tmp_path / "graph.toml").unlink()
+    others = "".join(f"{i},{i * 7 % 11}\n" for i in range(40))  # the numbers fit two tables
+    found = guessed(tmp_path, stars_csv=f"id,size\n{others}", **files)
+    assert "ingredient" in found["nodes"]
+
+
+@pytest.mark.parametrize(("step", "kind"), [(7, "word"), (1, "other")])
+def test_a_second_column_of_ids_refers_to_the_table_that_the_first_refers_to(
+    step: int, kind: str, tmp_path: Path
+) -> None:
+    """Unless ids have no gaps: then any small numbers are among them."""
+    words = "".join(f"{1000 + step * i},{'xyz'[i % 3]}\n" for i in range(60))
+    see = "".join(f"{1000 + step * (i * 7 % 60)},{1000 + step * i}\n" for i in range(60))
+    again = f"{1000 + step * 4},{1000 + step * 9}\n"
+    see = f"other_id,word_id\n{see}{again}"
+    found = guessed(tmp_path, words_csv=f"word_id,field\n{words}", see_also_csv=see)
+    found = found["relations"]["see_also"]
+    assert found["source"] == {"type": "word", "column": "word_id"}
+    assert found["target"] == {"type": kind, "column": "other_id"}
+
+
+def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_path: Path) -> None:
+    fields = ["art", "law", "art; law"] + [
+        ("art", "law", "food, cooking")[i % 3] for i in range(97)
+    ]
+    sites = [("Transport, Inner Membrane", "Transport", "Sun, Moon")[i % 3] for i in range(100)]
+    kinds = ["Land", "Artifact; Creature"] + [("Artifact", "Creature")[i % 2] for i in range(98)]
+    prices = ["1,234", "1", "234"] + [f"{i * 7}" for i in range(97)]
+    rows = "".join(
+        f'"{field}","{site}","{kind}","{price}"\n'
+        for field, site, kind, price in zip(fields, sites, kinds, prices, strict=True)
+    )
+    (tmp_path / "words.csv").write_text(f"field,site,kinds,price\n{rows}")
+    found = tomllib.loads(write_draft(tmp_path, label="field").read_text())
+    word = found["nodes"]["word"]
+    assert (word["label"], word["label_separator"]) == ("field", ";")
+    assert word["features"]["kinds"] == {"kind": "list", "separator": ";"}
+    assert word["features"]["site"] == "category"
+    assert "separator" not in str(found["relations"]) + str(word["features"].get("price"))
+    assert load_tables(tmp_path).labels == ["art", "food, cooking", "law"]
+
+
+def test_prose_with_commas_is_text_and_a_list_of_names_is_none(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    words = [f"w{i}" for i in range(300)]
+
+    def meaning() -> str:
+        said = [" ".join(draw.choices(words, k=draw.randrange(3, 5))) for _ in range(3)]
+        return ", ".join([*said, *draw.choices(words[:9], k=2)])
+
+    def cast() -> str:
+        return ", ".join(f"{draw.choice(words)} {draw.choice(words[:3])}" for _ in range(3))
+
+    rows = "".join(f'{i},"{meaning()}","{cast()}",{"xyz"[i % 3]}\n' for i in range(900))
+    found = guessed(tmp_path, words_csv=f"id,meaning,cast,kind\n{rows}")
+    assert features_of(found, "word")["meaning"]["kind"] == "text"
+    assert found["relations"] == {"cast": {"columns": ["cast"], "separator": ","}}
+
+
+def test_a_third_column_of_ids_makes_a_relation_and_one_of_few_values_a_comment(
+    tmp_path: Path,
+) -> None:
+    cards = "".join(f"c{i},{'xyz'[i % 3]}\n" for i in range(60))
+    sets = "".join(f"S{i},{i % 4}\n" for i in range(6))
+    rows = "".join(f"S{i % 6},c{i % 60},r{i % 12},Artist {i * 7 % 31}\n" for i in range(240))
+    found = guessed(
+        tmp_path, cards_csv=f"card_id,color\n{cards}", sets_csv=f"code,size\n{sets}",
+        printings_csv=f"set_code,card_id,rarity,artist\n{rows}",
+    )  # fmt: skip
+    ends = {
+        name: (relation["source"]["type"], relation["target"]["type"])
+        for name, relation in found["relations"].items()
+    }
+    assert ends == {"printing": ("set", "card"), "printing_artist": ("card", "artist")}
+    assert "# rarity tells rows apart" in (tmp_path / "graph.toml").read_text()
+    assert load_tables(tmp_path).sizes["artist"] == 31
+
+
+@pytest.mark.parametrize(("name", "said"), [("Tooth Code {} Sequence", True), ("Bulba{}", False)])
+def test_a_name_whose_words_repeat_is_a_text_beside_others(name, said, tmp_path: Path) -> None:
+    rows = "".join(f"{i},{name.format(i)},a long text {i} of it,{'xy'[i % 2]}\n" for i in range(60))
+    features = features_of(guessed(tmp_path, a_csv=f"id,name,about,kind\n{rows}"), "a")
+    assert features["about"]["kind"] == "text"
+    assert ("name" in features) == said
+
+
+@pytest.mark.parametrize(("different", "how"), [(4, "add"), (20, "drop")])
+def test_unknown_ids_become_nodes_where_they_repeat(different, how, tmp_path: Path) -> None:
+    planes = "".join(f"N{i},{i * 9}\n" for i in range(20))
+    flights = "".join(
+        f"{i},{f'N{i % 20}' if i % 5 else f'X{i % (5 * different)}'},{'xy'[i % 2]}\n"
+        for i in range(200)
+    )
+    text = {"planes_csv": f"tail,seats\n{planes}", "flights_csv": f"id,tail,late\n{flights}"}
+    found = guessed(tmp_path, **text)["relations"]["tail"]
+    assert found == {"columns": ["tail"], "type": "plane", "unknown": how}
+    graph = load_tables(tmp_path)
+    assert graph.sizes["plane"] == 20 + different * (how == "add")
+    assert graph.nodes["plane"].x.shape[0] == graph.sizes["plane"]
+    assert graph.dropped == {"tail": 0 if how == "add" else 40}
+
+
+def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:
+    films = "".join(f"f{i},{'xyz'[i % 3]}\n" for i in range(60))
+    roles = "".join(f"{'f' if i % 9 else 'g'}{i % 60},p{i % 7}\n" for i in range(900))
+    people = "".join(f"p{i},{i * 3}\n" for i in range(7))
+    found = guessed(
+        tmp_path, films_csv=f"film_id,genre\n{films}", people_csv=f"person_id,age\n{people}",
+        roles_csv=f"film_id,person_id\n{roles}",
+    )  # fmt: skip
+    assert found["relations"]["role"]["unknown"] == "drop"
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("weaknesses", "weakness"), ("boxes", "box"), ("branches", "branch"), ("dishes", "dish"),
+        ("diseases", "disease"), ("countries", "country"), ("films", "film"), ("class", "class"),
+    ],
+)  # fmt: skip
+def test_singular(many: str, one: str) -> None:
+    assert singular(many) == one
+
+
+def test_nan_is_empty_among_numbers_and_a_word_among_words(tmp_path: Path) -> None:
+    words = "".join(f"{w},{i % 3},{'xy'[i % 2]}\n" for i, w in enumerate(["nan", "gran"] * 20))
+    sizes = "".join(f"{i},{'nan' if i % 4 else i * i},{'xy'[i % 2]}\n" for i in range(40))
+    found = guessed(tmp_path, a_csv=f"word,n,kind\n{words}", b_csv=f"id,size,kind\n{sizes}")
+    assert "empty" not in found["nodes"]["a"]
+    assert found["nodes"]["b"]["empty"] == ["nan"]
+    assert found["nodes"]["b"]["features"]["size"] == "number"
+
+
+def test_comments_show_labels_one_by_one(tmp_path: Path) -> None:
+    labels = ["art; law", "art; law", "sea", "art", "law; art", "sea; law"] * 10 + ["odd"]
+    rows = "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    guessed(tmp_path, a_csv=f"id,kind\n{rows}")
+    text = (tmp_path / "graph.toml").read_text()
+    assert 'label = "kind"  # art, law, sea, ...\n' in text
+    assert "# 1 label has fewer rows\n" in text
