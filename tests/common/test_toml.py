@@ -120,6 +120,6 @@ def test_a_long_dotted_key_is_refused_before_it_is_parsed(
 def test_no_file_with_shorter_keys_is_refused(values: dict[str, Any]) -> None:
     dots = {"text": "a." * 99, "numbers": [1.5] * 99, "deep": {"a.b." * 30: "\n"}}
     refuse_long_keys(to_toml(values | dots) + "# " + "a." * 99, "x.toml")
-    lines = 's = """\n' + "a.b." * 99 + '\n"""\nt = \'\'\'\n' + "a.b" * 99 + "\'\'\'\n"
+    lines = 's = """\n' + "a.b." * 99 + "\n\"\"\"\nt = '''\n" + "a.b" * 99 + "'''\n"
     assert tomllib.loads(lines)
     refuse_long_keys(lines, "x.toml")
