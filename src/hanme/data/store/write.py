@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.common.csr import take_rows
-from hanme.common.files import claiming, is_leftover, undone
+from hanme.common.files import is_leftover, lock, remove_on_error
 from hanme.data.store.files import MANIFEST, Writer
 from hanme.data.store.manifest import KEPT, NodeType, open_files
 from hanme.errors import HanmeError
@@ -47,7 +47,7 @@ def storing(folder: Path) -> Iterator[Writer]:
         raise HanmeError(f"{folder}: a stored graph is there already; choose another folder")
     if folder.exists() and (not folder.is_dir() or not all(map(_ours, folder.iterdir()))):
         raise HanmeError(f"{folder}: expected a new or empty folder to store a graph in")
-    with undone(folder), claiming(folder / LOCK, str(folder)):
+    with remove_on_error(folder), lock(folder / LOCK, str(folder)):
         _clear(folder)
         (folder / WORK).mkdir()
         try:
