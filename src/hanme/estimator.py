@@ -245,10 +245,11 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             name, options = with_metapaths(name, options, graph, recipe=training["recipe"])
             if name != self.model:
                 warnings.warn(f"{why_none(graph)}: {name} is trained", stacklevel=3)
-            for metapath, why in graph.left_out.items() if graph.metapaths else ():
+            left_out = graph.provenance.left_out_metapaths
+            for metapath, why in left_out.items() if graph.metapaths else ():
                 warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=3)
         values = {
-            "data": graph.origin or {"name": PYTHON, "features": "given"},
+            "data": graph.provenance.origin or {"name": PYTHON, "features": "given"},
             "model": {"name": name, "options": options},
             "training": training,
         }

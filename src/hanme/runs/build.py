@@ -17,7 +17,8 @@ from hanme.graph import Graph, Texts
 from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
-from hanme.nn.channels import Inputs, MetapathChannels, WideChannels
+from hanme.nn.batch import Batch
+from hanme.nn.channels import MetapathChannels, WideChannels
 from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
 from hanme.training import Wide
@@ -53,8 +54,8 @@ def load_graph(
 
 def schema_of(config: RunConfig, graph: Graph) -> FittedGraph | None:
     """Return the schema that a run stores of its graph; None for a data set with a name."""
-    if graph.fitted is not None:
-        return FittedGraph.make(graph.fitted | {"widths": graph.widths}, "graph")
+    if graph.provenance.fitted is not None:
+        return FittedGraph.make(graph.provenance.fitted | {"widths": graph.widths}, "graph")
     if config.data.name != PYTHON:
         return None
     return FittedGraph(
@@ -70,8 +71,8 @@ def schema_of(config: RunConfig, graph: Graph) -> FittedGraph | None:
 
 def digest_of(graph: Graph) -> str:
     """Return a hash of ids, labels and split of a graph's target nodes."""
-    if graph.digest is not None:
-        return graph.digest
+    if graph.provenance.digest is not None:
+        return graph.provenance.digest
     digest = hashlib.sha256()
     for tensor in (graph.y, *graph.split):
         digest.update(tensor.numpy().tobytes())
@@ -102,14 +103,14 @@ def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> 
 
 def check_metapaths(model: Model, graph: Graph) -> None:
     """Refuse to train a model on a metapath without instances."""
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict)
+    batch = Batch(graph.x_dict, graph.edge_index_dict)
     for part in model.modules():
         if not isinstance(part, MetapathChannels):
             continue
         for i, metapath in enumerate(part.metapaths):
             empty = [step for step in metapath.steps if not graph.num_links[step]]
             # Counting the instances of a stored graph would read all of its links.
-            if empty or not (graph.stored or part.chains(inputs)[i].count().any()):
+            if empty or not (graph.stored or part.chains(batch)[i].count().any()):
                 why = f"; the relation {empty[0]} is empty" if empty else ""
                 raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
 
@@ -146,9 +147,9 @@ def with_metapaths(
 
 def notes(graph: Graph) -> list[str]:
     """Describe what was lost of a user's tables: links to unknown ids, repeated rows."""
-    return graph.notes + [
+    return graph.provenance.notes + [
         f"{relation}: {count:,} links to unknown ids dropped"
-        for relation, count in graph.dropped.items()
+        for relation, count in graph.provenance.dropped_links.items()
         if count
     ]
 

@@ -15,7 +15,8 @@ from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back
 from hanme.graph.metapath import Metapath, count_between, metapaths_between
-from hanme.nn.channels import Inputs, MetapathChannels
+from hanme.nn.batch import Batch
+from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.ops import BACKENDS, choose_backend
 from hanme.ops.cost import memory, readable
@@ -41,7 +42,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
         heads: Number of heads for which they are estimated.
         limit: Number of metapaths: the default ones, then the shortest.
     """
-    labels = graph.label_matrix
+    labels, dropped = graph.label_matrix, graph.provenance.dropped_links
     metapaths = _metapaths(graph, hops, hidden, heads, limit)
     return {
         "nodes": [
@@ -54,10 +55,10 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             for kind, nodes in graph.nodes.items()
         ],
         "relations": [
-            {"relation": "-".join(e), "links": links.size(1), "dropped": graph.dropped.get(e[1], 0)}
+            {"relation": "-".join(e), "links": links.size(1), "dropped": dropped.get(e[1], 0)}
             for e, links in graph.links.items()
         ],
-        "notes": graph.notes,
+        "notes": graph.provenance.notes,
         "target": {
             "type": graph.target,
             "labels": graph.labels,
@@ -67,7 +68,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             "multilabel": graph.multilabel,
             **{part: int(mask.sum()) for part, mask in graph.split.parts().items()},
         },
-        "left_out": graph.left_out,
+        "left_out": graph.provenance.left_out_metapaths,
         "seconds_per_epoch": _seconds(graph, hidden, heads),
         "metapaths": metapaths,
         "more_metapaths": count_between(graph.metadata(), graph.target, hops) - len(metapaths),
@@ -82,7 +83,7 @@ def _metapaths(
     sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
     defaults, left_out = (
         {Metapath.parse(text, metadata): None for text in texts}
-        for texts in (graph.metapaths, graph.left_out)
+        for texts in (graph.metapaths, graph.provenance.left_out_metapaths)
     )
     others = (m for m in metapaths_between(metadata, graph.target, hops) if m not in defaults)
     chosen = [m for m in defaults if len(m) <= hops]
@@ -133,20 +134,20 @@ def costs(model: Model, graph: Graph) -> list[str]:
 
     The time is unknown, and left out, for a stored graph and for sampled instances.
     """
-    parts, inputs = _metapath_channels(model), Inputs(graph.x_dict, graph.edge_index_dict)
+    parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     if not parts:
         return []
     lines = []
     for part in parts if not graph.stored else ():
         backend = choose_backend(part.backend, graph.y.device)
-        for chain in part.chains(inputs):
+        for chain in part.chains(batch):
             needed = readable(memory(backend, chain, part.heads, part.out_channels // part.heads))
             count = short(int(chain.count().sum()))
             lines.append(f"{chain.metapath}: {count} instances, backend {backend}, about {needed}")
     if [name for part in parts for name in part.names] == graph.metapaths:
         lines += [
             f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
-            for metapath, why in graph.left_out.items()
+            for metapath, why in graph.provenance.left_out_metapaths.items()
         ]
     if graph.stored or any(part.per_root for part in parts):
         return lines
@@ -161,19 +162,19 @@ def seconds_per_epoch(model: Model, graph: Graph) -> float:
     roots, then more. The difference is the time per instance. What follows attention is left out:
     it takes little.
     """
-    parts, inputs = _metapath_channels(model), Inputs(graph.x_dict, graph.edge_index_dict)
+    parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     with torch.random.fork_rng(devices=[]):
-        _pass(parts, inputs, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
-        chains = [chain for part in parts for chain in part.chains(inputs)]
+        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
+        chains = [chain for part in parts for chain in part.chains(batch)]
         counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
         total = counts[order].cumsum(0)
         few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))
         more = min(more, len(counts))
-        second = _fastest(parts, inputs, order[:more])
+        second = _fastest(parts, batch, order[:more])
         if more == len(counts):
             return second
-        first = _fastest(parts, inputs, order[:few])
+        first = _fastest(parts, batch, order[:few])
     each = max(0.0, second - first) / float(total[more - 1] - total[few - 1])
     return second + each * float(total[-1] - total[more - 1])
 
@@ -182,13 +183,13 @@ def _metapath_channels(model: Model) -> list[MetapathChannels]:
     return [part for part in model.modules() if isinstance(part, MetapathChannels)]
 
 
-def _fastest(parts: list[MetapathChannels], inputs: Inputs, roots: Tensor) -> float:
+def _fastest(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:
     """Return the shorter of two passes, of one if it is long: the first also touches new memory."""
-    once = _pass(parts, inputs, roots.sort().values)
-    return once if once > LONG else min(once, _pass(parts, inputs, roots.sort().values))
+    once = _pass(parts, batch, roots.sort().values)
+    return once if once > LONG else min(once, _pass(parts, batch, roots.sort().values))
 
 
-def _pass(parts: list[MetapathChannels], inputs: Inputs, roots: Tensor) -> float:
+def _pass(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:
     """Attend to the instances of some roots as an epoch does; return the seconds it took."""
     began = time.perf_counter()
     for training in (True, False):
@@ -197,8 +198,8 @@ def _pass(parts: list[MetapathChannels], inputs: Inputs, roots: Tensor) -> float
                 part.train(training)
                 backend = BACKENDS[choose_backend(part.backend, roots.device)]
                 vectors = [
-                    backend(replace(followed.problem, roots=roots, dropout=training * part.dropout))
-                    for followed in part.follow(inputs)
+                    backend(replace(traced.problem, roots=roots, dropout=training * part.dropout))
+                    for traced in part.trace(batch)
                 ]
                 if training:
                     torch.stack([z.sum() for z in vectors]).sum().backward()  # type: ignore[no-untyped-call]

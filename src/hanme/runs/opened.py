@@ -18,7 +18,7 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Explanation, Fidelity, fidelity
 from hanme.graph import Graph
-from hanme.nn.model import MeanModel, Model, is_cut
+from hanme.nn.model import MeanModel, Model, needs_subgraph
 from hanme.runs.build import (
     build_model,
     digest_of,
@@ -149,7 +149,7 @@ class OpenedRun:
         """
         if nodes is None:
             return self._all_logits
-        if is_cut(self.model, self.graph) and stands_alone(self.model):
+        if needs_subgraph(self.model, self.graph) and stands_alone(self.model):
             return self._compute(nodes)
         return self._all_logits[nodes]
 
@@ -233,7 +233,10 @@ def require_unchanged(graph: Graph, schema: FittedGraph | None, where: object) -
 
 def same_encoding(graph: Graph, schema: FittedGraph) -> bool:
     """Return whether the columns of a graph are encoded as those of a run."""
-    return graph.fitted is None or graph.fitted["features"] == schema.learnt()["features"]
+    return (
+        graph.provenance.fitted is None
+        or graph.provenance.fitted["features"] == schema.learnt()["features"]
+    )
 
 
 def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
