@@ -228,7 +228,7 @@ def test_a_data_set_by_its_path_or_name(films: Path, fitted: Classifier) -> None
 
 def test_a_graph_of_one_s_own_that_has_grown() -> None:
     made = planted(movies=100)
-    classifier = Classifier(**ACTORS).fit(replace(made, digest="as made"))
+    classifier = Classifier(**ACTORS).fit(made)
     more = made.to_hetero()
     store = more["movie"]
     for key in ("x", "y", "name", "train_mask", "val_mask", "test_mask", "level"):

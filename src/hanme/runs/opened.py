@@ -233,10 +233,8 @@ def require_unchanged(graph: Graph, schema: FittedGraph | None, where: object) -
 
 def same_encoding(graph: Graph, schema: FittedGraph) -> bool:
     """Return whether the columns of a graph are encoded as those of a run."""
-    return (
-        graph.provenance.fitted is None
-        or graph.provenance.fitted["features"] == schema.learnt()["features"]
-    )
+    fitted = graph.provenance.fitted
+    return fitted is None or fitted["features"] == schema.learnt()["features"]
 
 
 def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
