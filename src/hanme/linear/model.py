@@ -145,8 +145,9 @@ class LinearModel:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
         nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
         if graph.stored:
-            pieces = (graph.cut(some, self.walks()) for some in torch.split(nodes, BATCH))
-            return torch.cat([self.predict(*piece) for piece in pieces])
+            batches = torch.split(nodes, BATCH)
+            subgraphs = (graph.subgraph(batch, self.walks()) for batch in batches)
+            return torch.cat([self.predict(sub, sub.roots) for sub in subgraphs])
         logits = self.bias.repeat(len(nodes), 1)
         for matrix, weight in zip(self._on(graph).matrices, self._weights_on(graph), strict=True):
             logits += matrix.times(nodes.cpu().numpy(), weight)
@@ -249,6 +250,6 @@ class LinearModel:
         """Return the weights of each block's columns on a graph or a subgraph of it."""
         weights = []
         for block, weight in zip(self.blocks, self.weights, strict=True):
-            numbers = None if block.id_type is None else graph.nodes[block.id_type].numbers
+            numbers = None if block.id_type is None else graph.nodes[block.id_type].original_ids
             weights.append(weight if numbers is None else rows_at(weight, numbers))
         return weights

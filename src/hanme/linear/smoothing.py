@@ -128,7 +128,7 @@ class Smoothing:
     def soft_labels(self, graph: Graph) -> Tensor:
         """Return the soft labels of all target nodes, ``[N, C]``."""
         if self._soft is not None:
-            numbers = graph.targets.numbers
+            numbers = graph.targets.original_ids
             return self._soft if numbers is None else self._soft[numbers]
         return self._on(graph)[1]
 
@@ -136,10 +136,10 @@ class Smoothing:
         """Return the matrices and soft labels of a graph, computed when it is first seen."""
         known = self._cached
         same = known and known[0].belong_to(graph)
-        if not known or not same or known[1] is not graph.y or known[2] is not graph.seen:
+        if not known or not same or known[1] is not graph.y or known[2] is not graph.visible:
             soft = soft_labels(graph, self.base.predict(graph), torch.tensor(self.spec.prior))
             matrices = known[0] if known and same else GraphMatrices(graph)
-            known = self._cached = (matrices, graph.y, graph.seen, soft)
+            known = self._cached = (matrices, graph.y, graph.visible, soft)
         return known[0], known[3]
 
     def _means(
@@ -178,7 +178,7 @@ def _phrase(graph: Graph, path: Metapath, label: int) -> str:
 
 def soft_labels(graph: Graph, logits: Tensor, prior: Tensor) -> Tensor:
     """Return visible labels as 0 and 1, and probabilities elsewhere, less the labels' shares."""
-    visible = graph.split.train if graph.seen is None else graph.seen
+    visible = graph.split.train if graph.visible is None else graph.visible
     likely = logits.sigmoid() if graph.multilabel else logits.softmax(1)
     return torch.where(visible[:, None], graph.label_matrix.float(), likely) - prior
 
