@@ -66,7 +66,7 @@ MANY = graph('label = "genre"', 'label = "genre"\nlabel_separator = "|"')
 CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "no file": ({"films.csv": None}, r"nodes\.film: no file films\.csv"),
     "no match": (graph("roles.csv", "roles/*.csv"), r"relations\.played: no file roles/\*\.csv"),
-    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; expected one of"),
+    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; expected"),
     "no column name": (graph('"title"', '"Title"'), r"films\.csv: no column 'Title'"),
     "no column label": (graph('"genre"', '"label"'), r"films\.csv: no column 'label'"),
     "no column split": (graph('"genre"', '"genre"\nsplit = "s"'), r"films\.csv: no column 's'"),
