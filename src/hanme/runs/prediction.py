@@ -18,8 +18,7 @@ from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
 from hanme.common.html import html_table
 from hanme.common.memory import blocks
-from hanme.data.tables.read.scan import identifier
-from hanme.data.tables.read.sources import quoted
+from hanme.data.tables.read.sql import identifier, quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
 from hanme.graph import Graph, Texts
