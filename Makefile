@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test lint fuzz faults kills audit docs picture wheel results bench clean
+.PHONY: setup demo test test-all lint fuzz faults kills audit docs picture wheel results bench clean
 
 setup: .venv/ready
 
@@ -25,6 +25,10 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The tests marked slow, which `make test` leaves out.
+test-all: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 fuzz: setup
 	$(BIN)/python tests/fuzz --cases $(or $(N),500) --seeds $(or $(SEEDS),1)

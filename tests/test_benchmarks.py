@@ -11,6 +11,7 @@ from hanme.data import planted
 from hanme.graph import Graph
 from hanme.training import Trainer, TrainingConfig
 
+pytestmark = pytest.mark.slow
 METAPATHS = ["movie-director-movie", "movie-actor-movie"]
 
 

@@ -1,10 +1,14 @@
 """The paper's claim, on graphs where it is known to hold and where it cannot."""
 
+import pytest
+
 from hanme.data import METAPATHS, planted
 from hanme.decision import Decision
 from hanme.nn import HAN, HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights
 from hanme.training.metrics import scores
+
+pytestmark = pytest.mark.slow
 
 
 def micro_f1(

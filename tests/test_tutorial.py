@@ -11,7 +11,7 @@ import pytest
 
 from commands import shell
 
-pytestmark = pytest.mark.pictures
+pytestmark = [pytest.mark.slow, pytest.mark.pictures]
 ROOT = Path(__file__).parents[1]
 TEXT, DECIDE = ((ROOT / "docs" / name).read_text() for name in ("tutorial.md", "decide.md"))
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)

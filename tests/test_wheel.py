@@ -11,6 +11,7 @@ import pytest
 
 import hanme
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 
 

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from commands import hanme
 
 
+@pytest.mark.slow
 def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path: Path) -> None:
     command = ["reproduce", "--out", tmp_path, "--seed", 483, "--epochs", 1, "--data", hgb_source]
     assert hanme(*command).returncode == 0

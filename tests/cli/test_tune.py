@@ -15,8 +15,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from commands import forked, hanme
-from hanme.common.files import claiming
-from hanme.data.tables.draft.draft import write_draft
+from drafts import write_draft
+from hanme.common.files import lock
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.tune import Search, best_trial, run_trials, search_space
@@ -74,7 +74,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     with (
-        claiming(tmp_path / ".study.db.lock", ""),
+        lock(tmp_path / ".study.db.lock", ""),
         pytest.raises(HanmeError, match=r"study\.db: another process is working on it"),
     ):
         run_trials(search(), tmp_path / "study.db", 1)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hanme.common.files import (
-    claiming,
     load_tensors,
+    lock,
     read_json,
     replacing,
     save_tensors,
@@ -30,15 +30,15 @@ def test_a_file_is_replaced_only_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_lock_is_held_by_one_and_left_by_none(tmp_path: Path) -> None:
     path = tmp_path / "in" / ".lock"
-    with claiming(path, "the run"):
+    with lock(path, "the run"):
         with (
             pytest.raises(HanmeError, match=r"^the run: another process"),
-            claiming(path, "the run"),
+            lock(path, "the run"),
         ):
             pass
         assert path.exists()
     assert not path.exists()
-    with claiming(path, "the run"):
+    with lock(path, "the run"):
         pass
 
 

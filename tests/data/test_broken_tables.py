@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drafts import write_draft
 from graphs import FILMS_TOML as GRAPH
 from hanme.data import load_tables
-from hanme.data.tables.draft.draft import write_draft, write_text
-from hanme.data.tables.draft.inference import guess
+from hanme.data.tables.draft.infer import infer
+from hanme.data.tables.draft.toml_writer import render
 from hanme.errors import HanmeError
 
 FILMS = [
@@ -65,7 +66,7 @@ MANY = graph('label = "genre"', 'label = "genre"\nlabel_separator = "|"')
 CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "no file": ({"films.csv": None}, r"nodes\.film: no file films\.csv"),
     "no match": (graph("roles.csv", "roles/*.csv"), r"relations\.played: no file roles/\*\.csv"),
-    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; there are"),
+    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; expected"),
     "no column name": (graph('"title"', '"Title"'), r"films\.csv: no column 'Title'"),
     "no column label": (graph('"genre"', '"label"'), r"films\.csv: no column 'label'"),
     "no column split": (graph('"genre"', '"genre"\nsplit = "s"'), r"films\.csv: no column 's'"),
@@ -80,7 +81,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"graph\.toml: metapath 'person-film-person': it starts at person, not at film",
     ),
     "column twice": (
-        {"people.csv": "id,id\np1,p1\np2,p2\n"}, r"people\.csv: there are 2 columns 'id'"
+        {"people.csv": "id,id\np1,p1\np2,p2\n"}, r"people\.csv: 2 columns are called 'id'"
     ),
     "duplicate id": (film(4, id="2"), r"films\.csv row 4, column id: the id '2' .* row 2"),
     "duplicate id among many": (
@@ -98,9 +99,6 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     ),
     "empty end of a link": (
         {"roles.csv": "film,person\n1,\n"}, r"roles\.csv row 1, column person: the id is empty"
-    ),
-    "spaces are part of an id": (
-        {"roles.csv": "film,person\n1, p1\n"}, r"column person: no person has the id ' p1'"
     ),
     "empty file": ({"people.csv": ""}, r"people\.csv: the file is empty"),
     "header only": ({"people.csv": "id,name\n"}, r"people\.csv: the table is empty"),
@@ -134,7 +132,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"people\.csv: its last line is longer than 2,000,000 bytes",
     ),
     "open quote": (
-        {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is opened"
+        {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is not closed"
     ),
     "unknown split": (
         SPLIT | film(3, part="valid"), r"films\.csv row 3, column part: 'valid' is none of train"
@@ -217,7 +215,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"two are called r from person to film",
     ),
     "a folder": (graph("people.csv", "."), r"it is a folder"),
-    "no kind of table": (graph("people.csv", "graph.toml"), r"what kind of table is it\?"),
+    "no kind of table": (graph("people.csv", "graph.toml"), r"unknown format"),
     "no Parquet": (
         graph("people.csv", "p.parquet") | {"p.parquet": b"PAR1 not"}, r"p\.parquet: not parquet"
     ),
@@ -359,7 +357,7 @@ def test_too_few_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no table in it"),
+        ({}, "no tables"),
         ({"a.txt": "what is this"}, r'a\.txt: .*; if it is a table, .* format = "tsv"'),
         ({"a.csv": ""}, "the file is empty"),
         ({"a.csv": "id\n1\n2,3\n"}, "a.csv line 3"),
@@ -399,7 +397,7 @@ CELL = st.sampled_from([*"abc,;|\"'\n\r\t\0é", "1", "p1", "nan", "", "\ufeff", 
 ))  # fmt: skip
 def test_random_bytes_in_a_table(content: bytes, tmp_path: Path) -> None:
     tables = folder(tmp_path / "t", **{"people.csv": content})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: render(infer(tables)))
 
 
 @QUIET
@@ -411,7 +409,7 @@ def test_random_cuts_in_a_table(data: st.DataObject, tmp_path: Path) -> None:
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     new = text[:start] + "".join(data.draw(st.lists(CELL, max_size=4))) + text[end:]
     tables = folder(tmp_path / "t", **{file: new.encode("utf-8", "replace")})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: render(infer(tables)))
 
 
 WORD = st.sampled_from(

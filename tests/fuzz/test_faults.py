@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the shim")
 def test_a_run_survives_a_kill_and_a_full_disk_in_the_middle_of_its_files() -> None:
     script = Path(__file__).with_name("faults.py")

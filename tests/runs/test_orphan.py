@@ -20,6 +20,7 @@ train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="finds processes in /proc, as Linux has it"
 )

@@ -44,9 +44,12 @@ OTHERS = {
 }
 """Other models, and instances drawn per root."""
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc").exists(), reason="finds processes in /proc, as Linux has it"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc").exists(), reason="finds processes in /proc, as Linux has it"
+    ),
+]
 WORKER = Path(__file__).parents[1] / "torchrun_worker.py"
 LIMIT = 600
 

@@ -25,6 +25,7 @@ from hanme.serve.schemas import Changes
 from hanme.serve.served import Served, load_runs
 from serving import HOSTILE
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
 WIDE, PHONE = (1400, 1000), (390, 844)

@@ -13,6 +13,7 @@ from schemathesis import GenerationMode, checks
 from hanme.serve.app import router
 from serving import Server
 
+pytestmark = pytest.mark.slow
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,

@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem[:100]}.{uuid4().hex}{path.suffix}")
     try:
-        with blaming(path, temporary):
+        with name_path(path, temporary):
             temporary.touch()
             mode = temporary.stat().st_mode
             yield temporary
@@ -74,10 +74,12 @@ def is_leftover(path: Path) -> bool:
 
 
 @contextmanager
-def blaming(path: Path, *also: Path) -> Iterator[None]:
-    """Name a file in the error that the system reports about writing it or one that stands for it.
+def name_path(path: Path, *also: Path) -> Iterator[None]:
+    """Add the path to an error of the system that names no file, such as a full disk.
 
-    Such an error is a full disk.
+    Args:
+        path: The file that is being written.
+        also: Temporary files in its place, whose names are replaced.
     """
     try:
         yield
@@ -114,8 +116,8 @@ def regular(path: Path) -> Path:
 
 
 @contextmanager
-def undone(folder: Path) -> Iterator[None]:
-    """Remove a folder again if it was made in vain."""
+def remove_on_error(folder: Path) -> Iterator[None]:
+    """Remove a new folder if an exception leaves it empty."""
     new = not folder.exists()
     try:
         yield
@@ -127,15 +129,15 @@ def undone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def claiming(path: Path, what: str) -> Iterator[None]:
+def lock(path: Path, what: str) -> Iterator[None]:
     """Hold a lock on a file while working on ``what``; raise if another process holds it.
 
     The lock is released when the process exits, even if it is killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
+    held = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        held.acquire(timeout=0)
     except Timeout:
         raise HanmeError(f"{what}: another process is working on it") from None
     try:
@@ -143,14 +145,14 @@ def claiming(path: Path, what: str) -> Iterator[None]:
     finally:
         with suppress(OSError):  # Windows keeps a file that is open
             path.unlink(missing_ok=True)
-        lock.release()
+        held.release()
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write values as indented JSON, with a checksum of them."""
-    sealed = {**values, "sha256": _digest(json.loads(json.dumps(values)))}
+    signed = {**values, "sha256": _digest(json.loads(json.dumps(values)))}
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(sealed, indent=2) + "\n")
+        temporary.write_text(json.dumps(signed, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def seal(path: Path) -> str | None:
+def checksum(path: Path) -> str | None:
     """Return the checksum that a file carries; None if it has none, or cannot be read."""
     with suppress(OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError):
         if path.suffix == ".json":
@@ -197,10 +199,10 @@ def _digest(values: Any) -> str:
 def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
     """Write tensors and a few numbers into one safetensors file, with a checksum of them."""
     # In one entry: safetensors writes several in any order, but the same run gives the same file.
-    sealed = {**numbers, "sha256": _tensors_digest(tensors, numbers)}
+    signed = {**numbers, "sha256": _tensors_digest(tensors, numbers)}
     with replacing(path) as temporary, temporary_folder(path.parent) as work:
         # it writes to a temporary file of its own beside, which would outlive a kill
-        save_file(tensors, work / path.name, metadata={"numbers": json.dumps(sealed)})
+        save_file(tensors, work / path.name, metadata={"numbers": json.dumps(signed)})
         (work / path.name).replace(temporary)
 
 

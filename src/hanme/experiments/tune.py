@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import claiming, regular, remove_leftovers, replacing
+from hanme.common.files import lock, regular, remove_leftovers, replacing
 from hanme.common.toml import read_toml, to_toml
 from hanme.data.tables.read.databases import refuse_cut
-from hanme.data.tables.read.sources import database_kind
+from hanme.data.tables.read.formats import database_kind
 from hanme.errors import HanmeError, one_line
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_model, load_graph
@@ -106,7 +106,7 @@ def run_trials(
     for config in search.configs({}, source):  # report mistakes before anything is written
         build_model(config.model, load_graph(config))
     _refuse_other(study)
-    locked = claiming(study.with_name(f".{study.name}.lock"), str(study))
+    locked = lock(study.with_name(f".{study.name}.lock"), str(study))
     with locked, _keeping(study), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -31,13 +31,13 @@ from torch import Tensor
 
 from hanme.common import ranks
 from hanme.common.files import (
-    blaming,
+    checksum,
     load_tensors,
+    name_path,
     read_json,
     remove_leftovers,
     replacing,
     save_tensors,
-    seal,
     write_json,
 )
 from hanme.common.options import validated
@@ -133,8 +133,8 @@ class Run:
         """Create a run and note what it needs of its graph; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
-        if graph is not None and graph.fitted is not None:
-            write_json(folder / "features.json", graph.fitted | {"widths": graph.widths})
+        if graph is not None and graph.provenance.fitted is not None:
+            write_json(folder / "features.json", graph.provenance.fitted | {"widths": graph.widths})
         if wide is not None:
             write_json(folder / "wide.json", wide.model_dump())
         write_json(folder / "config.json", config.model_dump())
@@ -228,7 +228,7 @@ class Run:
         found = check_result(read_json(path), path)
         for name, expected in found.pop("files").items():
             part = self.folder / name
-            if not part.exists() or seal(part) not in (None, expected):
+            if not part.exists() or checksum(part) not in (None, expected):
                 raise HanmeError(
                     f"{part}: it is missing or of another run; restore it from a copy, or remove "
                     "result.json and continue with --resume"
@@ -266,7 +266,7 @@ class Run:
         if reached and (not rows or rows[-1]["epoch"] < reached):
             raise HanmeError(f"{metrics}: no row of epoch {reached}; {REMEDY}")
         self.write_metrics(rows)
-        with blaming(metrics), metrics.open("a") as log:
+        with name_path(metrics), metrics.open("a") as log:
 
             def record(epoch: Epoch) -> None:
                 log.write(json.dumps(asdict(epoch)) + "\n")
@@ -302,7 +302,7 @@ class Run:
 
     def _number(self) -> float:
         """Return a number that tells what the run was begun with from what others were."""
-        text = " ".join(str(seal(self.folder / name)) for name in BEGUN)
+        text = " ".join(str(checksum(self.folder / name)) for name in BEGUN)
         return float(int(sha256(text.encode()).hexdigest()[:12], 16))
 
     def discard(self) -> None:
@@ -326,8 +326,8 @@ class Run:
             save_tensors(self.folder / "model.safetensors", weights, {})
         folds = [f"{fold.folder.name}/result.json" for fold in self.folds]
         names = (*BEGUN, *ENDED, *folds)
-        seals = {name: found for name in names if (found := seal(self.folder / name))}
-        write_json(self.folder / "result.json", result | {"files": seals})
+        checksums = {name: found for name in names if (found := checksum(self.folder / name))}
+        write_json(self.folder / "result.json", result | {"files": checksums})
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common import ranks
-from hanme.common.files import claiming, remove_leftovers, undone
+from hanme.common.files import lock, remove_leftovers, remove_on_error
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.config import PYTHON, RunConfig
@@ -61,7 +61,7 @@ def train(
     found = Run.find(folder, config, resume=resume)
     if found is not None and found.finished:
         return found
-    with undone(folder), claiming(folder / ".lock", str(folder)):
+    with remove_on_error(folder), lock(folder / ".lock", str(folder)):
         found = Run.find(folder, config, resume=resume)  # another process may have been here
         if found is not None and found.finished:
             return found

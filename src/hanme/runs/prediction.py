@@ -17,8 +17,7 @@ from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
 from hanme.common.html import html_table
 from hanme.common.memory import blocks
-from hanme.data.tables.read.scan import identifier
-from hanme.data.tables.read.sources import quoted
+from hanme.data.tables.read.sql import identifier, quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Texts
@@ -224,7 +223,7 @@ def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
     graph, decision = found.graph, found.decision
     names, several = graph.labels, graph.multilabel
     logits = found.logits[chosen].float().cpu()
-    labels, numbers = graph.labels_given(chosen), graph.targets.numbers
+    labels, numbers = graph.labels_given(chosen), graph.targets.original_ids
     node = chosen if numbers is None else numbers[chosen]
     frame: dict[str, Any] = {"node": node.numpy().astype(np.int32)}
     frame |= {column: _some(texts, chosen) for column, texts in _texts(graph).items()}

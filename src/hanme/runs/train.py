@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hanme.common import device, ranks
-from hanme.common.files import claiming, undone
+from hanme.common.files import lock, remove_on_error
 from hanme.common.memory import peak_mb
 from hanme.decision import Decision
 from hanme.errors import HanmeError
@@ -63,8 +63,8 @@ def train_one(
     if found is not None and finished:
         return found
     with (
-        undone(folder) if ranks.is_first() else nullcontext(),
-        claiming(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext(),
+        remove_on_error(folder) if ranks.is_first() else nullcontext(),
+        lock(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext(),
     ):
         # another process may have been here
         found, finished = ranks.from_first(lambda: _find(folder, config, resume))

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from hanme.data.tables.build.features import Fitted, encode, fit, wanted, width
-from hanme.data.tables.read.reader import Reader, Table, Wanted, column
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table, column
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.features import FeatureSpec
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
 
-NAME = "coalesce(nullif(trim(t.name), ''), i.id)"
+NAME = "coalesce(t.name, i.id)"
 """What a node is called: one with an empty name is called by its id."""
 
 
@@ -37,7 +37,7 @@ class Ids:
 
     def __init__(self, reader: Reader, kind: str, table: Table | None) -> None:
         self.reader = reader
-        self.sql = f"hanme_ids_{reader.count_up()}"
+        self.sql = reader.new_name()
         self.kind = kind
         first = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
         if table is not None:
@@ -49,7 +49,7 @@ class Ids:
         """Add new ids in the order of their rows; `select` has the columns id and row."""
         self.reader.rows(
             f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
-            f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "
+            f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE id IS NOT NULL "
             f"AND id NOT IN (SELECT id FROM {self.sql}) GROUP BY id)",
             *values,
         )
@@ -73,17 +73,17 @@ def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind:
     nodes = config.nodes[kind]
     columns = {alias: wanted(*pair) for alias, pair in feature_columns(nodes).items()}
     named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
-    columns |= {alias: Wanted(name) for alias, name in named.items() if name is not None}
+    columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
     if nodes.label is not None:
-        columns["label"] = Wanted(nodes.label, "list")
+        columns["label"] = ColumnRequest(nodes.label, "list")
     for name, relation in config.column_links(kind):
         for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
-            columns[alias] = Wanted(cell, "list")
+            columns[alias] = ColumnRequest(cell, "list")
     group = config.split.group if config.split and kind == config.target else None
     if group is not None and group not in config.relations:
-        columns["together"] = Wanted(group)
+        columns["together"] = ColumnRequest(group)
     if nodes.id is None and (nodes.duplicates in ("error", "first") or not columns):
-        columns |= {f"cell{i}": Wanted(c) for i, c in enumerate(reader.columns(source))}
+        columns |= {f"cell{i}": ColumnRequest(c) for i, c in enumerate(reader.columns(source))}
     every = reader.read(source, columns)
     if nodes.id is None:
         every = reader.numbered(every)
@@ -105,9 +105,7 @@ def _without_duplicates(every: Table, nodes: NodeTable, kind: str) -> NodeRows:
     if nodes.id is None:
         key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
     else:
-        empty = every.reader.rows(
-            f"SELECT min(rowid) FROM {every.sql} WHERE trim(id) = '' OR id IS NULL"
-        )
+        empty = every.reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE id IS NULL")
         if empty[0][0] is not None:
             raise HanmeError(f"{every.place(empty[0][0], 'id')}: the id is empty")
     twice = every.reader.rows(
