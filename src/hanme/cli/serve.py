@@ -26,8 +26,8 @@ def serve(
     host: Annotated[
         str | None,
         typer.Option(
-            help="Listen on this address of this machine, 0.0.0.0 for all (default: this machine "
-            "alone can connect). Clients must know a token then, which is printed once."
+            help="Listen on this address of this machine, 0.0.0.0 for all (default: only this "
+            "machine can connect)."
         ),
     ] = None,
     name: Annotated[
@@ -35,7 +35,11 @@ def serve(
         typer.Option("--name", help="Another name the server is called by, such as a proxy's."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Ask clients for the token in this file.")
+        Path | None,
+        typer.Option(
+            help="Read the token that clients must know from this file (default: a random one, "
+            "printed as part of the address)."
+        ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     data: Source = None,
@@ -65,6 +69,9 @@ def serve(
     def loading() -> None:
         print("Loading; stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
+    def skipping(message: str) -> None:
+        print(f"hanme: {message}", file=sys.stderr, flush=True)
+
     serving(
         folders,
         host=host,
@@ -74,4 +81,5 @@ def serve(
         source=data,
         on_load=loading,
         on_start=started,
+        on_skip=skipping,
     )
