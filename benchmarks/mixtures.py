@@ -26,7 +26,7 @@ def losses(name: str, seed: int) -> list[float]:
         {
             "data": {"name": name, "seed": seed},
             "model": {"name": "linear"},
-            "training": {"seed": seed},
+            "training": {"recipe": "paper", "seed": seed},
         }
     )
     graph = made or load_graph(RunConfig.make(values))

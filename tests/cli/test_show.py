@@ -19,7 +19,7 @@ def trainer() -> Trainer:
         graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=16, heads=2
     )
     draw_weights(model, graph, seed=1)
-    return Trainer(model, graph, TrainingConfig(epochs=4))
+    return Trainer(model, graph, TrainingConfig(recipe="paper", epochs=4))
 
 
 def test_the_second_epoch_is_known_by_its_parts(

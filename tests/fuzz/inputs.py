@@ -77,7 +77,7 @@ class Inputs:
         settings.write_text(
             '[data]\nname = "planted"\noptions = {movies = 60}\n[model]\nname = "hanme"\n'
             '[model.options]\nmetapaths = ["movie-director-movie"]\nhidden_channels = 8\n'
-            "heads = 2\n[training]\nepochs = 1\n"
+            'heads = 2\n[training]\nrecipe = "paper"\nepochs = 1\n'
         )
         runs = (folder / "finished", folder / "begun")
         return cls(folder, tables, *runs, store, archive, settings)

@@ -154,7 +154,7 @@ def test_while_training_only_training_nodes_are_computed() -> None:
     model.register_forward_pre_hook(
         lambda _, args, kwargs: asked.append([*args, None, None][2]), with_kwargs=True
     )
-    trainer = Trainer(model, graph, TrainingConfig())
+    trainer = Trainer(model, graph, TrainingConfig(recipe="paper"))
     asked.clear()
     trainer.step()
     training, scoring = asked

@@ -30,7 +30,7 @@ def inspect(
     data: Source = None,
     allow: Allow = None,
     features: FeaturesOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 483,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 0,
     option: Options = None,
     json_: Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ def store(
     data: Source = None,
     allow: Allow = None,
     features: FeaturesOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 483,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Draws the split.")] = 0,
     option: Options = None,
 ) -> None:
     """Store a graph on disk, to be mapped instead of loaded: for graphs larger than memory.

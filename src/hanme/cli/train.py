@@ -32,9 +32,7 @@ of_model = partial(typer.Option, rich_help_panel="Model")
 of_training = partial(typer.Option, rich_help_panel="Training")
 
 DEFAULTS = {
-    "data": {"features": "given"},
     "model": {"name": "hanme"},
-    "training": {"recipe": "default"},
 }
 
 
@@ -86,7 +84,7 @@ def train(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Draws the split, the weights and the dropout (default: 483)."),
+        typer.Option(help="Draws the split, the weights and the dropout (default: 0)."),
     ] = None,
     resume: Annotated[
         bool,

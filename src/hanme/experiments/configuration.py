@@ -129,7 +129,7 @@ def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
     if name in METAPATHS:
         return override(values, {"model.options.metapaths": METAPATHS[name]}), None
     graph = load_graph(RunConfig.make(override(values, {"model": {"name": "linear"}})))
-    recipe = str(look_up(values, "training.recipe") or "paper")
+    recipe = str(look_up(values, "training.recipe") or "default")
     model, options = with_metapaths(model, options, graph, recipe=recipe)
     values = override(values, {"model.name": model, "model.options": options})
     return (_in_batches(values) if graph.stored and is_tables(name) else values), graph
@@ -150,8 +150,7 @@ def _defaults(model: str, graph: str) -> dict[str, Any]:
         raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
     name, _, encoder = model.partition("-")
     options = {"encoder": encoder} if encoder else {}
-    given = {"data": {"name": graph}, "model": {"name": name, "options": options}}
-    values, _ = completed(given | {"training": {"recipe": "default"}})
+    values, _ = completed({"data": {"name": graph}, "model": {"name": name, "options": options}})
     config = RunConfig.make(values)
     return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
 

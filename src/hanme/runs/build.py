@@ -88,7 +88,7 @@ def takes_metapaths(model: str) -> bool:
 
 
 def with_metapaths(
-    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "paper"
+    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "default"
 ) -> tuple[str, dict[str, Any]]:
     """Return a model and its options, with a graph's metapaths where it takes some and has none.
 
