@@ -9,9 +9,9 @@ from hanme.data import FittedGraph, load, store_graph
 from hanme.data.tables import load as tables_load
 from hanme.data.tables import ondisk
 from hanme.errors import HanmeError
-from hanme.experiments.configuration import completed
+from hanme.experiments.configuration import resolve
 from hanme.graph import Graph
-from hanme.runs import RunConfig, predict, train
+from hanme.runs import predict, train
 
 FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
 {rows}
@@ -171,16 +171,18 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     want = load(str(folder))
     assert not want.stored
     monkeypatch.setattr(tables_load, "LARGE", 1000)
-    values, graph = completed({"data": {"name": str(folder)}, "model": {"name": "hanme"}})
+    values: dict = {"data": {"name": str(folder)}}
+    config, graph = resolve(values)
     assert graph is not None
     assert graph.stored
-    assert values["training"] == {"batch_size": 1024, "wide": False}
+    assert config.training.batch_size == 1024
+    assert not config.training.wide
     same(graph, want)
     said = capsys.readouterr().err
     assert "MB of tables; the graph is stored in" in said
-    values["training"] |= {"epochs": 1, "batch_size": 16}
-    values["model"]["options"] |= {"hidden_channels": 8, "heads": 2}
-    train(RunConfig.make(values), tmp_path / "run")
+    values["training"] = {"epochs": 1, "batch_size": 16}
+    values["model"] = {"options": {"hidden_channels": 8, "heads": 2}}
+    train(resolve(values)[0], tmp_path / "run")
     found = predict(tmp_path / "run", nodes=["f3", "f7"]).rows()
     assert [row["id"] for row in found] == ["f3", "f7"]
     assert capsys.readouterr().err == ""

@@ -54,7 +54,7 @@ class Inputs:
         tables = write_tables(folder / "tables")
         for command in (
             ["train", str(tables), *RESUME, "--out", str(folder / "finished")],
-            ["store", str(tables), "--out", str(folder / "store")],
+            ["inspect", str(tables), "--store", str(folder / "store")],
             ["predict", str(folder / "finished"), "--json"],
         ):
             found = run(command)

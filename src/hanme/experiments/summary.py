@@ -1,4 +1,4 @@
-"""Scores over several seeds."""
+"""Summaries of runs: a list of them, and their scores over several seeds."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+from hanme.errors import HanmeError
 from hanme.runs import Run
-
-PAPER_SEED = 483
 
 RULES = {
     "with_fallback": "with fallback",
     "without_fallback": "HGB's rule",
     "expected_f1": "expected F1",
 }
-"""The decision rules that models are compared under; runs before 0.3 have no ``expected_f1``."""
+"""The decision rules that models are compared under, by their names in tables."""
 
 AVERAGES = ("micro", "macro")
-
-
-def first_seeds(count: int) -> list[int]:
-    """Return this many seeds: the paper's, then 1, 2, 3, ..."""
-    others = (seed for seed in range(1, count + 1) if seed != PAPER_SEED)
-    return [PAPER_SEED, *others][:count]
 
 
 def slug(name: str) -> str:
@@ -36,25 +30,58 @@ def slug(name: str) -> str:
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean and standard deviation over all runs, by decision rule, split and average."""
     results = [run.result() for run in runs]
-    by_rule = {
-        rule: [result["scores"].get(rule) or result.get(rule) for result in results]
-        for rule in RULES
-    }
-    costs = ("seconds_per_epoch", "peak_memory_mb")
-    return _over_seeds({rule: found for rule, found in by_rule.items() if all(found)}) | {
+    scores = [result["scores"] | {"expected_f1": result["expected_f1"]} for result in results]
+    return {
+        **_over_seeds({rule: [by_rule[rule] for by_rule in scores] for rule in RULES}),
         "parameters": results[0]["parameters"],
         "best_epochs": [result["best_epoch"] for result in results],
-        **{cost: statistics.median(result[cost] for result in results) for cost in costs},
+        **{cost: statistics.median(result[cost] for result in results) for cost in COSTS},
     }
 
 
-def summarise_majority(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the same for the commonest labels; None for runs before 0.3, which do not know it."""
-    found = [run.result()["baselines"].get("majority") for run in runs]
-    if not all(found):
-        return None
-    costs = {"parameters": 0, "seconds_per_epoch": 0.0, "peak_memory_mb": 0.0}
-    return _over_seeds(dict.fromkeys(RULES, found)) | costs
+def summarise_majority(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the same for the baseline that predicts the most common label."""
+    scores = [run.result()["baselines"]["majority"] for run in runs]
+    return _over_seeds(dict.fromkeys(RULES, scores)) | {
+        "parameters": 0,
+        **dict.fromkeys(COSTS, 0.0),
+    }
+
+
+COSTS = ("seconds_per_epoch", "peak_memory_mb")
+
+
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """Summarise the run folders in a folder: settings, state and test scores, the latest first."""
+    folders = sorted({path.parent for path in folder.glob("**/config.json")}, key=_changed)
+    return [_summary(run) for run in reversed(folders) if not run.name.startswith("fold-")]
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"run": str(folder)}
+    try:
+        run = Run.open(folder)
+        model, training = run.config.model, run.config.training
+        row |= {
+            "graph": run.config.data.name,
+            "model": model.name,
+            "recipe": training.recipe,
+            "seed": training.seed,
+            "state": "unfinished",
+        }
+        if run.finished:
+            result = run.result()
+            scores = result["scores"].get("decided", result["scores"]["with_fallback"])
+            row |= {"state": "finished", "epochs": result["epochs"], **scores.get("test", {})}
+    except HanmeError as error:
+        row |= {"state": "damaged", "error": str(error)}
+    return row
+
+
+def _changed(folder: Path) -> int:
+    """Return when a run was finished or, if it is not, started, in nanoseconds."""
+    result = folder / "result.json"
+    return (result if result.exists() else folder / "config.json").stat().st_mtime_ns
 
 
 def _over_seeds(by_rule: Mapping[str, list[Any]]) -> dict[str, Any]:

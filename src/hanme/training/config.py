@@ -146,6 +146,8 @@ class TrainingConfig(BaseModel):
         lts = values.get("lts")
         if isinstance(lts, LTS):
             lts = lts.model_dump(exclude_unset=True)
+        if isinstance(lts, dict) and lts.get("pace") == "none":
+            return values | {"lts": None}
         epochs = values.get("epochs", cls.model_fields["epochs"].default)
         if isinstance(lts, dict) and isinstance(epochs, int | float):
             return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}

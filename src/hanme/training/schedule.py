@@ -20,7 +20,9 @@ class LTS(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     pace: Literal["linear", "root", "geometric"] = Field(
-        default="linear", description="How the share λ grows from λ0 to 1 over the epochs."
+        default="linear",
+        description="Loss-aware training schedule: how the share λ of training "
+        "nodes grows from λ0 to 1 over the epochs; none: no schedule.",
     )
     start: float = Field(
         default=0.1, gt=0, le=1, description="Share λ0 of training nodes before the first epoch."

@@ -41,15 +41,17 @@ def write_draft(
     target: str | None = None,
     label: str | None = None,
     *,
+    force: bool = False,
     on_skip: Callable[[str], None] = lambda reason: None,
 ) -> Path:
     """Write a ``graph.toml`` for the tables in a folder, or for one file, and return its path.
 
-    ``on_skip`` is told for each file that is no part of it why. See :func:`guess`.
+    ``force`` overwrites an existing one. ``on_skip`` is called with the reason for each file that
+    is left out. See :func:`guess`.
     """
     file = (path if path.is_dir() or not path.exists() else path.parent) / FILE
-    if file.exists():
-        raise HanmeError(f"{file}: there is one already; it is left as it is")
+    if file.exists() and not force:
+        raise HanmeError(f"{file}: it exists; overwrite it with --force, or see --print")
     found = guess(path, target, label)
     text = write_text(found)
     with replacing(file) as temporary:
