@@ -237,6 +237,20 @@ def test_weights_drop_zeros_and_unknown_links_are_counted(tmp_path: Path) -> Non
     assert data.dropped == {"r": 3}
 
 
+@pytest.mark.parametrize(("left", "right"), [(" ", ""), ("", " "), ("  ", " ")])
+def test_blanks_around_ids_count_on_neither_side_of_a_link(
+    left: str, right: str, tmp_path: Path
+) -> None:
+    graph = SMALL + '[relations.c]\ncolumns = ["likes"]\nseparator = "|"\ntype = "b"\n'
+    a = "id,y,likes\n" + "".join(f"{left}{i},{'uv'[i % 2]},x{right}|{right}y\n" for i in range(4))
+    r = f"a,b\n1{right},x{right}\n{right}2,{right}y\n"
+    b = f"id\nx{left}\n{left}y\n"
+    data = load_tables(write(tmp_path, graph, a_csv=a, b_csv=b, r_csv=r))
+    assert list(data.nodes["a"].ids) == ["0", "1", "2", "3"]
+    assert data.links["a", "r", "b"].tolist() == [[1, 2], [0, 1]]
+    assert data.links["a", "c", "b"].tolist() == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1] * 4]
+
+
 def test_a_type_may_link_to_itself_and_to_another_twice(tmp_path: Path) -> None:
     end = '{type = "a", column = "a"}'
     graph = (
@@ -313,7 +327,7 @@ def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
 
 
 def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
-    ids = ["7", "007", "01/02/2020", "2020-01-02", "true", "0x1", "1e3", " 7"]
+    ids = ["7", "007", "01/02/2020", "2020-01-02", "true", "0x1", "1e3", "7 a"]
     links = [f"{a},x,{i / 4}" for i, a in enumerate(["7"] * 30_000 + ids)]
     graph = SMALL.replace(
         'table = "r.csv"', "query = \"SELECT DISTINCT a, b FROM 'r.csv' WHERE w >= 7000\""

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import AliasPath, BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError, model_validator
 
+from hanme.common.files import parse_json
 from hanme.errors import HanmeError
-
-FILES = ("info.dat", "node.dat", "link.dat", "label.dat", "label.dat.test")
-
-
-class TextFiles(Protocol):
-    """A source of lines: an archive, a folder, or strings in a test."""
-
-    title: str
-
-    def lines(self, file: str) -> Iterator[bytes]:
-        """Yield the lines of one of :data:`FILES`, with their line ends."""
+from hanme.graph import EdgeType
 
 
 class LinkType(BaseModel):
@@ -59,42 +48,34 @@ class Info(BaseModel):
         classes = self.label[self.target_number]
         return [classes[label] for label in sorted(classes)]
 
+    @model_validator(mode="after")
+    def _check(self) -> Info:
+        if len(set(self.types.values())) < len(self.types):
+            raise ValueError("two node types have the same name")
+        if self.target_number not in self.types:
+            raise ValueError(f"no node type {self.target_number}, which has labels")
+        classes = self.label[self.target_number]
+        if not classes or set(classes) != set(range(len(classes))):
+            raise ValueError(f"label numbers must be 0, 1, 2, ..., but are {sorted(classes)}")
+        for number, relation in self.relations.items():
+            if not {relation.start, relation.end} <= self.types.keys():
+                raise ValueError(f"link type {number} joins a node type that does not exist")
+        return self
 
-def read_info(files: TextFiles) -> Info:
-    """Read and check ``info.dat``."""
-    place = f"{files.title}: info.dat"
+
+def read_info(content: bytes, where: str) -> Info:
+    """Parse and check the content of ``info.dat``; messages start with `where`."""
     try:
-        text = b"".join(files.lines("info.dat")).decode()
-    except UnicodeDecodeError as error:
-        raise HanmeError(f"{place}: not UTF-8 text (byte {error.start})") from None
-    if not text.strip():
-        raise HanmeError(f"{place}: the file is empty")
-    try:
+        text = content.decode()
         # Freebase alone describes itself in tables instead of JSON.
         tables = re.search(r"^LINK\tSTART\tEND\tMEANING", text, re.MULTILINE)
-        content = _info_tables(text) if tables else json.loads(text)
-        info = Info.model_validate(content)
-    except json.JSONDecodeError as error:
-        raise HanmeError(f"{place} line {error.lineno}: not JSON ({error.msg})") from None
+        return Info.model_validate(_info_tables(text) if tables else parse_json(text))
     except ValidationError as error:
         first = error.errors()[0]
         key = " > ".join(str(part) for part in first["loc"])
-        raise HanmeError(f"{place}: {key or 'top level'}: {first['msg']}") from None
-
-    if len(set(info.types.values())) < len(info.types):
-        raise HanmeError(f"{place}: two node types have the same name")
-    if info.target_number not in info.types:
-        raise HanmeError(f"{place}: there is no node type {info.target_number}, which has labels")
-    classes = info.label[info.target_number]
-    if not classes or set(classes) != set(range(len(classes))):
-        raise HanmeError(f"{place}: label numbers must be 0, 1, 2, ..., but are {sorted(classes)}")
-    for number, relation in info.relations.items():
-        for end in (relation.start, relation.end):
-            if end not in info.types:
-                raise HanmeError(
-                    f"{place}: there is no node type {end}, which link type {number} joins"
-                )
-    return info
+        raise HanmeError(f"{where}: {key or 'top level'}: {first['msg']}") from None
+    except ValueError as error:
+        raise HanmeError(f"{where}: not JSON in UTF-8 ({error})") from None
 
 
 def _info_tables(text: str) -> dict[str, Any]:
@@ -122,12 +103,12 @@ def _info_tables(text: str) -> dict[str, Any]:
     }
 
 
-def relation_names(info: Info) -> dict[int, tuple[str, str, str]]:
+def relation_names(info: Info) -> dict[int, EdgeType]:
     """Name every link type, so that no two between the same node types share a name.
 
     The only relation between two types is called ``to``. Of several, each is called by its meaning
     without the types (``paper-cite-paper`` is ``cite``), or by its number (``link3``) where that
-    leaves nothing or the same twice.
+    is empty or ambiguous.
     """
     ends = {n: (info.types[r.start], info.types[r.end]) for n, r in info.relations.items()}
     verbs = {n: _verb(r.meaning, *ends[n]) for n, r in info.relations.items()}

@@ -97,12 +97,12 @@ def _values(
         columns |= {side: Wanted(ends[side].column) for side in ids}
         columns |= {f"where{i}": Wanted(column) for i, column in enumerate(relation.where)}
         table = reader.read(source, columns)
-        some = "".join(f" AND where{i} = ?" for i in range(len(relation.where)))
+        some = "".join(f" AND where{i} = trim(?)" for i in range(len(relation.where)))
         known = ""
         for side, (nodes, column) in ids.items():
             found = reader.read(nodes, {"id": Wanted(column or "")})
             known += f" AND {side} IN (SELECT id FROM {found.sql})"
-        select = f"SELECT DISTINCT value FROM {table.sql} WHERE trim(value) <> ''{some}"
+        select = f"SELECT DISTINCT value FROM {table.sql} WHERE value IS NOT NULL{some}"
         rows = reader.rows(f"{select}{known} ORDER BY value LIMIT {MOST_RELATIONS + 1}", *values)
         if not rows and not (known and reader.rows(f"{select} LIMIT 1", *values)):
             raise HanmeError(f"{table.column_title('value')}: every cell is empty")

@@ -196,12 +196,15 @@ def placed(table: Table, items: str, values: list[str]) -> dict[str, Any]:
 
 
 def cell_items(table: Table, alias: str, separator: str | None) -> str:
-    """Return SQL for the list of values in a cell."""
+    """Return SQL for the list of values in a cell, without empty ones."""
     if table.kinds[alias] == "list":
-        return f"list_transform({alias}, lambda item: trim(item))"
-    if separator is None:
-        return f"[trim({alias})]"
-    return f"list_transform(string_split({alias}, {quoted(separator)}), lambda item: trim(item))"
+        items = alias
+    elif separator is None:
+        items = f"[{alias}]"
+    else:
+        parts = f"string_split({alias}, {quoted(separator)})"
+        items = f"list_transform({parts}, lambda item: trim(item))"
+    return f"list_filter({items}, lambda item: item <> '')"
 
 
 def _words(alias: str) -> str:
@@ -209,8 +212,7 @@ def _words(alias: str) -> str:
 
 
 def _unnested(table: Table, items: str) -> str:
-    cells = f"SELECT rowid AS row, unnest({items}) AS item FROM {table.sql}"
-    return f"SELECT row, item FROM ({cells}) WHERE item <> ''"
+    return f"SELECT rowid AS row, unnest({items}) AS item FROM {table.sql}"
 
 
 def _fit_number(given: NDArray[np.float64], table: Table, alias: str) -> FittedNumber:

@@ -108,7 +108,7 @@ def open_links(
         select = (
             "SELECT row, source, target, place FROM (SELECT row, source, unnest(items) AS target, "
             "generate_subscripts(items, 1) AS place FROM (SELECT rowid AS row, id AS source, "
-            f"flatten([{', '.join(lists)}]) AS items FROM {every.sql})) WHERE target <> ''"
+            f"flatten([{', '.join(lists)}]) AS items FROM {every.sql}))"
         )
         return LinkRows(name, edge_type, relation, every, select)
     assert source is not None
@@ -123,7 +123,7 @@ def open_links(
     tables = (links.table for links in opened if links.table.source.spec == source.spec)
     same = next((table for table in tables if table.columns == names), None)
     table = same or reader.read(source, columns)
-    where = " AND ".join(f"where{i} = ?" for i in range(len(relation.where)))
+    where = " AND ".join(f"where{i} = trim(?)" for i in range(len(relation.where)))
     select = f"SELECT rowid AS row, 1 AS place, source, target FROM {table.sql}"
     values = tuple(relation.where.values())
     return LinkRows(name, edge_type, relation, table, f"{select} WHERE {where or 'true'}", values)

@@ -18,7 +18,7 @@ from hanme.data.tables.schema.features import FeatureSpec
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
 
-NAME = "coalesce(nullif(trim(t.name), ''), i.id)"
+NAME = "coalesce(t.name, i.id)"
 """What a node is called: one with an empty name is called by its id."""
 
 
@@ -49,7 +49,7 @@ class Ids:
         """Add new ids in the order of their rows; `select` has the columns id and row."""
         self.reader.rows(
             f"INSERT INTO {self.sql} SELECT id, {self.size} + row_number() OVER (ORDER BY first, "
-            f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE trim(id) <> '' "
+            f"id) - 1 FROM (SELECT id, min(row) AS first FROM ({select}) WHERE id IS NOT NULL "
             f"AND id NOT IN (SELECT id FROM {self.sql}) GROUP BY id)",
             *values,
         )
@@ -105,9 +105,7 @@ def _without_duplicates(every: Table, nodes: NodeTable, kind: str) -> NodeRows:
     if nodes.id is None:
         key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
     else:
-        empty = every.reader.rows(
-            f"SELECT min(rowid) FROM {every.sql} WHERE trim(id) = '' OR id IS NULL"
-        )
+        empty = every.reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE id IS NULL")
         if empty[0][0] is not None:
             raise HanmeError(f"{every.place(empty[0][0], 'id')}: the id is empty")
     twice = every.reader.rows(

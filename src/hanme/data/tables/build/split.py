@@ -51,8 +51,7 @@ def _column(table: Table) -> NDArray[np.integer]:
     """Return for each row 0, 1 or 2 for train, val and test, or -1."""
     values = ", ".join(f"'{name}'" for name in PARTS)
     wrong = table.reader.rows(
-        f"SELECT rowid, split FROM {table.sql} WHERE trim(split) NOT IN ({values}, '') "
-        "ORDER BY rowid LIMIT 1"
+        f"SELECT rowid, split FROM {table.sql} WHERE split NOT IN ({values}) ORDER BY rowid LIMIT 1"
     )
     if wrong:
         row, value = wrong[0]
@@ -60,7 +59,7 @@ def _column(table: Table) -> NDArray[np.integer]:
             f"{table.place(row, 'split')}: {value[:60]!r} is none of {', '.join(PARTS)} or empty"
         )
     found = table.reader.arrays(
-        f"SELECT coalesce(list_position([{values}], trim(split)), 0) - 1 AS part FROM {table.sql}"
+        f"SELECT coalesce(list_position([{values}], split), 0) - 1 AS part FROM {table.sql}"
     )
     return column(found, "part", -1)
 
@@ -117,8 +116,8 @@ def groups(config: GraphConfig, rows: NodeRows, graph: Graph) -> Tensor | None:
         _, found = connected_components(matrix, directed=False)
         return torch.from_numpy(found[:size].astype(np.int64))
     codes = rows.table.reader.arrays(
-        "SELECT dense_rank() OVER (ORDER BY trim(together)) AS code, trim(together) IS NULL OR "
-        f"trim(together) = '' AS alone FROM {rows.table.sql} ORDER BY rowid"
+        "SELECT dense_rank() OVER (ORDER BY together) AS code, together IS NULL AS alone "
+        f"FROM {rows.table.sql} ORDER BY rowid"
     )
     found = np.arange(size) + rows.table.size + 1  # a node without a value is a group of its own
     given = ~column(codes, "alone", 1).astype(np.bool_)

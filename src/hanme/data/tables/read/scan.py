@@ -90,7 +90,11 @@ class Rows:
                 self.connection.execute("USE memory")
 
     def expression(self, column: str, kind: Kind, date: str | None = None) -> tuple[str, Kind]:
-        """Return a column, by the user's name of it, in SQL, and what it is read as."""
+        """Return a column, by the user's name of it, in SQL, and what it is read as.
+
+        Text is read without the blanks around it, and empty text as NULL: this is the only place
+        where ids are normalised, so the two sides of a link always are.
+        """
         index = self._index(column)
         name = f"c{index}" if self.format == "csv" else identifier(self.columns[index])
         type_, text = self.types[index], f"CAST({name} AS VARCHAR)"
@@ -110,10 +114,10 @@ class Rows:
         if kind == "vector":
             return _vector(name, type_), "list"
         if _LIST.fullmatch(type_):
-            items = f"CAST({name} AS VARCHAR[])"
+            items = f"list_transform(CAST({name} AS VARCHAR[]), lambda item: trim(item))"
             joined = f"nullif(array_to_string({items}, '|'), '')"
             return (items, "list") if kind == "list" else (joined, "joined")
-        return f"nullif({text}, '')", "text"
+        return f"nullif(trim({text}), '')", "text"
 
     def sql(self, wanted: Iterable[str] = ()) -> str:
         """Return what to select from; the wanted columns of JSON are read as they are written."""
