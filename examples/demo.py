@@ -44,4 +44,4 @@ What next:
   .venv/bin/hanme explain {folder}/hanme 3 --out 3.html
   .venv/bin/hanme init examples/films          start with tables: docs/tutorial.md
   .venv/bin/hanme train IMDB --out runs/imdb   the paper's graph (downloaded once)
-  .venv/bin/hanme reproduce --out runs/paper   the paper's table over five seeds""")
+  .venv/bin/hanme benchmark --config paper --out runs/paper   the paper's table over five seeds""")
