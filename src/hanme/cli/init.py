@@ -31,20 +31,20 @@ def init(
     hanme init films --force --label genre
     """
     from hanme.data import METAPATHS
-    from hanme.data.tables.draft.draft import write_draft, write_text
-    from hanme.data.tables.draft.inference import guess
-    from hanme.data.tables.schema.config import read_config
+    from hanme.data.tables.draft.infer import infer
+    from hanme.data.tables.draft.toml_writer import output_path, render, write
 
     if print_:
-        print(write_text(guess(folder, target, label)), end="")
+        print(render(infer(folder, target, label)), end="")
         return
-    skipped: list[str] = []
-    path = write_draft(folder, target, label, force=force, on_skip=skipped.append)
-    config = read_config(path)
+    path = output_path(folder, force=force)
+    inferred = infer(folder, target, label)
+    write(inferred, path)
+    config = inferred.config
     column = config.nodes[config.target].label
     described = f"label column: {column}" if column else "no label column: set one"
     print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
-    for reason in skipped:
+    for reason in (*inferred.skipped, *inferred.copies):
         print(printable(f"Skipped: {reason}"))
     is_data_set = str(path.parent).lower() in map(str.lower, METAPATHS)
     name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from hanme.data.tables.build.features import Fitted, cell_items, numbers, width
+from hanme.data.tables.build.features import Fitted, numbers, width
 from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn, link_aliases
-from hanme.data.tables.read.reader import Reader, Table, Wanted, column
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table, column
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import ColumnLinks, LinkTable, NodeTable
@@ -67,7 +67,6 @@ class Made:
 
     def __init__(self) -> None:
         self.links: Mapping[EdgeType, Tensor] = {}
-        self.weights: Mapping[EdgeType, Tensor] = {}
 
     def nodes(
         self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
@@ -85,10 +84,8 @@ class Made:
 
     def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Add the links of a relation; return how many were dropped, see :func:`read_links`."""
-        links, weights, dropped = read_links(rows, ids)
+        links, dropped = read_links(rows, ids)
         self.links = {**self.links, rows.edge_type: links}
-        if weights is not None:
-            self.weights = {**self.weights, rows.edge_type: weights}
         return dropped
 
 
@@ -104,7 +101,7 @@ def open_links(
     relation, edge_type = config.relations[name], config.edge_types[name][0]
     if isinstance(relation, ColumnLinks):
         every = rows[edge_type[0]].every
-        lists = [cell_items(every, a, relation.separator) for a in link_aliases(config, name)]
+        lists = [every.items(a, relation.separator) for a in link_aliases(config, name)]
         select = (
             "SELECT row, source, target, place FROM (SELECT row, source, unnest(items) AS target, "
             "generate_subscripts(items, 1) AS place FROM (SELECT rowid AS row, id AS source, "
@@ -113,12 +110,12 @@ def open_links(
         return LinkRows(name, edge_type, relation, every, select)
     assert source is not None
     columns = {
-        "source": Wanted(relation.source.column),
-        "target": Wanted(relation.target.column),
-        **{f"where{i}": Wanted(column) for i, column in enumerate(relation.where)},
+        "source": ColumnRequest(relation.source.column),
+        "target": ColumnRequest(relation.target.column),
+        **{f"where{i}": ColumnRequest(column) for i, column in enumerate(relation.where)},
     }
     if relation.weight is not None:
-        columns["weight"] = Wanted(relation.weight, "number")
+        columns["weight"] = ColumnRequest(relation.weight, "number")
     names = {alias: wanted.column for alias, wanted in columns.items()}
     tables = (links.table for links in opened if links.table.source.spec == source.spec)
     same = next((table for table in tables if table.columns == names), None)
@@ -129,12 +126,11 @@ def open_links(
     return LinkRows(name, edge_type, relation, table, f"{select} WHERE {where or 'true'}", values)
 
 
-def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, Tensor | None, int]:
+def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, int]:
     """Find the numbers of the ends of a relation's links.
 
     Returns:
-        Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to
-        unknown ids were dropped.
+        Node numbers ``[2, E]``, and the number of dropped links to unknown ids.
     """
     found = links.table.reader.arrays(
         f"SELECT link.row, s.node AS source, t.node AS target FROM {links.numbered(ids)} "
@@ -147,14 +143,10 @@ def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, Tensor 
     dropped = int((~known).sum())
     if dropped and links.relation.unknown == "refuse":
         _refuse(links, ends, int(np.flatnonzero(~known)[0]), row)
-    weights = None
     if isinstance(links.relation, LinkTable) and links.relation.weight is not None:
-        weights = _weights(links.table)[row]
-        known = known & (weights > 0)
+        known = known & (_weights(links.table)[row] > 0)
     known = known & ~_repeated(links, ends, known, row)
-    if weights is not None:
-        weights = torch.from_numpy(weights[known].astype(np.float32))
-    return torch.from_numpy(ends if known.all() else ends[:, known]), weights, dropped
+    return torch.from_numpy(ends if known.all() else ends[:, known]), dropped
 
 
 def repeated_how(links: LinkRows) -> str:
