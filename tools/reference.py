@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
 
 from hanme.cli import COMMANDS, Command
 from hanme.common.options import Option, class_options
@@ -36,8 +37,13 @@ def configuration() -> str:
     """Return the reference of the fields of a configuration and of the options of all models."""
     about = "Fields of a configuration file, of `config.json` in a run folder and of `--set`."
     lines = ["# Configuration", "", about, ""]
-    tables = {"data": DataConfig, "model": ModelConfig, "training": TrainingConfig}
-    for name, kind in (tables | {"training.lts": LTS}).items():
+    tables: dict[str, type[BaseModel]] = {
+        "data": DataConfig,
+        "model": ModelConfig,
+        "training": TrainingConfig,
+        "training.lts": LTS,
+    }
+    for name, kind in tables.items():
         lines += [f"## [{name}]", "", *_fields(class_options(kind).values(), name), ""]
     for name in MODELS:
         title = f"## [model.options] of {name}"
