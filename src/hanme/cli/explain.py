@@ -80,28 +80,21 @@ def explain(
         run, node = None, str(run)
     if (node is None) == (not fidelity):
         raise HanmeError("name either a node to explain or --fidelity")
-    from hanme import explain as explaining
     from hanme.explain.picture import check_suffix, save
-    from hanme.runs import Run, open_run
-    from hanme.runs.use import refuse_changed
+    from hanme.runs import OpenedRun
 
     if out is not None:
         check_suffix(out)
-    run = find_run(run)
-    opened = Run.open(run)
-    loaded, model = open_run(opened, source=data, graph=graph)
-    ranking, decision = cast("By", by), opened.decision()
+    opened = OpenedRun.open(find_run(run), source=data, graph=graph)
+    ranking = cast("By", by)
     result: Explanation | Fidelity
     if node is None:
-        refuse_changed(loaded, opened.fitted(), graph or run)
         with show_progress("nodes", nodes) as (bar, task):
-            result = explaining.fidelity(
-                model, loaded, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
+            result = opened.fidelity(
+                nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        result = explaining.explain(
-            model, loaded, node, top=top, label=label, by=ranking, decision=decision
-        )
+        result = opened.explain(node, top=top, label=label, by=ranking)
     if out is not None:
         save(result, out)
     if json_:

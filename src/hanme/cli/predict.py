@@ -56,9 +56,9 @@ def predict(
 
     hanme predict runs/films --order uncertain --split unlabelled --top 100
     """
-    from hanme import runs
+    from hanme.runs import OpenedRun
 
-    prediction = runs.predict(find_run(run), nodes=node, graph=graph, source=data)
+    prediction = OpenedRun.open(find_run(run), graph=graph, source=data).predict(node)
     prediction = prediction if split is None else prediction.only(split)
     if order or top:
         prediction = prediction.ranked(cast("Order | None", order), top=top)
@@ -74,7 +74,7 @@ def predict(
 
 def _show(prediction: Prediction, limit: int, rank: str | None) -> None:
     """Print ids, names, known labels, the column that nodes are ranked by and likely labels."""
-    from hanme.runs.columns import probability_columns
+    from hanme.runs.prediction import probability_columns
 
     rows, labels = prediction.rows(limit), prediction.graph.labels
     keys = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]
