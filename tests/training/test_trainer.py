@@ -21,7 +21,7 @@ SMALL = {"hidden_channels": 16, "heads": 2}
 def trainer(graph=None, model=HANME, **config) -> Trainer:
     graph = planted(movies=120) if graph is None else graph
     net = model(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
-    settings = TrainingConfig(**{"epochs": 12, **config})
+    settings = TrainingConfig(**{"recipe": "paper", "epochs": 12, **config})
     random = draw_weights(net, graph, settings.seed)
     return Trainer(net, graph, settings, random=random)
 

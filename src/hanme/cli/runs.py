@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,39 +12,51 @@ from hanme.cli.options import Json
 from hanme.cli.show import print_table, printable
 from hanme.errors import HanmeError
 
+if TYPE_CHECKING:
+    from hanme.runs.listing import ListedRun
+
 
 def runs(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder to search for run folders.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder that holds the run folders.")
     ] = Path("runs"),
     json_: Json = False,
 ) -> None:
-    """List runs with their settings, state and test scores, the latest first.
+    """List runs with their settings, state and scores, the latest first.
 
     hanme runs
 
-    hanme runs docs/results/runs
+    hanme runs results/runs/imdb-han
     """
-    from hanme.experiments.configuration import graph_name
-    from hanme.experiments.summary import list_runs
+    from hanme.runs.listing import list_runs
 
     if not folder.is_dir():
         raise HanmeError(f"{folder}: no such folder; train a run with hanme train GRAPH")
-    rows = list_runs(folder)
+    listed = list_runs(folder)
     if json_:
-        print(json.dumps(rows))
+        print(json.dumps([run.to_dict() for run in listed]))
         return
-    columns = ("run", "graph", "model", "recipe", "seed", "state", "epochs", "micro", "macro")
-    heads = [*columns[:-2], "test micro", "test macro"]
-    rows = [row | ({"graph": graph_name(row["graph"])} if "graph" in row else {}) for row in rows]
-    cells = [[printable(_text(row.get(column))) for column in columns] for row in rows]
-    print_table(heads, cells, width=140, left=6)
-    for row in rows:
-        if "error" in row:
-            print(printable(row["error"]))
+    scores = [f"{part} {f1}" for part in ("val", "test") for f1 in ("micro", "macro")]
+    heads = ["run", "graph", "model", "recipe", "seed", "state", "epochs", *scores]
+    print_table(heads, map(_cells, listed), title="F1 (%)", width=140, left=6)
+    for run in listed:
+        if run.message:
+            print(printable(run.message))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    return "" if value is None else str(value)
+def _cells(run: ListedRun) -> list[str]:
+    from hanme.experiments.configuration import graph_name
+
+    settings = [""] * 4
+    if config := run.config:
+        settings = [graph_name(config.data.name), config.model.name]
+        settings += [config.training.recipe, str(config.training.seed)]
+    scores = [
+        f"{(run.scores or {})[part][f1]:.2f}" if part in (run.scores or {}) else "–"
+        for part in ("val", "test")
+        for f1 in ("micro", "macro")
+    ]
+    return [printable(cell) for cell in (run.folder.name, *settings, run.state)] + [
+        str(run.epochs),
+        *scores,
+    ]

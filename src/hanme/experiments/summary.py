@@ -1,4 +1,4 @@
-"""Summaries of runs: a list of them, and their scores over several seeds."""
+"""Scores of runs over several seeds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from hanme.errors import HanmeError
 from hanme.runs import Run
 
 RULES = {
@@ -49,39 +47,6 @@ def summarise_majority(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 COSTS = ("seconds_per_epoch", "peak_memory_mb")
-
-
-def list_runs(folder: Path) -> list[dict[str, Any]]:
-    """Summarise the run folders in a folder: settings, state and test scores, the latest first."""
-    folders = sorted({path.parent for path in folder.glob("**/config.json")}, key=_changed)
-    return [_summary(run) for run in reversed(folders) if not run.name.startswith("fold-")]
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    row: dict[str, Any] = {"run": str(folder)}
-    try:
-        run = Run.open(folder)
-        model, training = run.config.model, run.config.training
-        row |= {
-            "graph": run.config.data.name,
-            "model": model.name,
-            "recipe": training.recipe,
-            "seed": training.seed,
-            "state": "unfinished",
-        }
-        if run.finished:
-            result = run.result()
-            scores = result["scores"].get("decided", result["scores"]["with_fallback"])
-            row |= {"state": "finished", "epochs": result["epochs"], **scores.get("test", {})}
-    except HanmeError as error:
-        row |= {"state": "damaged", "error": str(error)}
-    return row
-
-
-def _changed(folder: Path) -> int:
-    """Return when a run was finished or, if it is not, started, in nanoseconds."""
-    result = folder / "result.json"
-    return (result if result.exists() else folder / "config.json").stat().st_mtime_ns
 
 
 def _over_seeds(by_rule: Mapping[str, list[Any]]) -> dict[str, Any]:
