@@ -12,7 +12,8 @@ from hanme import Classifier
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
-from hanme.runs import RunConfig, build_model, evaluate
+from hanme.nn.batch import Batch
+from hanme.runs import OpenedRun, RunConfig, build_model
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
 
@@ -30,8 +31,8 @@ def same_rows(classifier: Classifier) -> bool:
     """Return whether some roots get the logits that they get beside all others."""
     model, graph, roots = classifier.model_.eval(), classifier.graph_, torch.tensor([7, 3])
     with torch.no_grad():
-        every = model(graph.x_dict, graph.edge_index_dict)
-        some = model(graph.x_dict, graph.edge_index_dict, roots)
+        every = model(Batch.of(graph))
+        some = model(Batch.of(graph, roots))
     return torch.allclose(some, every[roots], atol=1e-5)
 
 
@@ -47,7 +48,7 @@ def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("runs/relational")
     scores = json.loads((folder / "result.json").read_text())["scores"]
     assert scores["with_fallback"]["val"]["macro"] > 75  # 84, and 44 for all genres at once
-    assert evaluate(folder) == scores
+    assert OpenedRun.open(folder).evaluate() == scores
     for value in ({"hidden_channels": 0}, {"dropout": 1.5}, {"layers": "two"}, {"depth": 1}):
         model = {"name": "relational", "options": value}
         with pytest.raises(HanmeError, match=next(iter(value))):

@@ -16,12 +16,12 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 from hanme.common.files import replacing
-from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
+from hanme.graph import EdgeType, Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.splits import PARTS
 
-VERSION = 4
-KEPT = ("target", "labels", "dropped", "notes", "fitted", "digest")
+VERSION = 5
+PROVENANCE = ("fitted", "dropped_links", "notes", "digest")
 """The attributes of a graph that are in the header as they are."""
 
 Arrays = dict[str, NDArray[Any]]
@@ -48,10 +48,8 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
         if nodes.x is not None:
             x = to_scipy(nodes.x)
             arrays |= {f"x.{i}.{part}": getattr(x, part) for part in ("data", "indices", "indptr")}
-    for i, (edge_type, links) in enumerate(graph.links.items()):
+    for i, links in enumerate(graph.links.values()):
         arrays[f"links.{i}"] = links.numpy()
-        if edge_type in graph.weights:
-            arrays[f"weights.{i}"] = graph.weights[edge_type].numpy()
     arrays = {key: np.ascontiguousarray(_compact(array)) for key, array in arrays.items()}
 
     header = {
@@ -60,7 +58,9 @@ def write_cache(graph: Graph, path: Path, fingerprint: str) -> None:
         "types": graph.sizes,
         "widths": graph.widths,
         "relations": list(graph.links),
-        **{key: getattr(graph, key) for key in KEPT},
+        "target": graph.target,
+        "labels": graph.labels,
+        **{key: getattr(graph.provenance, key) for key in PROVENANCE},
     }
     header["checksum"] = _checksum(header, arrays)
     try:
@@ -124,14 +124,11 @@ def _graph(header: dict[str, Any], arrays: Arrays) -> Graph:
     return Graph(
         nodes=nodes,
         links={e: torch.from_numpy(arrays[f"links.{i}"].astype(np.int64)) for i, e in relations},
-        weights={
-            e: torch.from_numpy(arrays[f"weights.{i}"])
-            for i, e in relations
-            if f"weights.{i}" in arrays
-        },
         y=y.float() if y.dim() == 2 else y.long(),
         split=Split(*(torch.from_numpy(arrays[part]) for part in PARTS)),
-        **{key: header[key] for key in KEPT},
+        target=header["target"],
+        labels=header["labels"],
+        provenance=Provenance(**{key: header[key] for key in PROVENANCE}),
     )
 
 

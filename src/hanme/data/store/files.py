@@ -29,7 +29,7 @@ from hanme.errors import HanmeError
 
 MANIFEST, CHECKSUMS = "manifest.json", "checksums.bin"
 BLOCK = 1 << 16
-VERSION = 1
+VERSION = 2
 
 
 class Column:

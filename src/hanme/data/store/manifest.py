@@ -22,8 +22,8 @@ Size = Annotated[int, Field(ge=0, lt=2**48)]
 Whole = ("uint8", "int16", "int32", "int64")
 Real = ("float16", "float32", "float64")
 WRONG = "not the manifest of a stored graph"
-KEPT = ("target", "labels", "metapaths", "left_out", "fitted", "dropped", "notes", "digest")
-"""The attributes of a graph that are in the manifest as they are."""
+PROVENANCE = ("fitted", "dropped_links", "notes", "digest", "left_out_metapaths")
+"""The fields of a graph's provenance that are in the manifest."""
 
 
 class Part(Closed):
@@ -57,9 +57,9 @@ class Manifest(Part):
     types: dict[str, NodeType]
     relations: list[Annotated[list[str], Field(min_length=3, max_length=3)]]
     metapaths: list[str]
-    left_out: dict[str, str]
+    left_out_metapaths: dict[str, str]
     fitted: dict[str, Any] | None
-    dropped: dict[str, int]
+    dropped_links: dict[str, int]
     notes: list[str]
     digest: str | None
     features: Features
@@ -137,8 +137,6 @@ def _check(manifest: Manifest, there: Files) -> None:
         links = there.size(f"links.{i}.end")
         there.rising(f"links.{i}.begin", sizes[source], links)
         there.expect(f"links.{i}.end", Whole, links, below=sizes[target])
-        if f"links.{i}.weights" in there.files:
-            there.expect(f"links.{i}.weights", Real, links)
     size, labels = sizes[manifest.target], len(manifest.labels)
     there.size("y")
     if len(there.files["y"].shape) == 2:

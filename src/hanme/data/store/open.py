@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from hanme.common.csr import indptr_of, stretches
 from hanme.data.store.files import MANIFEST, Mapped
-from hanme.data.store.manifest import KEPT, open_files, read_manifest
+from hanme.data.store.manifest import PROVENANCE, open_files, read_manifest
 from hanme.data.store.write import hashes
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType, Graph, Nodes, Split, Texts
+from hanme.graph import EdgeType, Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features
 
@@ -40,7 +40,6 @@ def open_store(path: str | Path) -> Graph:
     relations: list[EdgeType] = [(start, name, end) for start, name, end in manifest.relations]
     links = Relations()
     links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}
-    weights = {e: files.get(f"links.{i}.weights") for i, e in enumerate(relations)}
     graph = StoredGraph(
         nodes={
             kind: stored_nodes(files, i, kind, **about.model_dump())
@@ -49,27 +48,13 @@ def open_store(path: str | Path) -> Graph:
         links=links,
         y=torch.empty(0),
         split=Split(*[torch.empty(0)] * 3),
-        weights=Lazy({e: file for e, file in weights.items() if file is not None}),
-        **{key: getattr(manifest, key) for key in KEPT},
+        target=manifest.target,
+        labels=manifest.labels,
+        metapaths=manifest.metapaths,
+        provenance=Provenance(**{key: getattr(manifest, key) for key in PROVENANCE}),
     )
     graph.attach(files)
     return graph
-
-
-class Lazy(Mapping[EdgeType, Tensor]):
-    """Tensors that are read from files when they are asked for."""
-
-    def __init__(self, files: Mapping[EdgeType, Mapped]) -> None:
-        self._files = files
-
-    def __getitem__(self, key: EdgeType) -> Tensor:
-        return self._files[key].whole()
-
-    def __iter__(self) -> Iterator[EdgeType]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
 
 
 class StoredGraph(Graph):

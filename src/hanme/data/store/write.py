@@ -19,7 +19,7 @@ from torch import Tensor
 from hanme.common.csr import take_rows
 from hanme.common.files import is_leftover, lock, remove_on_error
 from hanme.data.store.files import MANIFEST, Writer
-from hanme.data.store.manifest import KEPT, NodeType, open_files
+from hanme.data.store.manifest import PROVENANCE, NodeType, open_files
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Texts
 from hanme.graph.adjacency import Adjacency
@@ -90,8 +90,6 @@ def write_store(
             say(f"{'-'.join(edge_type)}: {count:,} links")
             links, targets = graph.adjacency(edge_type), graph.sizes[edge_type[2]]
             add_links(writer, i, links, targets)
-            if edge_type in graph.weights:
-                add_weights(writer, i, graph.weights[edge_type], graph.links[edge_type])
         add_labels(writer, graph)
         finish(writer, graph, features)
 
@@ -145,12 +143,6 @@ def add_links(writer: Writer, number: int, links: Adjacency, targets: int) -> No
     writer.add(f"links.{number}.end", links.indices.numpy().astype(smallest(targets)))
 
 
-def add_weights(writer: Writer, number: int, weights: Tensor, edge_index: Tensor) -> None:
-    """Write the weights of links in the order of the adjacency."""
-    source, target = edge_index.numpy()
-    writer.add(f"links.{number}.weights", weights.numpy()[np.lexsort((target, source))])
-
-
 def hashes(text: NDArray[np.uint8], offsets: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return a hash of each text, Σ_i (byte_i + 1) BASE^i modulo 2^64, its bits mixed.
 
@@ -188,8 +180,9 @@ def finish(writer: Writer, graph: Graph, features: str) -> None:
         ).model_dump()
         for kind, nodes in graph.nodes.items()
     }
-    kept = {key: getattr(graph, key) for key in KEPT}
-    writer.finish(kept | {"types": about, "relations": graph.edge_types, "features": features})
+    header = {key: getattr(graph, key) for key in ("target", "labels", "metapaths")}
+    header |= {key: getattr(graph.provenance, key) for key in PROVENANCE}
+    writer.finish(header | {"types": about, "relations": graph.edge_types, "features": features})
 
 
 def check_store(folder: Path) -> int:

@@ -145,7 +145,7 @@ class Tables:
         own = cache / "stores" / _short(str(self.path))
         folder = own / f"{mark}-{features}-{seed}"
         learnt = self.fitted.learnt() if self.fitted else None
-        if learnt and not (is_store(folder) and open_store(folder).fitted == learnt):
+        if learnt and not (is_store(folder) and open_store(folder).provenance.fitted == learnt):
             folder = folder.with_name(f"{folder.name}-{_short(repr(learnt))}")
         if not is_store(folder):
             for before in own.glob("*"):
@@ -164,7 +164,7 @@ class Tables:
             file = cache / "tables" / f"{_short(str(self.path))}-{features}.safetensors"
             graph = _cached(file, mark)
             learnt = self.fitted.learnt() if self.fitted else None
-            if graph is not None and learnt in (None, graph.fitted):
+            if graph is not None and learnt in (None, graph.provenance.fitted):
                 return graph
             if learnt:  # the tables have grown: a graph in the run's way, in its own file
                 file = file.with_stem(f"{file.stem}-run")
@@ -231,24 +231,22 @@ class Tables:
             labels.y,
             labels.names,
             split,
-            weights=made.weights,
-            dropped=dropped,
-            notes=reader.notes,
         )
         group = groups(config, mine, graph)
         if group is not None:
             graph.targets.extra[GROUP] = group
-        graph.digest = _digest(graph, config)
+        digest = _digest(graph, config)
         fitted = fitted or FittedGraph(
             target=config.target,
             labels=labels.names,
             multilabel=labels.multilabel,
             relations=[e for pair in config.edge_types.values() for e in pair],
             features=learnt,
-            trained_on=graph.digest,
+            trained_on=digest,
         )
-        graph.fitted = fitted.learnt()
-        return graph
+        return graph.with_provenance(
+            fitted=fitted.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
+        )
 
 
 def _short(text: str) -> str:

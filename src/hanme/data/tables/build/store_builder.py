@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, eye_array, hstack
 
 from hanme.data.store.files import Writer
 from hanme.data.store.open import stored_links, stored_nodes
-from hanme.data.store.write import add_features, add_links, add_texts, add_weights, smallest
+from hanme.data.store.write import add_features, add_links, add_texts, smallest
 from hanme.data.tables.build.features import Fitted, width
 from hanme.data.tables.build.links import LinkRows, Made, read_links, repeated_how, say_repeated
 from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn
@@ -86,7 +86,7 @@ class OnDisk(Made):
         how, reader = repeated_how(rows), rows.table.reader
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
             return self._in_memory(rows, ids)
-        numbered = f"hanme_numbered_{reader.count_up()}"
+        numbered = reader.new_name()
         reader.connection.execute(
             f"CREATE TEMP TABLE {numbered} AS SELECT s.node AS source, t.node AS target FROM "
             f"{rows.numbered(ids)}",
@@ -105,13 +105,11 @@ class OnDisk(Made):
 
     def _in_memory(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         there = rows.edge_type
-        edges, weights, dropped = read_links(rows, ids)
+        edges, dropped = read_links(rows, ids)
         for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
             number = self.edge_types.index(edge_type)
             sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
             add_links(self.writer, number, Adjacency.of(links, sources), targets)
-            if weights is not None:
-                add_weights(self.writer, number, weights, links)
             self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
         return dropped
 
