@@ -45,12 +45,11 @@ def runs(
 
 
 def _cells(run: ListedRun) -> list[str]:
-    from hanme.experiments.configuration import graph_name
-
     settings = [""] * 4
     if config := run.config:
-        settings = [graph_name(config.data.name), config.model.name]
-        settings += [config.training.recipe, str(config.training.seed)]
+        path = Path(config.data.name)
+        graph = path.parent.name if path.name == "graph.toml" else path.name
+        settings = [graph, config.model.name, config.training.recipe, str(config.training.seed)]
     scores = [
         f"{(run.scores or {})[part][f1]:.2f}" if part in (run.scores or {}) else "–"
         for part in ("val", "test")
