@@ -10,65 +10,63 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from hanme.cli.options import Allow, GraphOption, Json, RunArgument, Source, find_run
+from hanme.cli.options import Allow, Grown, Json, RunFolder, Source, the_run
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.explain import By, Explanation, Fidelity
 
-WIDTH = 200
-"""Width of the tables where output is piped: an instance with names takes about 100."""
-MIN_PROBABILITY, MIN_LABELS = 0.01, 3
-"""Labels below this probability are not listed, unless there are no more than this number."""
-fidelity_option = partial(typer.Option, rich_help_panel="Can explanations be trusted?")
+WIDTH = 200  # where output is piped
+SMALL, FEW = 0.01, 3  # labels below this probability are not listed, unless they are so few
+of_fidelity = partial(typer.Option, rich_help_panel="Can explanations be trusted?")
 
 
 def explain(
-    run: RunArgument = None,
+    run: RunFolder = None,
     node: Annotated[
         str | None,
         typer.Argument(
-            metavar="NODE", help="Id, name or number of a target node. RUN may be left out."
+            help="A node of the target type: its id, name or number. Without RUN, it can stand "
+            "alone."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Also draw it as an .svg or .html file."),
+        typer.Option(help="Also write a picture, .svg or .html; an existing file is replaced."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of instances to show.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="How many instances to show.")] = 5,
     label: Annotated[
         str | None,
-        typer.Option(help="Explain the logit of this label (default: the most likely one)."),
+        typer.Option(help="Rank instances by this label's logit (default: the most likely label)."),
     ] = None,
     by: Annotated[
         str,
         typer.Option(
-            metavar="part|move|attention",
-            help="Rank instances by their part of the logit (the parts add up to it), by how far "
-            "the logit moves if the instance is removed, or by attention.",
+            help="Rank by part (of the logit: the parts add up to it), by move (how far the logit "
+            "moves, up or down, if the instance is removed) or by attention."
         ),
     ] = "part",
     fidelity: Annotated[
         bool,
-        fidelity_option(
+        of_fidelity(
             "--fidelity",
-            help="Remove top and random instances of test nodes and measure how far the logit "
-            "moves, instead of explaining a node.",
+            help="Instead of explaining a node, remove top and random instances of test nodes and "
+            "measure how far the logit moves.",
         ),
     ] = False,
     nodes: Annotated[
-        int, fidelity_option(min=1, help="Number of nodes, each with more than 5 instances.")
+        int, of_fidelity(min=1, help="How many nodes, each with more than 5 instances.")
     ] = 200,
     seed: Annotated[
-        int, fidelity_option(min=0, max=2**63 - 1, help="Seed of nodes and random instances.")
-    ] = 0,
-    graph: GraphOption = None,
+        int, of_fidelity(min=0, max=2**63 - 1, help="Draws nodes and random instances.")
+    ] = 1,
+    graph: Grown = None,
     data: Source = None,
     allow: Allow = None,
     json_: Json = False,
 ) -> None:
-    """Explain a prediction by metapath instances and features, or measure how faithful that is.
+    """Show which metapath instances led to a prediction, or measure such explanations.
 
     hanme explain Avatar --out avatar.svg
 
@@ -79,87 +77,81 @@ def explain(
     if run is not None and node is None and not (fidelity or (run / "config.json").exists()):
         run, node = None, str(run)
     if (node is None) == (not fidelity):
-        raise HanmeError("name either a node to explain or --fidelity")
+        raise HanmeError("explain: name a node to explain, or ask for --fidelity, one of the two")
     from hanme.explain.picture import check_suffix, save
     from hanme.runs import OpenedRun
 
     if out is not None:
         check_suffix(out)
-    opened = OpenedRun.open(find_run(run), source=data, graph=graph)
+    opened = OpenedRun.open(the_run(run), source=data, graph=graph)
     ranking = cast("By", by)
-    result: Explanation | Fidelity
+    found: Explanation | Fidelity
     if node is None:
         with show_progress("nodes", nodes) as (bar, task):
-            result = opened.fidelity(
+            found = opened.fidelity(
                 nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        result = opened.explain(node, top=top, label=label, by=ranking)
+        found = opened.explain(node, top=top, label=label, by=ranking)
     if out is not None:
-        save(result, out)
+        save(found, out)
     if json_:
-        print(json.dumps(result.to_dict()))
+        print(json.dumps(found.to_dict()))
     elif node is None:
-        _print_fidelity(cast("Fidelity", result))
+        _print_fidelity(cast("Fidelity", found))
     else:
-        _print_explanation(cast("Explanation", result))
+        _print_explanation(cast("Explanation", found))
     if out is not None and not json_:
         print(f"The picture is in {out}.")
 
 
-def _print_explanation(explanation: Explanation) -> None:
+def _print_explanation(found: Explanation) -> None:
     from hanme.explain.explanation import hops, shown
 
     labels = [
-        [shown(name), explanation.role(name), f"{p:.1%}", f"{explanation.logits[name]:+.3f}"]
+        [shown(name), found.role(name), f"{p:.1%}", f"{found.logits[name]:+.3f}"]
         for i, (name, p) in enumerate(
-            sorted(explanation.probabilities.items(), key=lambda item: -item[1])
+            sorted(found.probabilities.items(), key=lambda item: -item[1])
         )
-        if i < MIN_LABELS or p >= MIN_PROBABILITY or name in explanation.chosen
+        if i < FEW or p >= SMALL or name in found.chosen
     ]
-    rest = len(explanation.logits) - len(labels)
+    rest = len(found.logits) - len(labels)
     metapaths = [
-        [shown(text), f"{beta:.1%}", f"{explanation.counts[text]:,}"]
-        for text, beta in explanation.metapaths.items()
+        [shown(text), f"{beta:.1%}", f"{found.counts[text]:,}"]
+        for text, beta in found.metapaths.items()
     ]
     width = Console().width if Console().is_terminal else WIDTH
-    columns = explanation.chosen[: max(1, (width - 100) // 15)]  # those that matter, as many as fit
+    columns = found.chosen[: max(1, (width - 100) // 15)]  # those that matter, as many as fit
     instances = [
         [
             shown(str(instance)),
             shown(instance.metapath),
-            f"{instance.parts[explanation.label]:+.4f}",
+            f"{instance.parts[found.label]:+.4f}",
             *(f"{instance.moves[name]:+.4f}" for name in columns),
             f"{instance.attention:.2%}",
             hops(instance),
         ]
-        for instance in explanation.instances
+        for instance in found.instances
     ]
-    label, moves = shown(explanation.label), [f"move of\n{shown(name)}" for name in columns]
+    label, moves = shown(found.label), [f"move of\n{shown(name)}" for name in columns]
     print_table(
         ["label", "", "probability", "logit"],
         labels,
-        title=explanation.title,
-        caption=f"{rest} more labels, below {MIN_PROBABILITY:.0%} each" if rest else None,
+        title=found.title,
+        caption=f"{rest} more labels, below {SMALL:.0%} each" if rest else None,
         width=WIDTH,
         left=2,
     )
     if metapaths:
         print_table(["metapath", "weight", "instances"], metapaths, width=WIDTH)
-    if explanation.others:
+    if found.others:
         print_table(
-            ["linear part", f"part of\n{label}"],
+            ["what else counts", f"part of\n{label}"],
             [
-                *(
-                    [shown(n), f"{p[explanation.label]:+.4f}"]
-                    for n, p in explanation.others.items()
-                ),
-                *(
-                    [f"  {reason}", f"{reason.parts[explanation.label]:+.4f}"]
-                    for reason in explanation.reasons
-                ),
+                *([shown(n), f"{p[found.label]:+.4f}"] for n, p in found.others.items()),
+                *([f"  {reason}", f"{reason.parts[found.label]:+.4f}"] for reason in found.reasons),
             ],
-            title="Linear part by feature block, with the largest contributions",
+            title="The wide part by block, and what counts most in it",
             width=WIDTH,
         )
     if not instances:
@@ -167,18 +159,18 @@ def _print_explanation(explanation: Explanation) -> None:
     print_table(
         ["instance", "metapath", f"part of\n{label}", *moves, "attention", "hops"],
         instances,
-        title=f"Top {len(instances)} by {explanation.by} for {label}",
-        caption="part: parts of all instances and of the linear part add up to the label's logit; "
-        "move: the logit with the instance minus the logit without it",
+        title=f"Top {len(instances)} by {found.by} for {label}",
+        caption="part: the parts of all instances and of all else add up to the label's logit; "
+        "move: the logit with the instance minus without it",
         width=WIDTH,
         left=2,
     )
 
 
-def _print_fidelity(fidelity: Fidelity) -> None:
+def _print_fidelity(found: Fidelity) -> None:
     from hanme.explain.explanation import ENOUGH
 
-    top = f"top by {fidelity.by}"
+    top = f"top by {found.by}"
     heads = ["removed", "nodes with more", top, "random", "times as far", "every node"]
     rows = [
         [
@@ -190,15 +182,15 @@ def _print_fidelity(fidelity: Fidelity) -> None:
             f"{step.ratio_of_every:.2f}",
             f"{step.alike:.4f}",
         ]
-        for step in fidelity.steps
+        for step in found.steps
     ]
     print_table(
         [*heads, "random, same metapaths"],
         rows,
         title="How far the most likely label's logit moves, mean",
-        caption=f"{fidelity.nodes} test nodes with more than {ENOUGH} instances; {fidelity.fewer} "
-        f"with fewer were drawn and left out. {fidelity.draws} random draws each. A node with no "
-        "more instances than are removed counts only in 'every node'.",
+        caption=f"{found.nodes} test nodes with more than {ENOUGH} instances; {found.fewer} others "
+        f"came up while drawing. {found.draws} random draws each. A node with no more instances "
+        "than are removed loses all of them either way: it counts in 'every node' only.",
         width=120,
         left=0,
     )

@@ -47,7 +47,7 @@ def load_tables(
     name: str | Path,
     *,
     features: Features = "given",
-    seed: int = 0,
+    seed: int = 483,
     fitted: FittedGraph | None = None,
     cache: Path | None = None,
 ) -> Graph:
