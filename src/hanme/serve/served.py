@@ -15,7 +15,6 @@ from hanme.errors import HanmeError
 from hanme.explain import Explainer
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
-from hanme.nn.batch import Batch
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import MeanModel, Model
 from hanme.runs import OpenedRun, Run
@@ -312,15 +311,14 @@ def _graph_key(run: Run) -> str:
 def _metapaths(model: Model, graph: Graph) -> list[schemas.MetapathCount]:
     """Count the instances of the metapaths of a model; folds have the same ones."""
     model = model.parts[0] if isinstance(model, MeanModel) else model
-    batch, counted = Batch(graph.x_dict, graph.edge_index_dict), []
-    for part in model.modules():
-        if not isinstance(part, MetapathChannels):
-            continue
-        for name, chain in zip(part.names, part.chains(batch), strict=True):
-            count = chain.count()
-            instances, roots = int(count.sum()), int((count > 0).sum())
-            counted.append(schemas.MetapathCount(metapath=name, instances=instances, roots=roots))
-    return counted
+    parts = [part for part in model.modules() if isinstance(part, MetapathChannels)]
+    counts = {m.text: graph.chain(m).count() for part in parts for m in part.metapaths}
+    return [
+        schemas.MetapathCount(
+            metapath=text, instances=int(count.sum()), roots=int((count > 0).sum())
+        )
+        for text, count in counts.items()
+    ]
 
 
 def _require(what: str, name: str, known: Mapping[str, object] | Sequence[str]) -> None:
