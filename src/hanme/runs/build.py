@@ -11,7 +11,6 @@ from hanme.common.numbers import lasting, short
 from hanme.data import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, why_none
 from hanme.graph.metapath import Metapath
 from hanme.graph.splits import without_fold
@@ -129,7 +128,7 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
     backend = choose_backend(options.get("backend", "auto"), graph.y.device)
     heads, lines = options["heads"], []
     for spec in options["metapaths"] if not graph.stored else ():
-        chain = _chain(Metapath.of(spec, graph.metadata()), graph)
+        chain = graph.chain(Metapath.of(spec, graph.metadata()))
         needed = readable(memory(backend, chain, heads, options["hidden_channels"] // heads))
         instances = short(int(chain.count().sum()))
         lines.append(f"{chain.metapath}: {instances} instances, backend {backend}, about {needed}")
@@ -162,14 +161,10 @@ def _parameters(model: str) -> Any:
     return inspect.signature(MODELS[model]).parameters
 
 
-def _chain(metapath: Metapath, graph: Graph) -> Chain:
-    return Chain.build(metapath, graph.links, graph.sizes)
-
-
 def _refuse_empty(metapath: Metapath, graph: Graph) -> None:
     if graph.stored and all(graph.num_links[step] for step in metapath.steps):
         return  # counting would pass over all links
-    if not _chain(metapath, graph).count().any():
+    if not graph.chain(metapath).count().any():
         empty = [step for step in metapath.steps if not graph.links[step].numel()]
         why = f"; the relation {empty[0]} is empty" if empty else ""
         raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
