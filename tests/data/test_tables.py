@@ -388,7 +388,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     first = load_tables(films, cache=cache)
     (kept,) = (cache / "tables").iterdir()
     with monkeypatch.context() as patch:
-        for work in ("Tables._build", "fill_features"):
+        for work in ("build_graph", "fill_features"):
             patch.setattr(
                 f"hanme.data.tables.build.load.{work}", lambda *_: pytest.fail("done again")
             )
@@ -406,7 +406,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     assert torch.equal(ids, torch.eye(len(ids)))
     with monkeypatch.context() as patch:  # each choice has a file of its own
         patch.setattr(
-            "hanme.data.tables.build.load.Tables._build", lambda *_: pytest.fail("read again")
+            "hanme.data.tables.build.load.build_graph", lambda *_: pytest.fail("read again")
         )
         for choice in ("given", "onehot"):
             load_tables(films, features=choice, cache=cache)
