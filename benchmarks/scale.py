@@ -231,7 +231,7 @@ def trainer(
         heads=HEADS,
         per_root=per_root,
     )
-    config = TrainingConfig(epochs=10**6, batch_size=batch_size)
+    config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
     return Trainer(model, graph, config, random=draw_weights(model, graph, 483))
 
 
@@ -305,7 +305,12 @@ def finished(given: argparse.Namespace) -> dict[str, Any]:
     values = {
         "data": {"name": str(given.folder / "store")},
         "model": {"options": {**options, "hidden_channels": HIDDEN, "heads": HEADS}},
-        "training": {"epochs": 1, "batch_size": given.batch_size, "decide": "macro"},
+        "training": {
+            "recipe": "paper",
+            "epochs": 1,
+            "batch_size": given.batch_size,
+            "decide": "macro",
+        },
     }
     began = time.perf_counter()
     with watched(found):
@@ -348,8 +353,7 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
     Without a run the weights are as drawn, which takes as long.
     """
     from hanme.explain import Explainer
-    from hanme.runs import Run
-    from hanme.runs.use import open_run
+    from hanme.runs import OpenedRun
     from hanme.training.batches import alike_until_known, logits_of
 
     began = time.perf_counter()
@@ -357,9 +361,8 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
         made = trainer(given.folder, given.metapaths, 1, given.per_root)
         graph, model, decision = made.graph, made.model, None
     else:
-        found = Run.open(given.run)
-        graph, model = open_run(found)
-        decision = found.decision()
+        run = OpenedRun.open(given.run)
+        graph, model, decision = run.graph, run.model, run.decision
     opened = time.perf_counter() - began
     predicting, explaining, processor = [], [], []
     with alike_until_known(model):

@@ -61,7 +61,7 @@ def load(
     *,
     source: str | Path | None = None,
     features: Features | None = None,
-    seed: int = 483,
+    seed: int = 0,
     options: dict[str, Any] | None = None,
     fitted: FittedGraph | None = None,
 ) -> Graph:
@@ -120,7 +120,7 @@ def store_graph(
     name, source = known_name(name), how.get("source")
     if is_tables(name) and not is_store(source or name) and not how.get("options"):
         features = how.get("features") or default_features(name)
-        GraphSource.of(source or name).store(folder, features, how.get("seed", 483), half, say)
+        GraphSource.of(source or name).store(folder, features, how.get("seed", 0), half, say)
         return
     graph = load(name, **how)
     features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
@@ -145,7 +145,7 @@ def _open(
         raise HanmeError(
             f"{name}: stored with other features, labels or relations than the run was trained with"
         )
-    origin = {"name": name, "source": None, "seed": 483, "features": has}
+    origin = {"name": name, "source": None, "seed": 0, "features": has}
     return graph.with_provenance(origin=origin | {"options": {}})
 
 
@@ -191,14 +191,8 @@ def tables_name(path: str | Path) -> str:
 
 
 def default_features(name: str) -> Features:
-    """Return what node types other than the target get by default.
-
-    Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
-    target's features, as in the paper.
-    """
-    if is_store(name):
-        return stored_features(name)
-    return "given" if name.lower() == "planted" or is_tables(name) else "mean"
+    """Return the features of other node types by default: a store's own, else ``"given"``."""
+    return stored_features(name) if is_store(name) else "given"
 
 
 def cache_folder() -> Path:
