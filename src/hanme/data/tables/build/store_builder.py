@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, eye_array, hstack
 
-from hanme.data.store.files import Writer
+from hanme.data.store.files import StoreWriter
+from hanme.data.store.manifest import NodeType
 from hanme.data.store.open import stored_links, stored_nodes
-from hanme.data.store.write import add_features, add_links, add_texts, add_weights, smallest
+from hanme.data.store.write import add_features, add_links, add_texts, index_dtype
 from hanme.data.tables.build.features import Fitted, width
 from hanme.data.tables.build.links import LinkRows, Made, read_links, repeated_how, say_repeated
 from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn
@@ -40,7 +41,7 @@ class OnDisk(Made):
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         config: GraphConfig,
         features: Features,
         half: bool,
@@ -73,10 +74,8 @@ class OnDisk(Made):
         return self._nodes(ids.kind, ids.size, columns or None, by_id), learnt
 
     def _nodes(self, kind: str, size: int, columns: int | None, by_id: bool) -> Nodes:
-        number = self.kinds.index(kind)
-        return stored_nodes(
-            self.writer.mapped, number, kind, nodes=size, width=columns, named_by_id=by_id
-        )
+        about = NodeType(nodes=size, width=columns, named_by_id=by_id, extra=[])
+        return stored_nodes(self.writer.arrays, self.kinds.index(kind), kind, about)
 
     def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Write the links of a relation and of its reverse, see :func:`read_links`."""
@@ -112,7 +111,7 @@ class OnDisk(Made):
             add_links(self.writer, number, Adjacency.of(links, sources), targets)
             if weights is not None:
                 add_weights(self.writer, number, weights, links)
-            self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+            self.relations.adjacency[edge_type] = stored_links(self.writer.arrays, number)
         return dropped
 
     def _sorted(
@@ -139,7 +138,7 @@ class OnDisk(Made):
         number = self.edge_types.index(edge_type)
         self.writer.add(f"links.{number}.begin", begin)
         again = every - int(begin[-1])
-        with self.writer.column(f"links.{number}.end", smallest(target.size)) as ends:
+        with self.writer.array(f"links.{number}.end", index_dtype(target.size)) as ends:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
                 some = reader.arrays(
                     f"SELECT {'DISTINCT' if once else ''} {near} AS near, {far} AS far {both} "
@@ -153,7 +152,7 @@ class OnDisk(Made):
                 inner = begin[first + 1 : last] - begin[first]
                 same[inner[(inner > 0) & (inner < len(far_ends))] - 1] = False
                 again += int(same.sum())
-        self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+        self.relations.adjacency[edge_type] = stored_links(self.writer.arrays, number)
         return again
 
     def fill(self, graph: Graph) -> Graph:
