@@ -28,7 +28,7 @@ from hanme.data import load
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
-from hanme.nn import HANME, HANMEConv
+from hanme.nn import HANME, Batch, HANMEConv
 from hanme.training import Trainer, TrainingConfig
 
 MDM, MAM, MKM = "movie-director-movie", "movie-actor-movie", "movie-keyword-movie"
@@ -119,8 +119,8 @@ class Classifier(nn.Module):
         self.conv = conv
         self.lin = nn.Linear(hidden, labels)
 
-    def forward(self, x_dict: dict[str, Tensor], *_: object, **__: object) -> Tensor:
-        return self.lin(self.conv(x_dict))
+    def forward(self, batch: Batch) -> Tensor:
+        return self.lin(self.conv(batch.x_dict))
 
     def reset_parameters(self) -> None:
         self.lin.reset_parameters()

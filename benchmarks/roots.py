@@ -21,7 +21,7 @@ import torch
 
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
-from hanme.nn import HANME
+from hanme.nn import HANME, Batch
 
 SIZES, ROOTS, FEATURES, LABELS = (20_000, 100_000, 400_000), 64, 64, 3
 REPEAT, WARM = 100, 5
@@ -46,7 +46,7 @@ def step(nodes: int) -> tuple[Callable[[], None], int]:
 
     def run() -> None:
         model.zero_grad()
-        torch.nn.functional.cross_entropy(model(x, edges, roots), labels).backward()
+        torch.nn.functional.cross_entropy(model(Batch(x, edges, roots)), labels).backward()
 
     chain = Chain.build(Metapath.of(STEPS, METADATA), edges, dict.fromkeys(METADATA[0], nodes))
     return run, int(chain.count()[roots].sum())

@@ -12,6 +12,7 @@ from hanme import Classifier
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
+from hanme.nn.batch import Batch
 from hanme.runs import RunConfig, build_model, evaluate
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
@@ -30,8 +31,8 @@ def same_rows(classifier: Classifier) -> bool:
     """Return whether some roots get the logits that they get beside all others."""
     model, graph, roots = classifier.model_.eval(), classifier.graph_, torch.tensor([7, 3])
     with torch.no_grad():
-        every = model(graph.x_dict, graph.edge_index_dict)
-        some = model(graph.x_dict, graph.edge_index_dict, roots)
+        every = model(Batch.of(graph))
+        some = model(Batch.of(graph, roots))
     return torch.allclose(some, every[roots], atol=1e-5)
 
 

@@ -103,8 +103,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             on_epoch: Called after each epoch.
         """
         graph = _as_graph(graph)
-        if graph.origin is None:
-            graph = replace(graph, fitted=_schema(graph))
+        if graph.provenance.origin is None:
+            graph = graph.with_provenance(fitted=_schema(graph))
         config = self._config(graph)
         if config.training.cross_fitted and out is None:
             self._temporary = TemporaryDirectory(prefix="hanme-")
@@ -132,12 +132,12 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         Args:
             graph: A :class:`Graph`, a ``graph.toml`` or its folder.
         """
-        fitted = self._graph.fitted
+        fitted = self._graph.provenance.fitted
         known = None
         if fitted is not None:
             known = FittedGraph.make(fitted | {"widths": self._graph.widths}, "this graph")
-        if isinstance(graph, Graph) and graph.origin is not None:
-            graph = str(graph.origin["name"])
+        if isinstance(graph, Graph) and graph.provenance.origin is not None:
+            graph = str(graph.provenance.origin["name"])
         other = copy.copy(self)
         if isinstance(graph, str | Path):
             here = load_fitting(self.config_, known, graph=graph)
@@ -298,10 +298,12 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             name, options = with_metapaths(name, options, graph, recipe=training["recipe"])
             if name != self.model:
                 warnings.warn(f"{why_none(graph)}: {name} is trained", stacklevel=3)
-            for metapath, why in graph.left_out.items() if graph.metapaths else ():
+            for metapath, why in (
+                graph.provenance.left_out_metapaths.items() if graph.metapaths else ()
+            ):
                 warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=3)
         values = {
-            "data": graph.origin or {"name": PYTHON, "features": "given"},
+            "data": graph.provenance.origin or {"name": PYTHON, "features": "given"},
             "model": {"name": name, "options": options},
             "training": training,
         }
@@ -323,7 +325,7 @@ def _schema(graph: Graph) -> dict[str, Any]:
         multilabel=graph.multilabel,
         relations=graph.edge_types,
         features={kind: {} for kind in graph.node_types},
-        trained_on=graph.digest or "",
+        trained_on=graph.provenance.digest or "",
     ).learnt()
 
 

@@ -87,7 +87,7 @@ def test_a_number_that_means_empty_is_empty_in_a_frame_too() -> None:
     frame = films().assign(studio=[-1.0, None, 2.0, 3.5] * 10)
     nodes = CONFIG["nodes"]["film"] | {"features": {"studio": "category"}, "empty": ["-1", "3.5"]}
     graph = Graph.from_frames({"films": frame}, CONFIG | {"nodes": {"film": nodes}})
-    assert graph.fitted["features"]["film"]["studio"]["values"] == ["2"]
+    assert graph.provenance.fitted["features"]["film"]["studio"]["values"] == ["2"]
 
 
 def test_a_guess_and_mistakes() -> None:

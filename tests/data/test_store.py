@@ -22,7 +22,7 @@ from scipy.sparse import random_array
 from hanme.data import load, planted
 from hanme.data.store import check_store, is_store, open_store, write_store
 from hanme.errors import HanmeError
-from hanme.graph import Graph, Nodes, Split, Texts
+from hanme.graph import Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.features import to_torch
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
@@ -56,7 +56,6 @@ def graphs(draw: st.DrawFn) -> Graph:
         (s, "to", t): _links(sizes[s], sizes[t], draw(st.integers(0, 20)), generator)
         for s, t in (("a", "b"), ("b", "a"), ("a", "a"), ("b", "c"))
     }
-    weights = {("a", "to", "b"): links["a", "to", "b"][0] * 10.0 + links["a", "to", "b"][1]}
     return Graph(
         nodes,
         links,
@@ -64,11 +63,10 @@ def graphs(draw: st.DrawFn) -> Graph:
         y,
         ["x", "y", "z"],
         Split(*(part == i for i in range(3))),
-        weights=weights,
         metapaths=["a-b-a"],
-        left_out={"a-a": "why"},
-        dropped={"to": 3},
-        notes=["ü"],
+        provenance=Provenance(
+            left_out_metapaths={"a-a": "why"}, dropped_links={"to": 3}, notes=["ü"]
+        ),
     )
 
 
@@ -111,16 +109,13 @@ def test_a_graph_comes_back(graph: Graph, tmp_path_factory: pytest.TempPathFacto
     for edge_type in graph.edge_types:
         assert sorted_links(found, edge_type) == sorted_links(graph, edge_type)
         assert found.num_links[edge_type] == graph.num_links[edge_type]
-    weighted = ("a", "to", "b")
-    source, target = found.links[weighted]
-    assert torch.equal(found.weights[weighted], source * 10.0 + target)
     every = torch.arange(graph.sizes["a"])
     assert found.multilabel == graph.multilabel
     assert torch.equal(found.labels_of(every)[0], graph.y)
     assert torch.equal(found.y, graph.y)
     for mask, other in zip(graph.split, found.split, strict=True):
         assert torch.equal(mask, other)
-    for key in ("labels", "metapaths", "left_out", "dropped", "notes", "fitted", "digest"):
+    for key in ("labels", "metapaths", "provenance"):
         assert getattr(found, key) == getattr(graph, key)
 
 
@@ -133,7 +128,7 @@ def stored(tmp_path: Path) -> Path:
 def read_all(folder: Path) -> None:
     """Use everything that is in a store."""
     graph = open_store(folder)
-    graph.cut(torch.arange(40), [(e,) for e in graph.edge_types if e[0] == "movie"])
+    graph.subgraph(torch.arange(40), [(e,) for e in graph.edge_types if e[0] == "movie"])
     assert graph.x_dict
     assert list(graph.links.values())
     assert graph.y is not None

@@ -73,17 +73,14 @@ def same(got: Graph, want: Graph) -> None:
         assert torch.allclose(got.x_dict[kind].to_dense(), want.x_dict[kind].to_dense(), atol=1e-6)
     for edge_type, links in want.links.items():
         assert sorted(got.links[edge_type].t().tolist()) == sorted(links.t().tolist())
-        assert (edge_type in got.weights) == (edge_type in want.weights)
-        if edge_type in want.weights:
-            weighed = zip(*links.tolist(), want.weights[edge_type].tolist(), strict=True)
-            mine = zip(*got.links[edge_type].tolist(), got.weights[edge_type].tolist(), strict=True)
-            assert sorted(mine) == sorted(weighed)
     assert torch.equal(got.y, want.y)
     for mask, other in zip(got.split, want.split, strict=True):
         assert torch.equal(mask, other)
-    for key in ("target", "labels", "metapaths", "left_out", "dropped", "digest", "fitted"):
+    for key in ("target", "labels", "metapaths"):
         assert getattr(got, key) == getattr(want, key)
-    assert sorted(got.notes) == sorted(want.notes)
+    for key in ("left_out_metapaths", "dropped_links", "digest", "fitted"):
+        assert getattr(got.provenance, key) == getattr(want.provenance, key)
+    assert sorted(got.provenance.notes) == sorted(want.provenance.notes)
 
 
 ROLES = {
@@ -153,7 +150,7 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
     tmp_path: Path,
 ) -> None:
     folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
-    fitted = FittedGraph.make(load(str(folder)).fitted, "run")
+    fitted = FittedGraph.make(load(str(folder)).provenance.fitted, "run")
     start, role = (folder / "graph.toml").read_text().split("[relations.role]")
     role, cast = role.split("[relations.cast]")
     cast, split = cast.split("[split]")

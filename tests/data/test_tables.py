@@ -115,7 +115,7 @@ def test_features_against_scikit_learn(films: Path) -> None:
     onehot = np.array([[c == country for country in order] for c in countries])
     np.testing.assert_array_equal(x[:, 1:5], onehot)
 
-    words = data.fitted["features"]["film"]["plot"]["words"]
+    words = data.provenance.fitted["features"]["film"]["plot"]["words"]
     assert len(words) == 30
     vectors = TfidfVectorizer(vocabulary=words, token_pattern=r"\w+")
     expected = vectors.fit_transform(row["plot"] for row in given).toarray()
@@ -132,7 +132,7 @@ def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> No
     graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
     data = load_tables(write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R))
     x = data.nodes["a"].x.to_dense().numpy()
-    knots = data.fitted["features"]["a"]["n"]["knots"]
+    knots = data.provenance.fitted["features"]["a"]["n"]["knots"]
     empty = np.arange(600) % 50 == 0
     assert len(knots) == 5
     assert set(knots) <= set(given[~empty])
@@ -198,7 +198,7 @@ def test_several_labels_per_node_and_a_list_of_features(tmp_path: Path) -> None:
     assert data.labels == ["u", "v"]
     assert data.y.tolist() == [[1, 1], [0, 1], [1, 0], [0, 1], [0, 0]]
     assert data.nodes["a"].x.to_dense().tolist() == [[1, 1], [1, 0], [0, 0], [1, 1], [0, 0]]
-    assert data.fitted["features"]["a"]["t"]["values"] == ["p", "q"]
+    assert data.provenance.fitted["features"]["a"]["t"]["values"] == ["p", "q"]
     assert torch.stack(data.split).sum(0).tolist() == [1, 1, 1, 1, 0]
 
 
@@ -232,9 +232,7 @@ def test_weights_drop_zeros_and_unknown_links_are_counted(tmp_path: Path) -> Non
     r = "a,b,w\n1,x,2\n2,x,0\n3,z,1\n9,y,1\n,y,1\n4,y,0.5\n"
     data = load_tables(write(tmp_path, graph, a_csv=A, b_csv=B, r_csv=r))
     assert data.links["a", "r", "b"].tolist() == [[0, 3], [0, 1]]
-    assert data.weights["a", "r", "b"].tolist() == [2, 0.5]
-    assert data.weights["b", "rev_r", "a"].tolist() == [2, 0.5]
-    assert data.dropped == {"r": 3}
+    assert data.provenance.dropped_links == {"r": 3}
 
 
 @pytest.mark.parametrize(("left", "right"), [(" ", ""), ("", " "), ("  ", " ")])
@@ -399,7 +397,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
         assert torch.equal(first.nodes[kind].x.to_dense(), again.nodes[kind].x.to_dense())
         assert first.nodes[kind].ids == again.nodes[kind].ids
         assert first.nodes[kind].names == again.nodes[kind].names
-    assert first.fitted == again.fitted
+    assert first.provenance.fitted == again.provenance.fitted
     assert torch.equal(first.split.val, again.split.val)
     for relation in first.edge_types:
         assert torch.equal(first.links[relation], again.links[relation])
@@ -430,7 +428,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
 
 def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Path) -> None:
     old = load_tables(films)
-    fitted = FittedGraph.make(json.loads(json.dumps(old.fitted)), "test")
+    fitted = FittedGraph.make(json.loads(json.dumps(old.provenance.fitted)), "test")
     with (films / "films.csv").open("a") as file:
         file.write("f900,New,2100,Atlantis,story secret wholly unheard words,Drama\n")
         file.write("f901,Newer,,France,,Western\n")
@@ -442,7 +440,7 @@ def test_what_a_run_has_learnt_is_applied_to_new_rows(films: Path, tmp_path: Pat
     assert fresh[0] == pytest.approx((2100 - year.mean) / year.std)
     assert not fresh[1:5].any()  # a country that the run does not know
     assert new.y[-2:].tolist() == [1, -1]  # a label that the run does not know
-    assert new.digest != old.digest
+    assert new.provenance.digest != old.provenance.digest
     graph = (films / "graph.toml").read_text()
     for change, message in (
         (graph.replace('country = "category"\n', ""), "features of film"),
@@ -486,7 +484,7 @@ def test_the_features_of_a_run_of_version_0_1(tmp_path: Path) -> None:
     ]
     assert data.y.tolist() == [1, 0, 1]
     learnt["n"] |= {"knots": [], "gaps": False}  # as later runs have them
-    assert data.fitted == {key: value for key, value in run.items() if key != "widths"}
+    assert data.provenance.fitted == {key: value for key, value in run.items() if key != "widths"}
     with pytest.raises(HanmeError, match=r"features\.json: not the features of a run"):
         FittedGraph.make(run | {"labels": 3}, "features.json")
 
@@ -548,7 +546,7 @@ def test_a_folder_that_is_called_like_a_data_set(films: Path, monkeypatch) -> No
         assert known_name(name) == path
     assert load("./IMDB").nodes["film"].num_nodes == 120
     for name in ("IMDB", Path("./IMDB")):  # of tables, whatever else is called so
-        assert Graph.from_tables(name).origin["name"] == path
+        assert Graph.from_tables(name).provenance.origin["name"] == path
     with pytest.raises(HanmeError, match=r"^ACM: not a graph\.toml"):
         Graph.from_tables("ACM")
     films.with_name("IMDB").rename("imdb")
@@ -592,7 +590,9 @@ target = {{type = "{kind}", column = "to"}}
             assert data.links["target", kind, kind].tolist() == [[0, 3, 1], [1, 2, 0]]
         assert data.y.tolist() == [0, 1, 0, 1]
         assert data.metapaths == ["target-target:target", "target-rev_target:target"]
-        assert len(data.left_out) == len(kinds) - 1  # each links a node to one of its own
+        assert (
+            len(data.provenance.left_out_metapaths) == len(kinds) - 1
+        )  # each links a node to one of its own
         again = Graph.from_hetero(data.to_hetero())
         assert again.sizes == data.sizes
 

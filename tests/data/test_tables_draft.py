@@ -106,7 +106,7 @@ def test_keys_in_a_table_of_nodes_numbers_as_ids_and_strays(tmp_path: Path) -> N
         "title": {"kind": "text", "method": "tfidf", "size": 2000},  # no other text
     }
     data = load_tables(tmp_path)
-    assert data.dropped == {"director": 0}
+    assert data.provenance.dropped_links == {"director": 0}
     assert [data.nodes["director"].identity(i) for i in range(4)] == ["1", "2", "3", "4"]
 
 
@@ -470,7 +470,7 @@ def test_unknown_ids_become_nodes_where_they_repeat(different, how, tmp_path: Pa
     graph = load_tables(tmp_path)
     assert graph.sizes["plane"] == 20 + different * (how == "add")
     assert graph.nodes["plane"].x.shape[0] == graph.sizes["plane"]
-    assert graph.dropped == {"tail": 0 if how == "add" else 40}
+    assert graph.provenance.dropped_links == {"tail": 0 if how == "add" else 40}
 
 
 def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:

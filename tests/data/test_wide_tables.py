@@ -67,12 +67,15 @@ def test_columns_are_relations(tmp_path: Path) -> None:
         ("One", "sea"), ("One", "ship"), ("Three", "sea"), ("Three", "love"), ("Four", "love")
     ]  # fmt: skip
     assert graph.labels == ["Comedy", "Drama", "War"]
-    assert graph.notes == [
+    assert graph.provenance.notes == [
         "film: 1 rows dropped, as an earlier row is the same node",
         "actor: 1 links are repetitions of others; each is kept once",
     ]
     again = load_tables(tmp_path, cache=tmp_path / "cache")
-    assert (again.notes, again.digest) == (graph.notes, graph.digest)
+    assert (again.provenance.notes, again.provenance.digest) == (
+        graph.provenance.notes,
+        graph.provenance.digest,
+    )
     assert graph.metapaths == [
         "film-director:person-rev_director:film", "film-actor:person-rev_actor:film",
         "film-keyword:keyword-rev_keyword:film",
@@ -90,7 +93,7 @@ def test_rows_of_one_id_may_be_one_node(tmp_path: Path) -> None:
     assert named(found, ("film", "actor", "actor")) == [
         ("1", "Ann"), ("1", "Bo"), ("2", "Ann"), ("3", "Cy")
     ]  # fmt: skip
-    assert found.notes[0] == "film: 2 rows joined with an earlier row of the same id"
+    assert found.provenance.notes[0] == "film: 2 rows joined with an earlier row of the same id"
     write(tmp_path, graph.replace('label_separator = "|"\n', ""))
     with pytest.raises(HanmeError, match=r"films\.csv row 2, column genre: 'War', but an earlier"):
         load_tables(tmp_path)
@@ -128,7 +131,7 @@ def test_values_of_columns_may_be_ids_of_a_table(tmp_path: Path) -> None:
         changed = graph.replace('"actor_2"]', f'"actor_2"], unknown = "{unknown}"')
         found = load_tables(write(tmp_path, changed, people_csv=names))
         assert found.sizes["person"] == size
-        assert found.dropped["actor"] == lost
+        assert found.provenance.dropped_links["actor"] == lost
 
 
 TRIPLES = """head\trelation\ttail
@@ -164,7 +167,7 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     assert named(found, ("thing", "likes", "thing")) == [("c", "a")]
     assert named(found, ("thing", "knows", "thing")) == [("a", "b"), ("b", "c"), ("d", "a")]
     assert len(found.metapaths) == 6
-    fitted = FittedGraph.make(found.fitted, "test")
+    fitted = FittedGraph.make(found.provenance.fitted, "test")
     (folder / "facts.tsv").write_text(TRIPLES + "d\thates\tRome\ne\tknows\tOslo\n")
     grown = load_tables(folder, fitted=fitted)  # a relation that the run does not know is left out
     assert grown.edge_types == found.edge_types
@@ -177,9 +180,11 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     (folder / "facts.tsv").write_text(TRIPLES)
     found = load_tables(folder)
     assert found.links["thing", "fact", "thing"].size(1) == 3
-    assert found.notes == []
+    assert found.provenance.notes == []
     (folder / "graph.toml").write_text(some.replace('"knows"', '"hates"'))
-    assert load_tables(folder).notes == ["fact: no links, as where is true for no row of facts.tsv"]
+    assert load_tables(folder).provenance.notes == [
+        "fact: no links, as where is true for no row of facts.tsv"
+    ]
 
 
 def test_a_value_of_which_every_link_would_be_dropped_makes_no_relation(tmp_path: Path) -> None:
@@ -229,7 +234,7 @@ def test_a_run_knows_its_relations_by_their_ends_though_the_tables_have_grown(
         ("entity", "acts_in", "film"),
     ]
     assert [e for e in found.links if not e[1].startswith("rev_")] == there
-    fitted = FittedGraph.make(found.fitted, "test")
+    fitted = FittedGraph.make(found.provenance.fitted, "test")
     (folder / "films.csv").write_text(films + "z,\n")  # the sequel has become a film
     (folder / "facts.tsv").write_text(facts + "p\tstars\tc\n")
     grown = load_tables(folder, fitted=fitted)
@@ -246,7 +251,7 @@ def test_a_new_value_takes_no_relation_that_is_numbered_by_its_own_value(tmp_pat
     things = "id,kind\na,x\nb,y\nc,x\nd,y\n"
     facts = "head\trelation\ttail\na\tknows 2\tb\n"
     folder = write(tmp_path, KNOWLEDGE, things_csv=things, facts_tsv=facts)
-    fitted = FittedGraph.make(load_tables(folder).fitted, "test")
+    fitted = FittedGraph.make(load_tables(folder).provenance.fitted, "test")
     (folder / "facts.tsv").write_text(facts + "c\tknows\td\n")
     grown = load_tables(folder, fitted=fitted)
     assert named(grown, ("thing", "knows_2", "thing")) == [("a", "b")]
@@ -381,7 +386,7 @@ when = {kind = "date", format = "%b %d %Y"}
     np.testing.assert_allclose(x[[0, 2, 3], 5], (years - years.mean()) / years.std(), atol=1e-5)
     assert not x[1, [0, 1, 2, 5]].any()
     assert not x[3, 3:5].any()
-    again = load_tables(tmp_path, fitted=FittedGraph.make(found.fitted, "test"))
+    again = load_tables(tmp_path, fitted=FittedGraph.make(found.provenance.fitted, "test"))
     torch.testing.assert_close(again.nodes["film"].x.to_dense(), torch.from_numpy(x))
     duckdb.sql(
         f"COPY (SELECT title, genres, director, \"when\", CAST(string_split(e, ' ') AS FLOAT[3]) "
@@ -424,7 +429,7 @@ def test_split_by_time(tmp_path: Path) -> None:
     assert torch.equal(graph.split.test, years >= 2015)
     assert torch.equal(graph.split.val, (years >= 2010) & (years < 2015))
     assert torch.equal(graph.split.train, years < 2010)
-    assert graph.digest != load_tables(write(tmp_path, SPLIT)).digest
+    assert graph.provenance.digest != load_tables(write(tmp_path, SPLIT)).provenance.digest
     drawn = load_tables(write(tmp_path, SPLIT + '[split]\ntest = "year >= 2015"\n'), seed=1)
     assert torch.equal(drawn.split.test, years >= 2015)
     rest = int((years < 2015).sum())
@@ -456,7 +461,7 @@ def test_a_label_that_only_test_rows_have(tmp_path: Path) -> None:
     (tmp_path / "graph.toml").write_text(text)
     found = load_tables(tmp_path)
     assert found.y[200] == -1
-    assert found.notes == ["1 label of fewer than 1 training rows dropped: new"]
+    assert found.provenance.notes == ["1 label of fewer than 1 training rows dropped: new"]
 
 
 @pytest.mark.parametrize("group", ["director", "series"])
@@ -494,14 +499,14 @@ def test_rare_labels(tmp_path: Path) -> None:
     graph = load_tables(folder)
     assert graph.labels == ["a", "b"]
     assert graph.y.tolist() == [0] * 6 + [1] * 5 + [-1] * 4
-    assert graph.notes == ["2 labels of fewer than 3 training rows dropped: c, d"]
+    assert graph.provenance.notes == ["2 labels of fewer than 3 training rows dropped: c, d"]
     rule += '\nlabel_rest = "other"'
     write(tmp_path, SPLIT.replace('label = "y"', rule))
     graph = load_tables(folder)
     assert graph.labels == ["a", "b", "other"]
     assert graph.y.tolist() == [0] * 6 + [1] * 5 + [2] * 3 + [-1]
     (folder / "films.csv").write_text(rows + "90,c,x1\n91,new,x1\n92,a,x1\n")
-    grown = load_tables(folder, fitted=FittedGraph.make(graph.fitted, "test"))
+    grown = load_tables(folder, fitted=FittedGraph.make(graph.provenance.fitted, "test"))
     assert grown.y[-3:].tolist() == [2, 2, 0]
 
 

@@ -10,6 +10,7 @@ from hanme.explain import Explainer
 from hanme.explain.change import Link, WhatIf
 from hanme.graph import Graph
 from hanme.nn import HANME
+from hanme.nn.batch import Batch
 from hanme.training import draw_weights, fit_wide, wide_part
 from hanme.training.fit import fill_wide
 from hanme.training.wide import Mixture, Wide
@@ -52,7 +53,7 @@ def test_links_can_go_where_labels_are_read_and_all_of_them(
     held = torch.tensor(opened.beta)
     model.fusion.forward = lambda z: torch.einsum("p,pnc->nc", held, torch.stack(list(z)))
     with torch.no_grad():
-        expected = model(changed.x_dict, changed.links, labels=changed.training_labels)[node]
+        expected = model(Batch.of(changed))[node]
     del model.fusion.forward
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
     assert (left == 0) == (kept == 0)

@@ -12,6 +12,7 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, explain, removal
 from hanme.nn import GAT, HAN, HANME
+from hanme.nn.batch import Batch
 
 EVERY = 10**6
 
@@ -29,7 +30,7 @@ def untrained(graph: Graph, model: type = HANME, metapaths: list[str] | None = N
 
 def logits_of(net, graph: Graph) -> torch.Tensor:
     with torch.no_grad():
-        return net.eval()(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        return net.eval()(Batch.of(graph))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hanme.errors import HanmeError
 from hanme.explain import removal
 from hanme.explain.removal import OpenModel
 from hanme.nn import HAN, HANME, MAGNN
-from hanme.nn.channels import Channels, Inputs, Task
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Channels, Task
 from hanme.nn.projection import Projection
 
 SHORT = ["movie-director-movie", "movie-actor-movie"]
@@ -45,7 +46,7 @@ def make(model: type, options: dict, metapaths: list[str], *, sharp: float = 1.0
 
 @torch.no_grad()
 def all_logits(net, graph: Graph) -> Tensor:
-    return net(graph.x_dict, graph.edge_index_dict)
+    return net(Batch.of(graph))
 
 
 def logits_of(net, graph: Graph, node: int, beta: Tensor) -> Tensor:
@@ -161,8 +162,8 @@ class Wide(Channels):
         super().__init__(task, out_channels)
         self.lin = Projection(task.width(task.target), task.labels)
 
-    def forward(self, inputs: Inputs) -> list[Tensor]:
-        return [self.lin(inputs.x_dict["movie"])]
+    def forward(self, batch: Batch) -> list[Tensor]:
+        return [self.lin(batch.x_dict["movie"])]
 
 
 def test_what_is_not_made_of_instances_is_added_by_name() -> None:
@@ -199,8 +200,8 @@ def test_many_instances_of_a_pair_encoder_are_encoded_alike(
 
 def test_a_model_that_does_more_is_refused() -> None:
     class More(HANME):
-        def forward(self, *inputs: object, **labels: object) -> Tensor:
-            return super().forward(*inputs, **labels) * 2 + 1
+        def forward(self, batch: Batch) -> Tensor:
+            return super().forward(batch) * 2 + 1
 
     with pytest.raises(HanmeError, match="does more than"):
         OpenModel(*make(More, {}, SHORT)).root(7)

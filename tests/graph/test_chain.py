@@ -11,7 +11,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from graphs import chains, random_chain
 from hanme.errors import HanmeError
-from hanme.graph.chain import Chain, Piece, restrict
+from hanme.graph.chain import Chain, Restriction, restrict
 from hanme.graph.metapath import Metapath
 
 
@@ -308,7 +308,7 @@ def test_only_roots_that_are_there_and_chains_that_start_together() -> None:
     for apart in ([], [chain, chain_of(data, "b-a")]):
         with pytest.raises(HanmeError, match="start at one node type"):
             restrict(apart, torch.tensor([0]))
-    piece: Piece = chain.restrict(torch.tensor([0], dtype=torch.int32))
+    piece: Restriction = chain.restrict(torch.tensor([0], dtype=torch.int32))
     assert piece.roots.dtype == torch.long
 
 

@@ -64,7 +64,7 @@ def test_the_smallest_are_kept(budget: int, limit: int, kept: list[str], monkeyp
     monkeypatch.setattr(defaults, "LIMIT", limit)
     graph = with_defaults(graph_of(c=C, d=D, e=E), [BY_D, BY_E, BY_C])
     assert graph.metapaths == kept
-    assert set(graph.left_out) == {BY_C, BY_D, BY_E} - set(kept)
+    assert set(graph.provenance.left_out_metapaths) == {BY_C, BY_D, BY_E} - set(kept)
     if not kept:
         assert re.match(r"each .* more than 3 instances: .*\(4 inst", why_none(graph))
 
@@ -72,7 +72,9 @@ def test_the_smallest_are_kept(budget: int, limit: int, kept: list[str], monkeyp
 def test_what_only_leads_back_is_left_out_if_another_is_there() -> None:
     graph = with_defaults(graph_of(c=C, e=E), [BY_E, BY_C])
     assert graph.metapaths == [BY_C]
-    assert graph.left_out == {BY_E: "it leads from every a back to the same a only"}
+    assert graph.provenance.left_out_metapaths == {
+        BY_E: "it leads from every a back to the same a only"
+    }
     assert with_defaults(graph_of(e=E), [BY_E]).metapaths == [BY_E]
 
 
@@ -81,7 +83,9 @@ def test_with_many_roots_those_that_join_most_stay(monkeypatch) -> None:
     two = [(0, 0), (1, 0), (2, 1), (3, 1)]  # by which all four have several instances
     graph = with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E])
     assert graph.metapaths == [BY_D, BY_E]
-    assert graph.left_out == {BY_C: "there is time for 2, and others join as many nodes or more"}
+    assert graph.provenance.left_out_metapaths == {
+        BY_C: "there is time for 2, and others join as many nodes or more"
+    }
     monkeypatch.setattr(defaults, "ROOTS", 3)
     assert with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E]).metapaths == [BY_E]
     stored = with_defaults(graph_of(c=C, d=D, e=two), [BY_C, BY_D, BY_E], stored=True)

@@ -22,7 +22,7 @@ VALUES = st.floats(-4, 4, width=32)
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Small graphs of up to three types, with and without features, names, ids and weights."""
+    """Small graphs of up to three types, with and without features, names and ids."""
     kinds = draw(st.lists(st.sampled_from(["a", "b", "target", "y", "x"]), min_size=1, max_size=3,
                           unique=True))  # fmt: skip
     nodes = {}
@@ -36,7 +36,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         extra = {"truth": torch.arange(size)} if draw(st.booleans()) else {}
         names, ids = draw(st.none() | texts), draw(st.none() | texts | texts.map(Texts.of))
         nodes[kind] = Nodes(kind, size, x, names, ids, extra)
-    links, weights = {}, {}
+    links = {}
     for start in kinds:
         for end in kinds:
             if draw(st.booleans()):
@@ -44,8 +44,6 @@ def graphs(draw: st.DrawFn) -> Graph:
                 pairs = st.tuples(*(st.integers(0, size) for size in sizes))
                 found = torch.tensor(draw(st.lists(pairs, max_size=5)), dtype=torch.long)
                 links[start, "to", end] = found.view(-1, 2).t()
-                if draw(st.booleans()):
-                    weights[start, "to", end] = torch.rand(len(found))
     target = kinds[0]
     size, labels = nodes[target].num_nodes, draw(st.integers(1, 3))
     y = torch.tensor(draw(st.lists(st.integers(-1, labels - 1), min_size=size, max_size=size)))
@@ -53,7 +51,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         y = (y[:, None] == torch.arange(labels)).float()
     split = stratified(y, val=0.3, test=0.3, seed=draw(st.integers(0, 9)))
     names = [f"label {i}" for i in range(labels)]
-    return Graph(nodes, links, target, y, names, split, weights)
+    return Graph(nodes, links, target, y, names, split)
 
 
 def dense(x: torch.Tensor | None) -> Any:
@@ -69,7 +67,6 @@ def plain(graph: Graph) -> dict[str, Any]:
             for kind, n in graph.nodes.items()
         },
         "links": {e: links.tolist() for e, links in graph.links.items()},
-        "weights": {e: weights.tolist() for e, weights in graph.weights.items()},
         "target": graph.target,
         "y": graph.y.tolist(),
         "labels": graph.labels,
@@ -95,7 +92,10 @@ def test_to_pyg_and_back(graph: Graph, how: Any) -> None:
             else:
                 assert value.layout == old[key].layout
                 assert torch.equal(value.to_dense(), old[key].to_dense())
-    assert Graph.from_hetero(graph.to_hetero(), target=graph.target).digest == again.digest
+    assert (
+        Graph.from_hetero(graph.to_hetero(), target=graph.target).provenance.digest
+        == again.provenance.digest
+    )
 
 
 def test_pyg_s_transforms_take_it() -> None:
@@ -281,15 +281,12 @@ def test_reverse_relations_follow_the_ones_they_reverse() -> None:
         ("a", "to", "b"): torch.tensor([[0, 1], [2, 0]]),
         ("b", "in", "b"): torch.eye(2).long(),
     }
-    weights = {("a", "to", "b"): torch.tensor([1.0, 2.0])}
     none = torch.zeros(2, dtype=torch.bool)
-    graph = Graph(
-        nodes, links, "a", torch.tensor([0, 1]), ["u", "v"], Split(none, none, none), weights
-    )
+    split = Split(none, none, none)
+    graph = Graph(nodes, links, "a", torch.tensor([0, 1]), ["u", "v"], split)
     both = graph.with_reverse({("a", "to", "b"): ("b", "rev_to", "a")})
     assert both.edge_types == [("a", "to", "b"), ("b", "rev_to", "a"), ("b", "in", "b")]
     assert both.links["b", "rev_to", "a"].tolist() == [[2, 0], [0, 1]]
-    assert both.weights["b", "rev_to", "a"].tolist() == [1, 2]
     assert graph.edge_types == [("a", "to", "b"), ("b", "in", "b")]
 
 

@@ -9,7 +9,7 @@ from torch_geometric.transforms import AddMetaPaths
 
 from hanme.errors import HanmeError
 from hanme.nn import GAT, HAN, HANME, HANMEConv, SemanticAttention
-from hanme.nn.channels import Inputs
+from hanme.nn.batch import Batch
 from hanme.nn.encoders import Multihop
 from hanme.nn.projection import Projection
 from hanme.ops import BACKENDS
@@ -33,7 +33,7 @@ def small_graph(seed: int = 0) -> HeteroData:
 
 
 def logits(model: nn.Module, data: HeteroData) -> Tensor:
-    return model(data.x_dict, data.edge_index_dict)
+    return model(Batch(data.x_dict, data.edge_index_dict))
 
 
 def test_han_equals_pyg_hanconv_with_the_same_weights() -> None:
@@ -162,8 +162,8 @@ def test_another_graph_and_a_changed_one_are_noticed() -> None:
     first = logits(model, data)
     assert not torch.allclose(logits(model, other), first)
     torch.testing.assert_close(logits(model, data), first)
-    inputs = Inputs(data.x_dict, data.edge_index_dict)
-    assert model.channels[0].chains(inputs) is model.channels[0].chains(inputs)
+    batch = Batch(data.x_dict, data.edge_index_dict)
+    assert model.channels[0].chains(batch) is model.channels[0].chains(batch)
     data["m", "to", "a"].edge_index[1] = 0
     assert not torch.allclose(logits(model, data), first)
 
@@ -173,8 +173,8 @@ def test_attention_weights_at_both_levels() -> None:
     conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2).eval()
     _, beta = conv(data.x_dict, data.edge_index_dict, return_semantic_attention_weights=True)
     torch.testing.assert_close(beta["m"].sum(), torch.tensor(1.0))
-    inputs = Inputs(data.x_dict, data.edge_index_dict, torch.tensor([3]))
-    attention = conv.channels.instance_attention(inputs)
+    batch = Batch(data.x_dict, data.edge_index_dict, torch.tensor([3]))
+    attention = conv.channels.instance_attention(batch)
     assert list(attention) == METAPATHS
     for found in attention.values():
         assert set(found.instances.nodes[:, 0].tolist()) <= {3}

@@ -7,22 +7,23 @@ from torch_geometric.nn import GATConv
 
 from hanme.data import planted
 from hanme.nn import GAT
+from hanme.nn.batch import Batch
 from hanme.nn.gat import Conv, _chain
 
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_is_dense_attention_on_the_homogeneous_graph(residual: bool) -> None:
     graph = planted(movies=30)
-    given = graph.x_dict, graph.edge_index_dict
+    batch = Batch.of(graph)
     model = GAT(
         graph.metadata(), "movie", 5, hidden_channels=8, heads=2, layers=2, residual=residual
     )
     model.eval()
     with torch.no_grad():
-        found = model(*given)  # sizes are known from here on
+        found = model(batch)  # sizes are known from here on
         for conv in model.convs:
             conv.bias.uniform_(-1, 1)
-        found = model(*given)
+        found = model(batch)
     one = graph.to_hetero().to_homogeneous(node_attrs=[])
     first = graph.node_types.index("movie")
     proj = model.graph.proj

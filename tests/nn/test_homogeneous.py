@@ -8,6 +8,7 @@ from test_chain import asked
 from torch import Tensor, nn
 
 from hanme.nn import GAT, MAGNA
+from hanme.nn.batch import Batch
 
 SIZES = {"hidden_channels": 4, "heads": 2}
 models = st.sampled_from(
@@ -37,8 +38,8 @@ def test_some_roots_equal_the_whole_graph_in_values_and_gradients(
     leaves = [] if sparse else [x.requires_grad_() for x in x_dict.values()]
     x_dict = {t: x.to_sparse_csr() if sparse else x for t, x in x_dict.items()}
     model = make(data.metadata(), "a", 2).double().eval()
-    whole = model(x_dict, data.edge_index_dict)[roots]
-    some = model(x_dict, data.edge_index_dict, roots)
+    whole = model(Batch(x_dict, data.edge_index_dict))[roots]
+    some = model(Batch(x_dict, data.edge_index_dict, roots))
     torch.testing.assert_close(some, whole, rtol=0, atol=1e-10)
     grads = [gradients(logits, model, leaves) for logits in (some, whole)]
     torch.testing.assert_close(*grads, rtol=0, atol=1e-9)
@@ -53,5 +54,5 @@ def test_nodes_out_of_reach_are_not_read(model, options: dict) -> None:
     x = torch.randn(9, 3)
     x[6:] = torch.nan
     made = model((["a"], [step]), "a", 2, **SIZES, **options).eval()
-    assert made({"a": x}, {step: path}, torch.tensor([2, 0])).isfinite().all()
-    assert made({"a": x}, {step: path}, torch.tensor([3])).isnan().all()
+    assert made(Batch({"a": x}, {step: path}, torch.tensor([2, 0]))).isfinite().all()
+    assert made(Batch({"a": x}, {step: path}, torch.tensor([3]))).isnan().all()

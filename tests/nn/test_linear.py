@@ -16,7 +16,8 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.nn import Linear
-from hanme.nn.channels import Inputs, Task, WideChannels, blocks
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Task, WideChannels, blocks
 from hanme.nn.channels.blocks import Block, Rows, TooLarge, pair
 from hanme.training import choose_wide, fit_wide
 from hanme.training.fit import fill_wide
@@ -232,17 +233,17 @@ def fitted() -> tuple[Graph, Linear]:
 
 def test_it_learns_and_gives_the_same_for_some_roots_and_after_loading() -> None:
     made, model = fitted()
-    every = model(made.x_dict, made.edge_index_dict)
+    every = model(Batch.of(made))
     test = made.split.test
     hits = ((every > 0) == made.label_matrix)[test].float().mean()
     assert hits > 0.85
     roots = torch.tensor([3, 199, 3])
-    some = model(made.x_dict, made.edge_index_dict, roots)
+    some = model(Batch.of(made, roots))
     torch.testing.assert_close(some, every[roots], rtol=1e-5, atol=1e-5)
     again = Linear(made.metadata(), "movie", 3, blocks=model.parts[0].names)
-    assert not again(made.x_dict, made.edge_index_dict).any()  # not fitted: it adds nothing
+    assert not again(Batch.of(made)).any()  # not fitted: it adds nothing
     again.load_state_dict(model.state_dict())
-    assert torch.equal(again(made.x_dict, made.edge_index_dict), every)
+    assert torch.equal(again(Batch.of(made)), every)
     assert not any(p.requires_grad for p in model.parameters())
 
 
@@ -252,7 +253,7 @@ def test_no_two_weights_share_memory_so_that_they_can_be_stored() -> None:
         Task(made.metadata(), "movie", 3),
         blocks=["movie-actor:features:unit", "movie-director-movie-actor:features:unit"],
     )
-    whole = Inputs(made.x_dict, made.edge_index_dict)
+    whole = Batch(made.x_dict, made.edge_index_dict)
     rows_of = part.rows(whole)
     part.fill([torch.zeros(each.width, 3) for each in rows_of], torch.zeros(3), rows_of)
     places = [w.data_ptr() for w in part.state_dict().values() if w.numel()]
@@ -291,7 +292,7 @@ def test_beliefs_are_read_however_many_they_are(monkeypatch: pytest.MonkeyPatch)
 
 def test_weights_follow_ids_to_a_graph_that_numbers_them_otherwise() -> None:
     made, model = fitted()
-    before = model(made.x_dict, made.edge_index_dict)
+    before = model(Batch.of(made))
     part = model.parts[0]
     assert isinstance(part, WideChannels)
     (kind, *_) = part.id_types
@@ -310,14 +311,14 @@ def test_weights_follow_ids_to_a_graph_that_numbers_them_otherwise() -> None:
     moved = replace(nodes, x=nodes.x.to_dense()[order].to_sparse_csr())
     other = replace(made, links=links, nodes=made.nodes | {kind: moved})
     part.renumber(kind, place, size)
-    after = model(other.x_dict, other.edge_index_dict)
+    after = model(Batch.of(other))
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
 def test_logits_of_blocks_add_up() -> None:
     made, model = fitted()
     part = model.parts[0]
-    given = part(Inputs(made.x_dict, made.edge_index_dict))
+    given = part(Batch(made.x_dict, made.edge_index_dict))
     assert len(given) == len(part.names)
     total = torch.stack(given).sum(0)
-    torch.testing.assert_close(model(made.x_dict, made.edge_index_dict), total)
+    torch.testing.assert_close(model(Batch.of(made)), total)

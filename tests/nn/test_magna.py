@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from hanme.data import planted
 from hanme.nn import MAGNA
+from hanme.nn.batch import Batch
 from hanme.nn.magna import Diffusion, Edges, diffuse
 
 NODES, HEADS, SIZE = 7, 2, 3
@@ -67,16 +68,16 @@ def test_a_few_hops_are_the_finite_sum_and_have_its_gradient() -> None:
 
 def test_a_link_s_relation_counts_where_asked_for() -> None:
     graph = planted(movies=20)
-    given = graph.x_dict, graph.edge_index_dict
+    batch = Batch.of(graph)
     sizes = {"hidden_channels": 8, "heads": 2, "layers": 1}
     model = MAGNA(graph.metadata(), "movie", 5, **sizes).eval()
-    before = model(*given)
+    before = model(batch)
     with torch.no_grad():
         model.attention[0].r[0] += 1
-    assert not torch.equal(before, model(*given))
+    assert not torch.equal(before, model(batch))
     without = MAGNA(graph.metadata(), "movie", 5, relations=False, **sizes).eval()
     assert without.attention[0].r.numel() == 0
-    assert without(*given).isfinite().all()
+    assert without(batch).isfinite().all()
 
 
 def test_attention_sums_to_one_over_the_links_into_a_node() -> None:

@@ -11,6 +11,7 @@ from hanme import Graph
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MAGNN
+from hanme.nn.batch import Batch
 
 METAPATHS = ["movie-director-movie", "movie-actor-movie-director"]
 
@@ -32,7 +33,7 @@ def test_rotate_is_the_paper_s_formula() -> None:
     graph = planted(movies=14)
     model = MAGNN(graph.metadata(), "movie", METAPATHS, 5, hidden_channels=8, heads=2).eval()
     with torch.no_grad():
-        found = model(graph.x_dict, graph.edge_index_dict)
+        found = model(Batch.of(graph))
     along = model.channels[0]
     h = {t: lin(graph.x_dict[t].to_dense()).view(-1, 2, 4) for t, lin in along.proj.items()}
     angles = along.encoder.angle
@@ -74,9 +75,9 @@ def test_features_are_dropped_in_training_only() -> None:
     model = MAGNN(
         graph.metadata(), "movie", METAPATHS[:1], 5, hidden_channels=8, heads=2, dropout=0
     )
-    given = graph.x_dict, graph.edge_index_dict
-    assert torch.equal(model.eval()(*given), model(*given))
-    assert not torch.equal(model.train()(*given), model(*given))
+    batch = Batch.of(graph)
+    assert torch.equal(model.eval()(batch), model(batch))
+    assert not torch.equal(model.train()(batch), model(batch))
 
 
 def test_an_encoder_that_is_not_magnn_s() -> None:

@@ -13,6 +13,7 @@ from hanme import Graph
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Model, SemanticAttention
+from hanme.nn.batch import Batch
 from hanme.runs import RunConfig, build_model, evaluate, train, with_metapaths
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights, f1
 
@@ -48,7 +49,7 @@ def trainer(name: str, graph: Graph, **config: object) -> Trainer:
 
 
 def logits(model: Model, graph: Graph, roots: Tensor | None = None) -> Tensor:
-    return model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+    return model(Batch.of(graph, roots))
 
 
 def weights(run: Trainer) -> dict[str, Tensor]:
@@ -262,7 +263,7 @@ def test_says_no_to_bad_sizes(name: str, option: str, value: object) -> None:
 @pytest.mark.parametrize("name", ["gat", "magna"])
 def test_a_graph_without_relations(name: str) -> None:
     model = MODELS[name]((["film"], []), "film", 2)
-    assert model({"film": torch.randn(4, 3)}, {}).shape == (4, 2)
+    assert model(Batch({"film": torch.randn(4, 3)}, {})).shape == (4, 2)
 
 
 @pytest.mark.parametrize("name", ["gat", "magna"])  # SeHGNN turns them into what it needs
@@ -270,4 +271,4 @@ def test_features_of_another_type_are_named(name: str) -> None:
     graph = planted(movies=20)
     x_dict = {kind: x.to_dense().double() for kind, x in graph.x_dict.items()}
     with pytest.raises(HanmeError, match=r"weights' type, torch\.float32, but got torch\.float64"):
-        MODELS[name](graph.metadata(), "movie", 5)(x_dict, graph.edge_index_dict)
+        MODELS[name](graph.metadata(), "movie", 5)(Batch(x_dict, graph.edge_index_dict))

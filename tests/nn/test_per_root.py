@@ -100,7 +100,7 @@ def test_instances_are_drawn_anew_each_epoch_and_the_same_after_an_interruption(
             states.append(({k: v.clone() for k, v in broken.state()[0].items()}, broken.state()[1]))
 
     losses = whole._losses
-    whole._losses = lambda call, nodes: seen.append((nodes, call)) or losses(call, nodes)
+    whole._losses = lambda batch, nodes: seen.append((nodes, batch)) or losses(batch, nodes)
     broken.on_step = keep
     whole.run()
     broken.run()
@@ -110,9 +110,9 @@ def test_instances_are_drawn_anew_each_epoch_and_the_same_after_an_interruption(
         assert torch.equal(value, resumed.model.state_dict()[name])
     by_epoch = {}
     for epoch in range(3):
-        for nodes, call in seen[epoch * len(seen) // 3 : (epoch + 1) * len(seen) // 3]:
-            numbers, drawn = call[4], call[5]
-            for walk, found in drawn.items():
+        for nodes, batch in seen[epoch * len(seen) // 3 : (epoch + 1) * len(seen) // 3]:
+            numbers = batch.original_ids
+            for walk, found in batch.sampled_instances.items():
                 types = (walk[0][0], *(step[2] for step in walk))
                 lifted = zip(types, found.t(), strict=True)
                 rows = torch.stack([numbers[t][column] for t, column in lifted], 1)

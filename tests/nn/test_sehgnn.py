@@ -13,7 +13,7 @@ from hanme import Graph
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import SeHGNN
-from hanme.nn.channels import Inputs
+from hanme.nn.batch import Batch
 from hanme.training import Trainer, TrainingConfig
 
 SIZES = {"hidden_channels": 8, "heads": 2}
@@ -34,12 +34,12 @@ def make(graph: Graph, **options: object) -> SeHGNN:
     return SeHGNN(graph.metadata(), "movie", 5, in_channels=graph.widths, **SIZES, **options)
 
 
-def given(graph: Graph, roots: Tensor | None = None) -> Inputs:
-    return Inputs(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+def given(graph: Graph, roots: Tensor | None = None) -> Batch:
+    return Batch.of(graph, roots)
 
 
 def logits(model: SeHGNN, graph: Graph, roots: Tensor | None = None) -> Tensor:
-    return model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+    return model(Batch.of(graph, roots))
 
 
 def mean(graph: Graph, a: str, b: str) -> np.ndarray:
@@ -102,7 +102,7 @@ def test_labels_are_those_of_other_training_nodes(multilabel: bool) -> None:
 def test_labels_must_be_given_where_they_are_used() -> None:
     graph = citing()
     with pytest.raises(HanmeError, match=r"`labels` to be .* \[N, 5\], .* but got none"):
-        make(graph)(graph.x_dict, graph.edge_index_dict)
+        make(graph)(Batch(graph.x_dict, graph.edge_index_dict))
 
 
 def test_a_node_s_own_label_never_reaches_it() -> None:
@@ -120,18 +120,18 @@ def test_a_node_s_own_label_never_reaches_it() -> None:
 def test_what_is_made_of_a_graph_is_made_once_until_it_changes() -> None:
     graph = citing()
     features, labels = make(graph, hops=1, label_hops=2).channels
-    inputs = given(graph)
-    roots = replace(inputs, roots=torch.tensor([3, 5]))
-    for asked in (inputs, roots):
+    batch = given(graph)
+    roots = replace(batch, roots=torch.tensor([3, 5]))
+    for asked in (batch, roots):
         first = features.averages(asked)
         assert features.averages(asked) is first
-    (label, *_), (again, *_) = labels.averages(inputs), labels.averages(inputs)
+    (label, *_), (again, *_) = labels.averages(batch), labels.averages(batch)
     assert label[0] is again[0]
-    inputs.labels[0] = 1 - inputs.labels[0]
-    assert labels.averages(inputs)[0][0] is not label[0]
-    first = features.averages(inputs)
+    batch.labels[0] = 1 - batch.labels[0]
+    assert labels.averages(batch)[0][0] is not label[0]
+    first = features.averages(batch)
     graph.links["movie", "cites", "movie"][0] = 1
-    assert features.averages(inputs) is not first
+    assert features.averages(batch) is not first
 
 
 def test_the_gate_is_shut_at_first() -> None:
@@ -151,9 +151,7 @@ def test_while_training_only_training_nodes_are_computed() -> None:
     graph = citing()
     model = make(graph, hops=2, label_hops=2, dropout=0)
     asked = []
-    model.register_forward_pre_hook(
-        lambda _, args, kwargs: asked.append([*args, None, None][2]), with_kwargs=True
-    )
+    model.register_forward_pre_hook(lambda _, args: asked.append(args[0].roots))
     trainer = Trainer(model, graph, TrainingConfig())
     asked.clear()
     trainer.step()

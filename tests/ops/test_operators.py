@@ -1,6 +1,7 @@
 """The operators as PyTorch sees them: its own checks, torch.compile, autocast."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch_geometric.data import HeteroData
 from graphs import KINDS, random_arguments, random_chain
 from hanme.graph.chain import Chain
 from hanme.nn import HANME, HANMEConv
+from hanme.nn.batch import Batch
 from hanme.ops import (
     BACKENDS,
     LinkProduct,
@@ -126,15 +128,20 @@ def made(data: HeteroData, kind: str, encoder: str) -> nn.Module:
     else:
         part = HANME(data.metadata(), "movie", metapaths, 3, hidden_channels=32, **options)
     with torch.no_grad():
-        part(data.x_dict, data.edge_index_dict)
+        part(*arguments(part, data))
     return part
+
+
+def arguments(part: nn.Module, data: HeteroData) -> tuple[Any, ...]:
+    given = data.x_dict, data.edge_index_dict
+    return given if isinstance(part, HANMEConv) else (Batch(*given),)
 
 
 def step(run: Callable, part: nn.Module, data: HeteroData) -> list[Tensor]:
     """What comes out, and the gradients."""
     torch.manual_seed(5)  # of the dropout
     part.zero_grad()
-    found = run(data.x_dict, data.edge_index_dict)
+    found = run(*arguments(part, data))
     out = found["movie"] if isinstance(found, dict) else found
     out.float().square().mean().backward()
     return [out.detach().float(), *(p.grad for p in part.parameters() if p.grad is not None)]

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from graphs import KINDS, random_arguments
-from hanme.graph.chain import Chain, Piece
+from hanme.graph.chain import Chain, Restriction
 from hanme.graph.metapath import Metapath
 from hanme.ops import (
     BACKENDS,
@@ -29,7 +29,7 @@ from hanme.ops import (
 WHERE = st.sampled_from(["roots given", "piece made beforehand"])
 
 
-def on_piece(piece: Piece, arguments: list) -> list:
+def on_piece(piece: Restriction, arguments: list) -> list:
     """The arguments of the operator on a piece, from those on the whole graph."""
     values, c, root_score, attention = arguments
     of = [piece.nodes[t] for t in piece.chains[0].metapath.node_types]

@@ -19,7 +19,7 @@ from hanme.common.files import read_json
 from hanme.data import load
 from hanme.errors import HanmeError
 from hanme.graph import defaults
-from hanme.nn.channels import Inputs
+from hanme.nn.batch import Batch
 from hanme.runs import Run, RunConfig, evaluate, open_run, predict, train
 
 ROOT = Path(__file__).parents[2]
@@ -191,8 +191,8 @@ def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
     vectors = []
     for source in (None, folder):
         graph, model = open_run(Run.open(run), source=source)
-        inputs = Inputs(graph.x_dict, graph.edge_index_dict)
-        one = model.channels[0].instance_attention(inputs)[PATHS[1]]
+        batch = Batch(graph.x_dict, graph.edge_index_dict)
+        one = model.channels[0].instance_attention(batch)[PATHS[1]]
         ids = graph.nodes["film"].ids
         ends = {
             tuple(

@@ -11,10 +11,11 @@ from hanme.data.store import open_store, write_store
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import MODELS
+from hanme.nn.batch import Batch
 from hanme.runs import RunConfig, build_model, with_metapaths
 from hanme.runs.train import prepare
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights
-from hanme.training.batches import calls, follow_means, logits_of, shuffled
+from hanme.training.batches import logits_of, prefetched, shuffled, update_running_means
 
 TINY = {"movies": 90, "genres": 3}
 BATCHED = ["hanme", "han", "magnn", "gat", "magna"]
@@ -64,7 +65,7 @@ def test_a_batch_of_all_roots_has_the_gradients_of_the_whole_graph(name: str) ->
     found = []
     for roots in (None, every):
         model.train(True).zero_grad()
-        out = model(graph.x_dict, graph.links, roots=roots)
+        out = model(Batch.of(graph, roots))
         out = out if roots is None else out[every.argsort()]
         node_losses(out[train], graph.y[train]).mean().backward()
         found.append({k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
@@ -85,15 +86,15 @@ def test_an_epoch_s_order_covers_the_training_nodes_and_is_drawn_by_seed_and_epo
 def test_a_model_without_anything_to_prepare_is_trained_in_batches() -> None:
     graph = planted(**TINY)
     batches = list(torch.arange(9).split(4))
-    made = calls(torch.nn.Linear(1, 1), graph, batches, None)
-    assert [call[2] for call in made] == batches
+    made = prefetched(torch.nn.Linear(1, 1), graph, batches)
+    assert [batch.roots for batch in made] == batches
 
 
 def test_what_goes_wrong_ahead_of_a_step_is_said() -> None:
     graph = planted(**TINY)
     model = model_of("hanme", graph)
     with pytest.raises(HanmeError, match="from 0 to 89"):
-        list(calls(model, graph, [torch.tensor([1]), torch.tensor([90])], None))
+        list(prefetched(model, graph, [torch.tensor([1]), torch.tensor([90])]))
 
 
 @pytest.mark.parametrize("name", ["hanme", "han", "gat"])
@@ -153,8 +154,8 @@ def test_a_prediction_does_not_depend_on_its_batch() -> None:
     graph, alone = run.graph, run.logits(torch.tensor([4]))
     torch.testing.assert_close(run.logits(torch.arange(30))[4:5], alone)
     mean = run.model.fusion.mean.clone()
-    run.model.train(True)(graph.x_dict, graph.links, roots=torch.arange(9))
-    follow_means(run.model, 0.5)
+    run.model.train(True)(Batch.of(graph, torch.arange(9)))
+    update_running_means(run.model, 0.5)
     last = run.model.fusion._last
     torch.testing.assert_close(run.model.fusion.mean, (mean + last) / 2)
 

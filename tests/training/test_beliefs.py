@@ -13,7 +13,8 @@ from hanme.errors import HanmeError
 from hanme.explain import explain
 from hanme.graph import Graph, Nodes, Split
 from hanme.graph.chain import Chain
-from hanme.nn.channels import Inputs, Task, WideChannels
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Task, WideChannels
 from hanme.runs import RunConfig
 from hanme.runs.train import prepare
 from hanme.training import belief_blocks, settle, wide_part
@@ -84,9 +85,9 @@ def test_means_are_those_over_instances_without_the_root() -> None:
     part = wide_part(model)
     beliefs = believed(graph, found.model.logits).double()
     roots = torch.tensor([0, 7, 599])
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict)
+    batch = Batch(graph.x_dict, graph.edge_index_dict)
     active = [block for block in part.active if block.read == "beliefs"]
-    reading = part.reading(inputs, beliefs.float())
+    reading = part.reading(batch, beliefs.float())
     assert len(reading) == len(active) > 0
     for block, rows in zip(active, reading, strict=True):
         given = torch.from_numpy(rows(roots.numpy()).toarray())
@@ -107,19 +108,19 @@ def test_no_node_s_own_label_comes_back_to_its_logits() -> None:
     assert torch.equal(believed(graph, logits), believed(replace(graph, y=y), logits))
     model, _ = train(graph)
     part = wide_part(model)
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict)
+    batch = Batch(graph.x_dict, graph.edge_index_dict)
     beliefs = believed(graph, logits)
     first = val[:1].numpy()
-    before = [rows(first).toarray() for rows in part.reading(inputs, beliefs)]
+    before = [rows(first).toarray() for rows in part.reading(batch, beliefs)]
     beliefs[first] += 5
-    after = [rows(first).toarray() for rows in part.reading(inputs, beliefs)]
+    after = [rows(first).toarray() for rows in part.reading(batch, beliefs)]
     np.testing.assert_allclose(before, after, atol=1e-5)
 
 
 def test_an_explanation_with_beliefs_adds_up() -> None:
     graph = friends()
     model, found = train(graph)
-    explanation = explain(model, replace(graph, seen=graph.split.labelled), 3, top=1000)
+    explanation = explain(model, replace(graph, visible=graph.split.labelled), 3, top=1000)
     parts = [part[explanation.label] for part in explanation.others.values()]
     assert any("beliefs" in name for name in explanation.others)
     assert sum(parts) == pytest.approx(explanation.logits[explanation.label], abs=1e-4)

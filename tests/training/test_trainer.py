@@ -11,6 +11,7 @@ from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import HAN, HANME
+from hanme.nn.batch import Batch
 from hanme.training import LTS, Epoch, Trainer, TrainingConfig, draw_weights
 from hanme.training.metrics import scores
 
@@ -176,7 +177,7 @@ def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
     torch.set_rng_state(run.state()[0]["random"])
     run.model.train()
     graph = run.graph
-    logits = run.model(graph.x_dict, graph.edge_index_dict)
+    logits = run.model(Batch.of(graph))
     losses = node_losses(logits[graph.split.train], graph.y[graph.split.train]).sort().values
     expected = losses[: -(-int(0.2575 * 10000) * len(losses) // 10000)].mean()
     assert run.step().loss == pytest.approx(float(expected.detach()))

@@ -97,8 +97,7 @@ def load(
         graph = load_hgb(name, cache_folder(), source=source, seed=seed)
         graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
     origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
-    graph.origin = origin | {"features": features, "options": options}
-    return graph
+    return graph.with_provenance(origin=origin | {"features": features, "options": options})
 
 
 def store_graph(
@@ -124,7 +123,7 @@ def store_graph(
         Tables.of(source or name).store(folder, features, how.get("seed", 483), half, say)
         return
     graph = load(name, **how)
-    features = graph.origin["features"] if graph.origin else "given"
+    features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
     write_store(graph, folder, features=features, half=half, say=say)
 
 
@@ -142,12 +141,12 @@ def _open(
     if features not in (None, has):
         raise HanmeError(f"{name}: stored with features = {has}, not {features}; store it again")
     learnt = None if fitted is None else fitted.learnt() | {"trained_on": ""}
-    if learnt is not None and learnt != {**(graph.fitted or {}), "trained_on": ""}:
+    if learnt is not None and learnt != {**(graph.provenance.fitted or {}), "trained_on": ""}:
         raise HanmeError(
             f"{name}: stored with other features, labels or relations than the run was trained with"
         )
-    graph.origin = {"name": name, "source": None, "seed": 483, "features": has, "options": {}}
-    return graph
+    origin = {"name": name, "source": None, "seed": 483, "features": has}
+    return graph.with_provenance(origin=origin | {"options": {}})
 
 
 def known_name(name: str) -> str:

@@ -2,13 +2,12 @@
 
 Only what the node's walks touch matters to its logits. So a changed graph is never made whole: the
 walks of all channels are followed from the node over the links as they would be, and the model is
-opened on the piece they touch. The weights β of metapaths and the features of nodes are held as
+opened on the subgraph they reach. The weights β of metapaths and the features of nodes are held as
 they are.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -118,11 +117,10 @@ class WhatIf:
         for e in self.graph.links:
             given, own = (away.get(e, set()), more.get(e, set())), self.graph.adjacency(e)
             links.adjacency[e] = Changed(own, *given) if any(given) else own
-        piece, (place,) = replace(self.graph, links=links).cut(torch.tensor([node]), walks)
-        kept = (*self.open.model.parameters(), *self.open.model.buffers())
-        model = copy.deepcopy(self.open.model, {id(x): x for x in kept})  # its caches are others
-        opened = OpenModel(model, piece, self.open.weights, int(place))
-        return Root(opened, int(place), pause), piece.taken
+        changed = replace(self.graph, links=links).subgraph(torch.tensor([node]), walks)
+        place = int(changed.roots)
+        opened = OpenModel(self.open.model, changed, self.open.weights, place)
+        return Root(opened, place, pause), changed.original_ids
 
     def _with_reverse(self, given: Iterable[Link]) -> Pairs:
         found: dict[EdgeType, set[tuple[int, int]]] = {}

@@ -15,10 +15,10 @@ from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.explain.wide import ahead, wide_reasons
-from hanme.graph import Graph
+from hanme.graph import Graph, Subgraph
 from hanme.graph.names import feature_names
 from hanme.nn import Model
-from hanme.nn.model import draws_of, is_cut, piece_of
+from hanme.nn.model import needs_subgraph, samples_of, subgraph_of
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -66,14 +66,15 @@ class Explainer:
     def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
         self.model, self.graph = model, graph
         self.decision = decision or Decision()
-        self._cut = graph.drawn is None and is_cut(model, graph)
-        if not self._cut:
+        sampled = isinstance(graph, Subgraph) and graph.sampled_instances is not None
+        self._by_node = not sampled and needs_subgraph(model, graph)
+        if not self._by_node:
             _ = self.open  # refuses a model that cannot be explained
 
     @cached_property
     def open(self) -> OpenModel:
         """The model opened on all of the graph."""
-        if self._cut and draws_of(self.model):
+        if self._by_node and samples_of(self.model):
             raise HanmeError(
                 "the model draws instances per root (--per-root), node by node: use hanme explain"
             )
@@ -113,11 +114,11 @@ class Explainer:
         if top < 1:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
-        if self._cut:
-            piece, place = piece_of(self.model, self.graph, torch.tensor([number]))
-            explainer = Explainer(self.model, piece, self.decision)
+        if self._by_node:
+            subgraph = subgraph_of(self.model, self.graph, torch.tensor([number]))
+            explainer = Explainer(self.model, subgraph, self.decision)
             return explainer.explain(
-                int(place),
+                int(subgraph.roots),
                 top=top,
                 label=label,
                 against=against,

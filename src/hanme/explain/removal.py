@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +24,8 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.chain import Instances
 from hanme.nn import ChannelModel, Model
-from hanme.nn.channels import Channels, Followed, Inputs
-from hanme.nn.model import asked
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Channels, Traced
 from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import coefficient, encode
 
@@ -69,11 +68,11 @@ class OpenModel:
             raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
         self.model, self.models = model, [model]
         self.only = only
-        call = asked(model, graph, None if only is None else torch.tensor([only]))
+        batch = Batch.of(graph, None if only is None else torch.tensor([only]))
         training = model.training
         try:
-            self.logits, given = _run(model.train(False), call)
-            followed = [part.follow(Inputs(*call)) for part, _ in given]
+            self.logits, given = _run(model.train(False), batch)
+            traced = [part.trace(batch) for part, _ in given]
         finally:
             model.train(training)
         self.weight = torch.zeros(self.logits.size(1), 0).double()
@@ -88,12 +87,12 @@ class OpenModel:
             self.weights = self.weights or beta.tolist()
             self.weight = model.head.weight.detach().double()  # [C, K D]
         left = iter(self.weights)
-        self.paths: dict[str, Followed] = {}
+        self.paths: dict[str, Traced] = {}
         self.beta: list[float] = []
         self.others: dict[str, Tensor] = {}
         if model.head is not None and model.head.bias is not None:
             self.others["bias"] = model.head.bias.detach().expand_as(self.logits)
-        for (part, xs), ways in zip(given, followed, strict=True):
+        for (part, xs), ways in zip(given, traced, strict=True):
             for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
                 if ways is not None:
                     self.paths[name] = ways[i]
@@ -122,9 +121,7 @@ def _cannot(model: object, why: str) -> HanmeError:
     )
 
 
-def _run(
-    model: ChannelModel, call: tuple[Any, ...]
-) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
+def _run(model: ChannelModel, batch: Batch) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
     """Call a model; return the logits, and what each channel gave for them."""
     given: list[tuple[Channels, list[Tensor]]] = []
     watches = [
@@ -132,7 +129,7 @@ def _run(
         for part in model.parts
     ]
     try:
-        logits: Tensor = model(*call)
+        logits: Tensor = model(batch)
     finally:
         for watch in watches:
             watch.remove()

@@ -13,7 +13,7 @@ from torch import Tensor
 from hanme.explain.explanation import Reason
 from hanme.graph import Graph
 from hanme.nn import Model
-from hanme.nn.channels import Inputs
+from hanme.nn.batch import Batch
 from hanme.nn.channels.blocks import Block, pair
 from hanme.training import wide_part
 
@@ -47,10 +47,10 @@ def wide_reasons(
         against: Rank by the difference to this label.
     """
     found: dict[Block, tuple[Ints, Parts]] = {}
-    inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels, graph.taken)
+    batch = Batch.of(graph)
     for part in filter(None, map(wide_part, models)):
-        weights = part.weights(graph.taken)
-        for block, rows, weight in zip(part.active, part.rows(inputs), weights, strict=True):
+        weights = part.weights(batch.original_ids)
+        for block, rows, weight in zip(part.active, part.rows(batch), weights, strict=True):
             columns, parts = rows.shares(node, weight.detach().cpu().numpy())
             parts = parts / len(models)
             found[block] = (

@@ -1,9 +1,10 @@
 """The graph that every data set makes and everything else takes."""
 
-from hanme.graph.graph import Graph
+from hanme.graph.graph import Graph, Provenance
 from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Nodes
 from hanme.graph.splits import Split
+from hanme.graph.subgraph import Subgraph
 from hanme.graph.texts import Texts
 
-__all__ = ["EdgeType", "Graph", "Nodes", "Split", "Texts"]
+__all__ = ["EdgeType", "Graph", "Nodes", "Provenance", "Split", "Subgraph", "Texts"]

@@ -2,8 +2,8 @@
 
 An instance is a walk (v0, v1, ..., vL) along the metapath's relations. The instances of a root are
 numbered in the order in which a depth-first walk over the CSR arrays meets them; that number names
-an instance whatever way it was found. ``restrict`` cuts out what some roots touch, at the cost of
-what they touch, and leaves these numbers as they are.
+an instance whatever way it was found. ``restrict`` keeps what some roots reach, at the cost of
+what they reach, and leaves these numbers as they are.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ class Chain:
             return instances.nodes
         return self.branches[instances.nodes[:, -1]]
 
-    def restrict(self, roots: Tensor) -> Piece:
-        """Cut out what some roots touch, see :func:`restrict`."""
+    def restrict(self, roots: Tensor) -> Restriction:
+        """Keep what some roots reach, see :func:`restrict`."""
         return restrict([self], roots)
 
     def original(self, roots: Tensor) -> Tensor:
@@ -284,16 +284,16 @@ class Chain:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """What some roots touch of a graph: chains renumbered to it, and which nodes it holds."""
+class Restriction:
+    """What some roots reach along chains: the chains renumbered to it, and its nodes."""
 
     chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
-    nodes: dict[str, Tensor]  # by type, the ids of the nodes that the piece holds, ascending
+    nodes: dict[str, Tensor]  # by type, the ids of the nodes left, ascending
     roots: Tensor  # where each root asked for stands in ``nodes`` of its type
     links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
 
     def lift(self, instances: Instances, chain: int = 0) -> Instances:
-        """Return instances of one of the piece's chains with the ids of the whole graph."""
+        """Return instances of one of the restricted chains with the ids of the whole graph."""
         types = self.chains[chain].metapath.node_types
         nodes = [self.nodes[t][ids] for t, ids in zip(types, instances.nodes.t(), strict=True)]
         links = [
@@ -302,8 +302,8 @@ class Piece:
         return Instances(torch.stack(nodes, 1), torch.stack(links, 1), instances.number)
 
 
-def restrict(chains: Sequence[Chain], roots: Tensor) -> Piece:
-    """Cut out what some roots touch of several chains, at the cost of what they touch.
+def restrict(chains: Sequence[Chain], roots: Tensor) -> Restriction:
+    """Keep what some roots reach of several chains, at the cost of what they reach.
 
     Nodes are renumbered by type, in one way for all chains and positions, and in the order of
     their ids. Links keep their order, and so do the instances of a root.
@@ -320,9 +320,12 @@ def restrict(chains: Sequence[Chain], roots: Tensor) -> Piece:
     touched: dict[str, list[Tensor]] = {chains[0].metapath.root: [first]}
     walks = [_touch(chain, first, touched) for chain in chains]
     nodes = {t: torch.unique(torch.cat(ids)) for t, ids in touched.items()}
-    pieces = (_renumber(chain, walk, nodes) for chain, walk in zip(chains, walks, strict=True))
+    restricted = tuple(
+        _renumber(chain, walk, nodes) for chain, walk in zip(chains, walks, strict=True)
+    )
     place = torch.searchsorted(nodes[chains[0].metapath.root], roots)
-    return Piece(tuple(pieces), nodes, place, tuple(tuple(w[2] for w in walk) for walk in walks))
+    links = tuple(tuple(hop[2] for hop in walk) for walk in walks)
+    return Restriction(restricted, nodes, place, links)
 
 
 _Walk = list[tuple[Tensor, Tensor, Tensor]]

@@ -70,12 +70,13 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
         for text in some
         if text not in busiest
     }
-    return replace(graph, metapaths=[t for t in candidates if t not in left_out], left_out=left_out)
+    kept_texts = [text for text in candidates if text not in left_out]
+    return replace(graph, metapaths=kept_texts).with_provenance(left_out_metapaths=left_out)
 
 
 def there_and_back(graph: Graph) -> Graph:
     """Return a graph with default metapaths; one that has none yet gets those of two hops."""
-    if graph.metapaths or graph.left_out:
+    if graph.metapaths or graph.provenance.left_out_metapaths:
         return graph
     found = metapaths_between(graph.metadata(), graph.target, 2)
     return with_defaults(graph, [metapath.text for metapath in found])
@@ -83,9 +84,11 @@ def there_and_back(graph: Graph) -> Graph:
 
 def why_none(graph: Graph) -> str:
     """Say why a graph has no default metapath."""
-    if not graph.left_out:
+    if not graph.provenance.left_out_metapaths:
         return f"no relation starts or ends at {graph.target}"
-    found = ", ".join(f"{text} ({why})" for text, why in graph.left_out.items())
+    found = ", ".join(
+        f"{text} ({why})" for text, why in graph.provenance.left_out_metapaths.items()
+    )
     return (
         f"each default metapath has more than {short(LIMIT)} instances: {found}; -m uses one all "
         "the same, with --per-root 32 some of its instances"

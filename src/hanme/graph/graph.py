@@ -2,57 +2,72 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from hanme.common.html import html_table
-from hanme.errors import HanmeError, check_choice
-from hanme.graph import hetero, piece
+from hanme.errors import HanmeError
+from hanme.graph import hetero
 from hanme.graph.adjacency import Adjacency, Relations
-from hanme.graph.draw import Walk
 from hanme.graph.features import Features, fill_features
-from hanme.graph.metapath import EdgeType
+from hanme.graph.metapath import EdgeType, Walk
 from hanme.graph.nodes import Nodes
-from hanme.graph.splits import Split, stratified
+from hanme.graph.splits import Split
 
 if TYPE_CHECKING:  # importing PyG takes seconds, and a graph from files does without it
     from torch_geometric.data import HeteroData
+
+    from hanme.graph.subgraph import Subgraph
 
 CHUNK = 1 << 22
 """About how many links of a stored graph are read at a time."""
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """How a graph was made.
+
+    Args:
+        origin: Arguments of :func:`hanme.data.load` that load it again; None for a graph that was
+            made from Python objects.
+        fitted: What was fitted to the columns of the tables, as JSON values.
+        dropped_links: Number of links to unknown ids that were dropped, by relation.
+        notes: Remarks for the user on how the tables were read, one sentence each.
+        digest: Hash of the target's ids, labels and split; None for a benchmark graph.
+        left_out_metapaths: Candidates that are no default metapaths, each with the reason.
+    """
+
+    origin: dict[str, Any] | None = None
+    fitted: dict[str, Any] | None = None
+    dropped_links: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    digest: str | None = None
+    left_out_metapaths: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class Graph:
-    """A heterogeneous graph, some of whose target nodes have labels.
+    """A heterogeneous graph with a target node type, some of whose nodes are labelled.
 
     Args:
         nodes: The nodes by type.
-        links: By edge type ``(source type, relation, target type)``, node numbers ``[2, E]``.
+        links: Node numbers ``[2, E]`` by edge type ``(source type, relation, target type)``.
         target: The node type to classify.
-        y: The labels of its nodes: ``[N]`` with -1 for unlabelled nodes, or, where nodes have
-            several labels, 0 and 1 as floats, ``[N, C]``.
-        labels: What the C labels are called.
-        split: Which target nodes to train, validate and test on.
-        weights: A number per link, for the edge types that have weights; no model uses them so far.
-        metapaths: The metapaths that models are given by default.
-        left_out: The metapaths that would be, but for the reason given.
-        origin: How to load the graph again, the arguments of :func:`hanme.data.load`; None for
-            a graph that came from Python objects.
-        fitted: What was learnt from the columns of the user's tables, as JSON holds it.
-        dropped: How many links to unknown ids each relation lost.
-        notes: What else a user should know of how the tables were read, a sentence each.
-        digest: A hash of the target's ids, labels and split; None for a benchmark's graph.
-        seen: The target nodes whose labels a model may see (default: the training nodes).
-        drawn: Of a piece cut out of a graph, the instances that were drawn, by walk: node numbers
-            ``[P, L + 1]``, by root.
+        y: The labels of its nodes: ``[N]`` with -1 for unlabelled nodes, or multi-hot floats
+            ``[N, C]``.
+        labels: The names of the C labels.
+        split: The target nodes to train, validate and test on.
+        metapaths: The default metapaths of models.
+        visible: Mask ``[N]`` of the target nodes whose labels a model may read (default: the
+            training nodes).
+        provenance: How the graph was made.
     """
 
     nodes: dict[str, Nodes]
@@ -61,25 +76,20 @@ class Graph:
     y: Tensor
     labels: list[str]
     split: Split
-    weights: Mapping[EdgeType, Tensor] = field(default_factory=dict)
     metapaths: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    origin: dict[str, Any] | None = None
-    fitted: dict[str, Any] | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    digest: str | None = None
-    seen: Tensor | None = None
-    drawn: dict[Walk, Tensor] | None = None
+    visible: Tensor | None = None
+    provenance: Provenance = field(default_factory=Provenance)
 
     _adjacency: dict[EdgeType, Adjacency] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    ways: dict[Walk, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """How many ways there are to go on from each node along a walk, where that was counted."""
+    completions: dict[Walk, Tensor] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """The number of ways to walk on from each node of a type, by walk, once it was counted."""
 
     stored: ClassVar[bool] = False
-    """Whether it is mapped from a folder: what is whole of it is then read from the disk."""
+    """Whether it is mapped from a folder, so that reading all of it reads the disk."""
 
     @classmethod
     def from_hetero(
@@ -93,10 +103,9 @@ class Graph:
         """Make a graph from PyG's :class:`HeteroData`, which is left as it is.
 
         The target needs ``y``: ``[N]`` with -1 for unlabelled nodes, or multi-hot ``[N, C]``, where
-        a row of zeros is an unlabelled node. Also used, where they are there: ``x``, ``name`` and
-        ``id`` of any type; ``label_names``, ``train_mask``, ``val_mask`` and ``test_mask`` of the
-        target; ``edge_weight`` of any edge type. Without any mask, 60, 20 and 20 % of the labelled
-        nodes are drawn, stratified.
+        a row of zeros is an unlabelled node. Optional: ``x``, ``name`` and ``id`` of any type;
+        ``label_names``, ``train_mask``, ``val_mask`` and ``test_mask`` of the target. Without any
+        mask, 60, 20 and 20 % of the labelled nodes are drawn, stratified.
 
         Args:
             data: The graph.
@@ -104,26 +113,7 @@ class Graph:
             features: What node types without features get, see :meth:`with_features`.
             seed: Draws the split where there is none.
         """
-        target = hetero.target_of(data) if target is None else target
-        check_choice("target", target, data.node_types)
-        nodes = {kind: hetero.nodes_of(data[kind], kind) for kind in data.node_types}
-        y, labels = hetero.labels_of(data[target], target, nodes[target].num_nodes)
-        split = hetero.split_of(data[target], target, y.size(0))
-        split = split or stratified(y, val=0.2, test=0.2, seed=seed)
-        digest = hashlib.sha256()
-        for tensor in (y, *split):
-            digest.update(tensor.numpy().tobytes())
-        graph = cls(
-            nodes=nodes,
-            links={e: hetero.links_of(data[e], e, nodes) for e in data.edge_types},
-            weights={e: data[e].edge_weight for e in data.edge_types if "edge_weight" in data[e]},
-            target=target,
-            y=y,
-            labels=labels,
-            split=split,
-            digest=digest.hexdigest(),
-        )
-        return graph.with_features(features)
+        return hetero.from_hetero(data, target, features, seed)
 
     @classmethod
     def from_tables(
@@ -167,25 +157,7 @@ class Graph:
 
     def to_hetero(self) -> HeteroData:
         """Return the graph as PyG's :class:`HeteroData`; :meth:`from_hetero` reads it back."""
-        from torch_geometric.data import HeteroData
-
-        data = HeteroData()
-        for kind, nodes in self.nodes.items():
-            store = data[kind]
-            store.num_nodes = nodes.num_nodes
-            own = {"x": nodes.x, "name": nodes.names, "id": nodes.ids}
-            for key, value in (own | nodes.extra).items():
-                if value is not None:
-                    store[key] = value
-        for edge_type, links in self.links.items():
-            data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
-            if edge_type in self.weights:
-                data[edge_type].edge_weight = self.weights[edge_type]
-        target = data[self.target]
-        target.y, target.label_names = self.y, self.labels
-        for part, mask in self.split.parts().items():
-            target[f"{part}_mask"] = mask
-        return data
+        return hetero.to_hetero(self)
 
     @property
     def node_types(self) -> list[str]:
@@ -210,12 +182,6 @@ class Graph:
     def edge_index_dict(self) -> Mapping[EdgeType, Tensor]:
         """The links by edge type, under the name they have in PyG."""
         return self.links
-
-    @property
-    def taken(self) -> dict[str, Tensor] | None:
-        """The numbers that its nodes have in the graph it was cut out of, by type."""
-        found = {kind: n.numbers for kind, n in self.nodes.items() if n.numbers is not None}
-        return found or None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -243,9 +209,9 @@ class Graph:
 
     @cached_property
     def training_labels(self) -> Tensor:
-        """The labels that a model may see as 0 and 1, ``[N, C]``; zeros for all other nodes."""
-        seen = self.split.train if self.seen is None else self.seen
-        return (self.label_matrix & seen[:, None]).float()
+        """The labels that a model may read as 0 and 1, ``[N, C]``; zeros for all other nodes."""
+        visible = self.split.train if self.visible is None else self.visible
+        return (self.label_matrix & visible[:, None]).float()
 
     @property
     def widths(self) -> dict[str, int]:
@@ -282,24 +248,17 @@ class Graph:
         """Return the labels of some target nodes, and which parts of the split they are in."""
         return self.y[numbers], Split(*(mask[numbers] for mask in self.split))
 
-    cut = piece.cut
+    def subgraph(
+        self,
+        roots: Tensor,
+        walks: Sequence[Walk],
+        samples: Mapping[Walk, int] | None = None,
+        seed: int = 0,
+    ) -> Subgraph:
+        """Extract what walks from some target nodes reach, see :func:`hanme.graph.subgraph`."""
+        from hanme.graph.subgraph import subgraph
 
-    def of(
-        self, nodes: dict[str, Nodes], links: Mapping[EdgeType, Tensor], numbers: dict[str, Tensor]
-    ) -> Graph:
-        """Return a graph of some nodes, given by number, and some links."""
-        y, split = self.labels_of(numbers[self.target])
-        return Graph(
-            nodes,
-            links,
-            self.target,
-            y,
-            self.labels,
-            split,
-            metapaths=self.metapaths,
-            fitted=self.fitted,
-            seen=None if self.seen is None else self.seen[numbers[self.target]],
-        )
+        return subgraph(self, roots, walks, samples, seed)
 
     def with_features(self, how: Features) -> Graph:
         """Return a copy in which every node type has features, see :func:`fill_features`."""
@@ -307,14 +266,18 @@ class Graph:
 
     def with_reverse(self, reverse: Mapping[EdgeType, EdgeType]) -> Graph:
         """Return a copy with the reverse of some edge types, each after the one it reverses."""
-        links, weights = dict[EdgeType, Tensor](), dict(self.weights)
+        links: dict[EdgeType, Tensor] = {}
         for edge_type, edge_index in self.links.items():
             links[edge_type] = edge_index
             if edge_type in reverse:
                 links[reverse[edge_type]] = edge_index.flip(0)
-                if edge_type in weights:
-                    weights[reverse[edge_type]] = weights[edge_type]
-        return replace(self, links=links, weights=weights)
+        return replace(self, links=links)
+
+    def with_provenance(self, **changes: Any) -> Self:
+        """Return a copy with some fields of its provenance changed."""
+        graph = copy(self)  # `replace` would read all labels of a stored graph
+        graph.provenance = replace(self.provenance, **changes)
+        return graph
 
     def check_trainable(self) -> None:
         """Refuse a graph without labelled nodes to train and to validate on."""

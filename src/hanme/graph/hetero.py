@@ -1,27 +1,71 @@
-"""Check and take apart PyG's :class:`HeteroData`, see :meth:`hanme.graph.Graph.from_hetero`."""
+"""Convert graphs from and to PyG's :class:`HeteroData`."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
+from hanme.graph.features import Features
 from hanme.graph.nodes import Nodes
-from hanme.graph.splits import PARTS, Split
+from hanme.graph.splits import PARTS, Split, stratified
 from hanme.graph.texts import Texts
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
     from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
+    from hanme.graph.graph import Graph
+
 MASKS = tuple(f"{part}_mask" for part in PARTS)
 KNOWN = ("x", "y", "name", "id", "label_names", "num_nodes", *MASKS)
 
 
-def target_of(data: HeteroData) -> str:
+def from_hetero(data: HeteroData, target: str | None, features: Features, seed: int) -> Graph:
+    """Make a graph, see :meth:`hanme.graph.Graph.from_hetero`."""
+    from hanme.graph.graph import Graph, Provenance
+
+    target = _target(data) if target is None else target
+    check_choice("target", target, data.node_types)
+    nodes = {kind: _nodes(data[kind], kind) for kind in data.node_types}
+    y, labels = _labels(data[target], target, nodes[target].num_nodes)
+    split = _split(data[target], target, y.size(0))
+    split = split or stratified(y, val=0.2, test=0.2, seed=seed)
+    digest = hashlib.sha256()
+    for tensor in (y, *split):
+        digest.update(tensor.numpy().tobytes())
+    links = {e: _links(data[e], e, nodes) for e in data.edge_types}
+    provenance = Provenance(digest=digest.hexdigest())
+    graph = Graph(nodes, links, target, y, labels, split, provenance=provenance)
+    return graph.with_features(features)
+
+
+def to_hetero(graph: Graph) -> HeteroData:
+    """Return a graph as :class:`HeteroData`; :func:`from_hetero` reads it back."""
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    for kind, nodes in graph.nodes.items():
+        store = data[kind]
+        store.num_nodes = nodes.num_nodes
+        own = {"x": nodes.x, "name": nodes.names, "id": nodes.ids}
+        for key, value in (own | nodes.extra).items():
+            if value is not None:
+                store[key] = value
+    for edge_type, links in graph.links.items():
+        data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
+    target = data[graph.target]
+    target.y, target.label_names = graph.y, graph.labels
+    for part, mask in graph.split.parts().items():
+        target[f"{part}_mask"] = mask
+    return data
+
+
+def _target(data: HeteroData) -> str:
     """Return the only node type that has labels."""
     labelled: list[str] = [kind for kind in data.node_types if "y" in data[kind]]
     if len(labelled) != 1:
@@ -31,7 +75,7 @@ def target_of(data: HeteroData) -> str:
     return labelled[0]
 
 
-def nodes_of(store: NodeStorage, kind: str) -> Nodes:
+def _nodes(store: NodeStorage, kind: str) -> Nodes:
     """Return the nodes of one type."""
     size = store.num_nodes
     if size is None:
@@ -75,7 +119,7 @@ def _texts(texts: Any, where: str, size: int) -> Sequence[str] | None:
     return texts if isinstance(texts, Texts) else [str(text) for text in texts]
 
 
-def links_of(
+def _links(
     store: EdgeStorage, edge_type: tuple[str, str, str], nodes: Mapping[str, Nodes]
 ) -> Tensor:
     """Return the links of one edge type."""
@@ -90,7 +134,7 @@ def links_of(
     return links.long()
 
 
-def labels_of(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[str]]:
+def _labels(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[str]]:
     """Return the labels of the target nodes, and what the labels are called."""
     y, where = store.get("y"), f"node type {target}"
     if y is None or y.dim() not in (1, 2) or y.size(0) != size or 0 in y.shape[1:]:
@@ -108,7 +152,7 @@ def labels_of(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[
     return y.float() if y.dim() == 2 else y.long(), names
 
 
-def split_of(store: NodeStorage, target: str, size: int) -> Split | None:
+def _split(store: NodeStorage, target: str, size: int) -> Split | None:
     """Return the split that the masks make; None if there is no mask."""
     given = {key: store[key] for key in MASKS if key in store}
     for key, mask in given.items():

@@ -10,6 +10,8 @@ from itertools import pairwise
 from hanme.errors import HanmeError
 
 EdgeType = tuple[str, str, str]
+Walk = tuple[EdgeType, ...]
+"""Relations to walk from a root, in order: the steps of a metapath."""
 Metadata = tuple[Sequence[str], Sequence[EdgeType]]
 
 

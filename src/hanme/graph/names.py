@@ -24,7 +24,7 @@ def feature_names(graph: Graph, node_type: str) -> list[str]:
 
 def words_among(graph: Graph, node_type: str) -> list[bool]:
     """Return of each feature of a node type whether it is a word of a text, as far as is known."""
-    columns = (graph.fitted or {}).get("features", {}).get(node_type, {})
+    columns = (graph.provenance.fitted or {}).get("features", {}).get(node_type, {})
     return [
         "words" in learnt or "size" in learnt
         for column, learnt in columns.items()
@@ -33,7 +33,7 @@ def words_among(graph: Graph, node_type: str) -> list[bool]:
 
 
 def _column_names(graph: Graph, node_type: str) -> list[str]:
-    columns = (graph.fitted or {}).get("features", {}).get(node_type, {})
+    columns = (graph.provenance.fitted or {}).get("features", {}).get(node_type, {})
     return [name for column, learnt in columns.items() for name in _names_of(column, learnt)]
 
 

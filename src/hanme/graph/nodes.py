@@ -28,7 +28,7 @@ class Nodes:
         ids: What the user's tables call them.
         extra: Other tensors with a row per node, such as the ground truth of a planted graph. No
             model sees them.
-        numbers: Their numbers in the graph that they were cut out of, if they were.
+        original_ids: In a subgraph, their numbers in the original graph, ``[N]``.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Nodes:
     names: Sequence[str] | None = None
     ids: Sequence[str] | None = None
     extra: dict[str, Tensor] = field(default_factory=dict)
-    numbers: Tensor | None = None
+    original_ids: Tensor | None = None
 
     @property
     def width(self) -> int | None:
@@ -80,8 +80,8 @@ class Nodes:
         return f"{self.kind} {self.original(number)}"
 
     def original(self, number: int) -> int:
-        """Return a node's number in the graph that it was cut out of, or in this one."""
-        return number if self.numbers is None else int(self.numbers[number])
+        """Return a node's number in the original graph."""
+        return number if self.original_ids is None else int(self.original_ids[number])
 
     def identity(self, number: int) -> str:
         """Return a node's id in the user's tables, or its number in a graph without ids."""

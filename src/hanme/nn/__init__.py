@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from hanme.nn.batch import Batch
 from hanme.nn.channels import CHANNELS, Channels, Task
 from hanme.nn.conv import HANMEConv
 from hanme.nn.encoders import ENCODERS, Encoder
@@ -25,6 +26,7 @@ __all__ = [
     "MAGNA",
     "MAGNN",
     "MODELS",
+    "Batch",
     "ChannelModel",
     "Channels",
     "Encoder",

@@ -1,36 +1,45 @@
-"""What a layer makes of a graph once, kept while the graph stays the same."""
+"""Values computed once per graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 T = TypeVar("T")
 
 
 class GraphCache(Generic[T]):
-    """Hold what was made from the last graph seen."""
+    """Values computed from tensors, kept until one of the tensors is changed or freed."""
 
     def __init__(self) -> None:
-        self._last: tuple[list[Tensor], list[int], T] | None = None
+        self._entries = WeakTensorKeyDictionary()
 
-    def __getstate__(self) -> dict[str, None]:
-        """Leave out what is held: sparse tensors cannot be copied."""
-        return {"_last": None}
+    def __reduce__(self) -> tuple[type[GraphCache[T]], tuple[()]]:
+        """Copy no values: a copy of a layer starts with an empty cache."""
+        return GraphCache, ()
 
-    def get(self, tensors: Sequence[Tensor], make: Callable[[], T], sizes: Sequence[int] = ()) -> T:
-        """Return what ``make`` gives: anew if a tensor is another or was changed, or a size is."""
-        state = [_version(x) for x in tensors] + list(sizes)
-        if self._last is not None and len(tensors) == len(self._last[0]):
-            same = all(a is b for a, b in zip(tensors, self._last[0], strict=True))
-            if same and state == self._last[1]:
-                return self._last[2]
-        self._last = (list(tensors), state, make())
-        return self._last[2]
+    def get(self, tensors: Sequence[Tensor], make: Callable[[], T], key: Hashable = ()) -> T:
+        """Return the value of ``make``, which is called if it is not known yet.
+
+        Args:
+            tensors: The tensors, at least one, that the value is computed from. The value must not
+                refer to the first.
+            make: Computes the value.
+            key: What else it depends on. Values for the same first tensor and key replace each
+                other.
+        """
+        first, *rest = tensors
+        versions = [_version(x) for x in tensors]
+        entries: dict[Hashable, Any] = self._entries.setdefault(first, {})  # type: ignore[no-untyped-call]
+        refs, then, value = entries.get(key, ((), None, None))
+        if then != versions or any(a() is not b for a, b in zip(refs, rest, strict=True)):
+            value = make()
+            entries[key] = ([TensorWeakRef(x) for x in rest], versions, value)
+        return value  # type: ignore[no-any-return]
 
 
 class Ahead(Generic[T]):

@@ -8,7 +8,8 @@ from typing import Literal, overload
 from torch import Tensor, nn
 
 from hanme.graph.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.channels import Inputs, MetapathChannels, Task
+from hanme.nn.batch import Batch
+from hanme.nn.channels import MetapathChannels, Task
 from hanme.nn.encoders import Encoder
 from hanme.nn.fusions import SemanticAttention
 
@@ -109,7 +110,7 @@ class HANMEConv(nn.Module):
             ``[R, out_channels]`` by node type, and β by node type where asked for.
         """
         zs: dict[str, list[Tensor]] = {}
-        found = self.channels(Inputs(x_dict, edge_index_dict, roots))
+        found = self.channels(Batch(x_dict, edge_index_dict, roots))
         for metapath, z in zip(self.channels.metapaths, found, strict=True):
             zs.setdefault(metapath.root, []).append(z)
         out = {node_type: self.semantic(z) for node_type, z in zs.items()}

@@ -11,8 +11,8 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
+from hanme.nn.batch import Batch
 from hanme.nn.cache import GraphCache
-from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
 from hanme.nn.model import GraphModel
@@ -75,13 +75,13 @@ class GAT(GraphModel):
         )
         self._chain: GraphCache[Chain] = GraphCache()
 
-    def logits(self, inputs: Inputs) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
         Asked for some roots, each layer computes the nodes that the next one looks at.
         """
-        x_dict, roots = inputs.x_dict, inputs.roots
-        links = self.graph.links(x_dict, inputs.edge_index_dict)
+        x_dict, roots = batch.x_dict, batch.roots
+        links = self.graph.links(x_dict, batch.edge_index_dict)
         chain = self._chain.get([links.edge_index], lambda: _chain(links.edge_index, links.nodes))
         if roots is None:
             h: Tensor = self.graph(x_dict, links)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hanme.common.csr import repeat, take_rows
 from hanme.errors import check_choice
-from hanme.graph.chain import Chain, Piece, checked_roots
+from hanme.graph.chain import Chain, Restriction, checked_roots
 from hanme.graph.metapath import EdgeType, Metadata, Metapath
 from hanme.nn.cache import GraphCache
 from hanme.nn.checks import features_of
@@ -65,9 +65,9 @@ class Homogeneous(nn.Module):
         self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
     ) -> Links:
         """Return the links of all relations, joined when a graph is first seen."""
-        sizes = [features_of(x_dict, t).size(0) for t in self.proj]
+        x = [features_of(x_dict, t) for t in self.proj]
         used = [edge_index_dict[e] for e in self.edge_types]
-        return self._links.get(used, lambda: self._join(used, sizes), sizes)
+        return self._links.get([*x, *used], lambda: self._join(used, [len(rows) for rows in x]))
 
     def forward(
         self, x_dict: Mapping[str, Tensor], links: Links, nodes: Tensor | None = None
@@ -96,7 +96,7 @@ class Homogeneous(nn.Module):
         return Links(torch.cat([none, *shifted], 1), relation, first, target)
 
 
-def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Piece]:
+def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Restriction]:
     """Cut out what some nodes touch, hop by hop; a piece gives the nodes of the one after it.
 
     The chain has one hop, from each node to those that lead to it, itself among them.

@@ -17,8 +17,8 @@ from hanme.common.csr import indptr_of
 from hanme.errors import HanmeError
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
+from hanme.nn.batch import Batch
 from hanme.nn.cache import GraphCache
-from hanme.nn.channels import Inputs
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
 from hanme.nn.model import GraphModel
@@ -90,13 +90,13 @@ class MAGNA(GraphModel):
         self.lin = nn.Linear(hidden_channels, out_channels)
         self._edges: GraphCache[Edges] = GraphCache()
 
-    def logits(self, inputs: Inputs) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
         Asked for some roots, only nodes within ``layers * hops`` hops of them are computed.
         """
-        x_dict, roots = inputs.x_dict, inputs.roots
-        links = self.graph.links(x_dict, inputs.edge_index_dict)
+        x_dict, roots = batch.x_dict, batch.roots
+        links = self.graph.links(x_dict, batch.edge_index_dict)
         edges = self._edges.get([links.edge_index], lambda: self._sorted(links))
         nodes, wanted = None, torch.arange(links.nodes, device=edges.start.device)[links.target]
         if roots is not None:

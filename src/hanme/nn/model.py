@@ -11,44 +11,30 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
-from hanme.graph import Graph
-from hanme.graph.draw import Walk
-from hanme.graph.metapath import EdgeType
-from hanme.nn.channels import Channels, Inputs
+from hanme.graph import Graph, Subgraph
+from hanme.graph.metapath import Walk
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Channels
 from hanme.nn.fusions import Fusion
 
 
 class Model(Protocol):
-    """A model, as training, predictions and explanations know it: a module with two more members.
+    """The interface of a model: a module with two more members.
 
-    ``steps_on`` says what a training step on the whole graph asks for: ``"graph"`` for all target
-    nodes, of which the loss picks the training nodes (semantic attention is a mean over all nodes),
-    or ``"roots"`` for the training nodes alone.
+    ``steps_on`` says which nodes a training step on the whole graph computes: ``"graph"`` for all
+    target nodes, of which the loss picks the training nodes (semantic attention is a mean over all
+    nodes), or ``"roots"`` for the training nodes alone.
     """
 
     @property
     def steps_on(self) -> Literal["graph", "roots"]:
-        """What a training step on the whole graph asks for."""
+        """Which nodes a training step on the whole graph computes."""
         ...
 
     training: bool
 
-    def __call__(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``.
-
-        Args:
-            x_dict: Features by node type, dense or sparse CSR.
-            edge_index_dict: Links by edge type.
-            roots: Ids of target nodes, ``[R]``, in any order (default: all of them, in order).
-            labels: The labels that the model may see, as 0 and 1, ``[N, C]``; zeros for the nodes
-                whose labels it may not see. Models that use none ignore them.
-        """
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``."""
         ...
 
     def reset_parameters(self) -> None:
@@ -66,7 +52,7 @@ class Model(Protocol):
 
 
 class GraphModel(nn.Module):
-    """Base class of the models here: a subclass writes :meth:`logits`."""
+    """Base class of models: a subclass writes :meth:`forward`."""
 
     steps_on: Literal["graph", "roots"] = "graph"
 
@@ -75,33 +61,16 @@ class GraphModel(nn.Module):
         for part in self.children():
             reset(part)
 
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        labels: Tensor | None = None,
-        ids: Mapping[str, Tensor] | None = None,
-        drawn: Mapping[Walk, Tensor] | None = None,
-    ) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`Model`.
-
-        On a piece cut out of a graph, ``ids`` are the numbers of its nodes there, by type: weights
-        of ids and draws of dropout are theirs. ``drawn`` are the instances to attend to, see
-        :class:`~hanme.graph.Graph` (default: all).
-        """
-        return self.logits(Inputs(x_dict, edge_index_dict, roots, labels, ids, drawn))
-
-    def logits(self, inputs: Inputs) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``."""
         raise NotImplementedError
 
     def walks(self) -> list[Walk] | None:
-        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+        """Return the walks from a root that it reads; None if it reads the whole graph."""
         return None
 
-    def draws(self) -> dict[Walk, int]:
-        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances it samples, and the maximum number per root."""
         return {}
 
 
@@ -140,22 +109,22 @@ class ChannelModel(GraphModel):
         """The channels."""
         return [part for part in self.channels if isinstance(part, Channels)]
 
-    def prepare(self, *given: Any) -> None:
-        """Read what the call with the same arguments needs of the graph, while others compute."""
+    def prepare(self, batch: Batch) -> None:
+        """Read what the call with the same batch needs of the graph; runs in another thread."""
         for part in self.parts:
-            part.prepare(Inputs(*given))
+            part.prepare(batch)
 
     def walks(self) -> list[Walk] | None:
         """Return what all channels walk."""
         return _all_walks(part.walks() for part in self.parts)
 
-    def draws(self) -> dict[Walk, int]:
-        """Return the walks that channels draw instances of."""
-        return {walk: n for part in self.parts for walk, n in part.draws().items()}
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances channels sample."""
+        return {walk: n for part in self.parts for walk, n in part.samples().items()}
 
-    def logits(self, inputs: Inputs) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Return head(fusion(vectors)) + Σ wide."""
-        found = [(part, part(inputs)) for part in self.parts]
+        found = [(part, part(batch)) for part in self.parts]
         logits = [x for part, given in found if part.wide for x in given]
         if self.head is not None and self.fusion is not None:
             vectors = [x for part, given in found if not part.wide for x in given]
@@ -176,63 +145,64 @@ class MeanModel(GraphModel):
         """The models."""
         return list(cast("Iterator[Model]", iter(self.models)))
 
-    def forward(self, *given: Any, **named: Any) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``, see :class:`GraphModel`."""
-        return torch.stack([model(*given, **named) for model in self.parts]).mean(0)
+    def forward(self, batch: Batch) -> Tensor:
+        """Return a logit per root and label, ``[R, C]``."""
+        return torch.stack([model(batch) for model in self.parts]).mean(0)
 
     def walks(self) -> list[Walk] | None:
         """Return what all of them walk."""
         return _all_walks(map(walks_of, self.parts))
 
-    def draws(self) -> dict[Walk, int]:
-        """Return the walks that they draw instances of."""
-        return {walk: n for part in self.parts for walk, n in draws_of(part).items()}
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances they sample."""
+        return {walk: n for part in self.parts for walk, n in samples_of(part).items()}
 
 
 def walks_of(model: Model) -> list[Walk] | None:
-    """Return the relations that a model walks, walk by walk; None if it reads all nodes."""
+    """Return the walks from a root that a model reads; None if it reads the whole graph."""
     return model.walks() if isinstance(model, GraphModel) else None
 
 
-def draws_of(model: Model) -> dict[Walk, int]:
-    """Return the walks of which a model attends to so many instances per root, drawn evenly."""
-    return model.draws() if isinstance(model, GraphModel) else {}
+def samples_of(model: Model) -> dict[Walk, int]:
+    """Return the walks whose instances a model samples, and the maximum number per root."""
+    return model.samples() if isinstance(model, GraphModel) else {}
 
 
-def is_cut(model: Model, graph: Graph) -> bool:
-    """Return whether a model is called with what its roots touch, cut out of the graph.
+def needs_subgraph(model: Model, graph: Graph) -> bool:
+    """Return whether some roots are computed on the subgraph that they reach.
 
-    That is where the graph is on disk and the model can say what it walks, or where it draws
-    instances.
+    That is where the graph is on disk and the model knows its walks, or samples instances.
     """
-    return walks_of(model) is not None and (graph.stored or bool(draws_of(model)))
+    return walks_of(model) is not None and (graph.stored or bool(samples_of(model)))
 
 
-def piece_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> tuple[Graph, Tensor]:
-    """Cut out of a graph what a model reads for some roots; return it, and where they are in it.
+def subgraph_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> Subgraph:
+    """Return the subgraph that a model reads for some roots.
 
-    The seed fixes the draw of instances, where the model draws some: 0 is that of predictions.
+    The seed is that of sampled instances, if the model samples; predictions use 0.
     """
-    return graph.cut(roots, walks_of(model) or [], draws_of(model) or None, seed)
+    return graph.subgraph(roots, walks_of(model) or [], samples_of(model) or None, seed)
+
+
+def batch_of(model: Model, graph: Graph, roots: Tensor | None = None, seed: int = 0) -> Batch:
+    """Return the batch that computes some target nodes (default: all), on the model's device.
+
+    The seed is that of sampled instances, see :func:`subgraph_of`.
+    """
+    if roots is not None and needs_subgraph(model, graph):
+        graph = subgraph_of(model, graph, roots, seed)
+        roots = graph.roots
+    return Batch.of(graph, roots).to(device_of(model))
+
+
+def device_of(model: Model) -> torch.device:
+    """Return the device of a model's weights."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def _all_walks(given: Iterable[list[Walk] | None]) -> list[Walk] | None:
     every = list(given)
     return None if None in every else list(chain.from_iterable(filter(None, every)))
-
-
-def asked(model: Model, piece: Graph, roots: Tensor | None) -> tuple[Any, ...]:
-    """Return what to call a model with for the roots of a piece, see :func:`piece_of`."""
-    labels = labels_for(model, piece)
-    return piece.x_dict, piece.edge_index_dict, roots, labels, piece.taken, piece.drawn
-
-
-def labels_for(model: Model, graph: Graph) -> Tensor | None:
-    """Return the labels that a model may see; None where it would not look at them."""
-    if isinstance(model, ChannelModel) and not any(part.reads_labels for part in model.parts):
-        return None
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    return graph.training_labels.to(device)
 
 
 def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from hanme.errors import HanmeError
 from hanme.graph.metapath import Metadata
-from hanme.nn.channels import Channels, FeatureChannels, Inputs, LabelChannels, Task
+from hanme.nn.batch import Batch
+from hanme.nn.channels import Channels, FeatureChannels, LabelChannels, Task
 from hanme.nn.checks import MOST_CHANNELS, check_counts, check_dropouts, check_heads
 from hanme.nn.fusions.transformer import Transformer, xavier
 from hanme.nn.model import ChannelModel
@@ -107,13 +108,13 @@ class SeHGNN(ChannelModel):
             if isinstance(part, nn.Linear):
                 xavier(part.weight, part.bias)
 
-    def logits(self, inputs: Inputs) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``."""
-        roots = inputs.roots
-        count = inputs.x_dict[self.target].size(0) if roots is None else roots.numel()
+        roots = batch.roots
+        count = batch.x_dict[self.target].size(0) if roots is None else roots.numel()
         if count < 2:
             raise HanmeError(f"SeHGNN normalises over nodes: expected 2 or more, but got {count}")
-        return super().logits(inputs)
+        return super().forward(batch)
 
     def walks(self) -> None:
         """Return None: its norms are over all nodes."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.errors import check_choice
-from hanme.graph.chain import Chain, Instances, Piece
+from hanme.graph.chain import Chain, Instances, Restriction
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem, check
@@ -91,16 +91,16 @@ def _posed(
     roots: Tensor | None,
     instances: Instances | None,
     *how: Any,
-) -> tuple[Problem, Piece | None]:
-    """Return the problem of the roots, checked, on the piece of the graph that they touch."""
+) -> tuple[Problem, Restriction | None]:
+    """Return the problem of the roots, checked, on the part of the graph that they reach."""
     chain = given[0]
     every = torch.arange(chain.sizes[0], device=chain.device) if roots is None else roots
     problem = Problem(*given, every, *how)
     check(problem)
     if instances is not None:
         return problem.along(instances).widened(), None
-    piece = None if roots is None else chain.restrict(roots)
-    return (problem if piece is None else problem.within(piece)).widened(), piece
+    restricted = None if roots is None else chain.restrict(roots)
+    return (problem if restricted is None else problem.within(restricted)).widened(), restricted
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
@@ -136,10 +136,10 @@ def instance_attention(
     The instances of these roots are listed: ask for few roots where there are many instances.
     """
     given = (chain, tuple(values), coefficients, root_score, attention)
-    problem, piece = _posed(given, roots, None, negative_slope, 0.0, 0)
+    problem, restricted = _posed(given, roots, None, negative_slope, 0.0, 0)
     block = chunked.make_block(problem.chain, problem.roots)
     weight, c = chunked.scalars(problem, block)
     blank = torch.zeros_like(weight)
     by_position = [x if i in problem.positions else blank for i, x in enumerate(c)]
-    instances = block.instances if piece is None else piece.lift(block.instances)
+    instances = block.instances if restricted is None else restricted.lift(block.instances)
     return Attention(instances, weight, torch.stack(by_position, 1))

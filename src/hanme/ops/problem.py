@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.graph.chain import Chain, Instances, Piece
+from hanme.graph.chain import Chain, Instances, Restriction
 from hanme.ops.autocast import widen
 from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.dropout import keep
@@ -61,11 +61,11 @@ class Problem:
         wide = self._mapped(_once(lambda x, _: widen(x)), alike, alike[1:])
         return replace(wide, attention=widen(self.attention))
 
-    def within(self, piece: Piece) -> Problem:
-        """Return the same problem on a piece of its chain, for the piece's roots."""
-        rows = [piece.nodes[t] for t in self.chain.metapath.node_types]
-        found = self._mapped(_once(take), rows, piece.links[0])
-        return replace(found, chain=piece.chains[0], roots=piece.roots)
+    def within(self, restricted: Restriction) -> Problem:
+        """Return the same problem on a restriction of its chain, for its roots."""
+        rows = [restricted.nodes[t] for t in self.chain.metapath.node_types]
+        found = self._mapped(_once(take), rows, restricted.links[0])
+        return replace(found, chain=restricted.chains[0], roots=restricted.roots)
 
     def along(self, instances: Instances) -> Problem:
         """Return the problem of roots with these instances alone, grouped by root, ascending."""

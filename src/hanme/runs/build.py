@@ -109,9 +109,9 @@ def with_metapaths(
 
 def notes(graph: Graph) -> list[str]:
     """Say what a user's own tables lost: links to unknown ids, repeated rows, rare labels."""
-    return graph.notes + [
+    return graph.provenance.notes + [
         f"{relation}: {count:,} links to unknown ids dropped"
-        for relation, count in graph.dropped.items()
+        for relation, count in graph.provenance.dropped_links.items()
         if count
     ]
 
@@ -136,7 +136,7 @@ def costs(config: ModelConfig, graph: Graph) -> list[str]:
     if options["metapaths"] == graph.metapaths:
         lines += [
             f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
-            for metapath, why in graph.left_out.items()
+            for metapath, why in graph.provenance.left_out_metapaths.items()
         ]
     if graph.stored or options.get("per_root"):
         return lines

@@ -36,7 +36,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
     sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
     defaults, left_out = (
         {Metapath.parse(text, metadata): None for text in texts}
-        for texts in (graph.metapaths, graph.left_out)
+        for texts in (graph.metapaths, graph.provenance.left_out_metapaths)
     )
     short = (m for m in metapaths_between(metadata, graph.target, hops) if m not in defaults)
     some = [*(m for m in defaults if len(m) <= hops), *islice(short, max(0, limit - len(defaults)))]
@@ -67,10 +67,14 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             for kind, nodes in graph.nodes.items()
         ],
         "relations": [
-            {"relation": "-".join(e), "links": links.size(1), "dropped": graph.dropped.get(e[1], 0)}
+            {
+                "relation": "-".join(e),
+                "links": links.size(1),
+                "dropped": graph.provenance.dropped_links.get(e[1], 0),
+            }
             for e, links in graph.links.items()
         ],
-        "notes": graph.notes,
+        "notes": graph.provenance.notes,
         "target": {
             "type": graph.target,
             "labels": graph.labels,
@@ -80,7 +84,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             "multilabel": graph.multilabel,
             **{part: int(mask.sum()) for part, mask in graph.split.parts().items()},
         },
-        "left_out": graph.left_out,
+        "left_out": graph.provenance.left_out_metapaths,
         "seconds_per_epoch": _pace(graph, hidden, heads),
         "metapaths": sorted(metapaths, key=_usefulness),
         "more_metapaths": count_between(metadata, graph.target, hops) - len(some),

@@ -133,8 +133,8 @@ class Run:
         """Create a run and note what it needs of its graph; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
-        if graph is not None and graph.fitted is not None:
-            write_json(folder / "features.json", graph.fitted | {"widths": graph.widths})
+        if graph is not None and graph.provenance.fitted is not None:
+            write_json(folder / "features.json", graph.provenance.fitted | {"widths": graph.widths})
         if wide is not None:
             write_json(folder / "wide.json", wide.model_dump())
         write_json(folder / "config.json", config.model_dump())

@@ -224,7 +224,7 @@ def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
     graph, decision = found.graph, found.decision
     names, several = graph.labels, graph.multilabel
     logits = found.logits[chosen].float().cpu()
-    labels, numbers = graph.labels_given(chosen), graph.targets.numbers
+    labels, numbers = graph.labels_given(chosen), graph.targets.original_ids
     node = chosen if numbers is None else numbers[chosen]
     frame: dict[str, Any] = {"node": node.numpy().astype(np.int32)}
     frame |= {column: _some(texts, chosen) for column, texts in _texts(graph).items()}

@@ -15,8 +15,9 @@ from hanme.decision import Decision, quality
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.texts import Texts
+from hanme.nn.batch import Batch
 from hanme.nn.channels import WideChannels
-from hanme.nn.model import MeanModel, Model, asked, is_cut, piece_of
+from hanme.nn.model import MeanModel, Model, needs_subgraph, subgraph_of
 from hanme.runs.build import build_model, folded, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run, load_weights
@@ -127,7 +128,7 @@ def predict(
     run = Run.open(folder)
     loaded, model = open_run(run, source=source, graph=graph)
     chosen = None if nodes is None else [loaded.targets.find(node) for node in nodes]
-    if chosen is not None and is_cut(model, loaded) and stands_alone(model):
+    if chosen is not None and needs_subgraph(model, loaded) and stands_alone(model):
         return predict_some(run, model, loaded, chosen)
     logits = all_logits(model, loaded, run.config.training.batch_size)
     return Prediction(loaded, logits, chosen, run.decision(), changed(loaded, run.fitted()))
@@ -136,11 +137,12 @@ def predict(
 @torch.no_grad()
 def predict_some(run: Run, model: Model, graph: Graph, nodes: list[int]) -> Prediction:
     """Predict labels of some nodes of a graph, of which only what they touch is read."""
-    piece, roots = piece_of(model, graph, torch.tensor(nodes))
-    logits = torch.zeros(piece.targets.num_nodes, len(graph.labels))
-    logits[roots] = model(*asked(model, piece, roots)).cpu()
+    subgraph = subgraph_of(model, graph, torch.tensor(nodes))
+    roots = subgraph.roots
+    logits = torch.zeros(subgraph.targets.num_nodes, len(graph.labels))
+    logits[roots] = model(Batch.of(subgraph, roots)).cpu()
     grown = changed(graph, run.fitted())
-    return Prediction(piece, logits, roots.tolist(), run.decision(), grown)
+    return Prediction(subgraph, logits, roots.tolist(), run.decision(), grown)
 
 
 def load_fitting(
@@ -165,7 +167,7 @@ def load_fitting(
 
 def changed(graph: Graph, fitted: FittedGraph | None) -> bool:
     """Return whether ids, labels or split of a graph differ from those a run was trained on."""
-    return fitted is not None and graph.digest != fitted.trained_on
+    return fitted is not None and graph.provenance.digest != fitted.trained_on
 
 
 def refuse_changed(graph: Graph, fitted: FittedGraph | None, folder: Path) -> None:

@@ -176,7 +176,7 @@ class Served:
             metapaths=self.metapaths,
             split={part: int(mask.sum()) for part, mask in graph.split.parts().items()},
             labelled=int(self.table.labelled.sum()),
-            notes=graph.notes,
+            notes=graph.provenance.notes,
         )
 
     def node_info(self, kind: str, number: int, limit: int) -> schemas.NodeInfo:

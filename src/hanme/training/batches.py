@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +14,15 @@ from hanme.common import ranks
 from hanme.common.memory import PAGES_MB, give_back, matrix
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.metapath import EdgeType
-from hanme.nn.cache import GraphCache
+from hanme.nn.batch import Batch
 from hanme.nn.fusions import SemanticAttention
-from hanme.nn.model import Model, asked, draws_of, is_cut, labels_for, piece_of
+from hanme.nn.model import Model, batch_of, samples_of
 
 SHARED = 1024
-"""So many nodes are computed at a time where there must be batches and no size is set."""
+"""Batch size where batches are required and the configuration sets none."""
 
-SHARE = 0.1
-"""How far a step moves the running mean that predictions weigh channels with."""
+MOMENTUM = 0.1
+"""Weight of the last batch in the running mean of semantic attention, as in batch norm."""
 
 
 def key(*numbers: int) -> int:
@@ -38,82 +36,27 @@ def shuffled(nodes: Tensor, seed: int, epoch: int) -> Tensor:
     return nodes[order]
 
 
-def calls(
-    model: Model, graph: Graph, batches: Sequence[Tensor], labels: Tensor | None, *, seed: int = 0
-) -> Iterator[tuple[Any, ...]]:
-    """Yield what to call a model with for each batch of roots, see :func:`call_for`.
+def prefetched(
+    model: Model, graph: Graph, parts: Sequence[Tensor], *, seed: int = 0
+) -> Iterator[Batch]:
+    """Yield the batch of each tensor of roots; the next one is made in another thread.
 
-    What the next batch touches is read in another thread meanwhile.
+    The seed is that of sampled instances, see :func:`~hanme.nn.model.subgraph_of`.
     """
-    prepare: Callable[..., None] | None = getattr(model, "prepare", None)
+    prepare: Callable[[Batch], None] = getattr(model, "prepare", lambda batch: None)
 
-    def make(roots: Tensor) -> tuple[Any, ...]:
-        call = call_for(model, graph, roots, labels, batched=True, seed=seed)
-        if prepare is not None:
-            prepare(*call)
-        return call
+    def make(roots: Tensor) -> Batch:
+        batch = batch_of(model, graph, roots, seed)
+        prepare(batch)
+        return batch
 
     with ThreadPoolExecutor(1) as pool:
-        running = [pool.submit(make, roots) for roots in batches[:1]]
-        for i in range(len(batches)):
-            call = running.pop().result()
+        running = [pool.submit(make, roots) for roots in parts[:1]]
+        for i in range(len(parts)):
+            batch = running.pop().result()
             give_back(PAGES_MB)
-            running += [pool.submit(make, roots) for roots in batches[i + 1 : i + 2]]
-            yield call
-
-
-def seen_labels(model: Model, graph: Graph) -> Tensor | None:
-    """Return the labels that a model may see; None where they are read with each batch."""
-    return None if is_cut(model, graph) else labels_for(model, graph)
-
-
-def call_for(
-    model: Model,
-    graph: Graph,
-    roots: Tensor | None,
-    labels: Tensor | None,
-    *,
-    batched: bool,
-    seed: int = 0,
-) -> tuple[Any, ...]:
-    """Return what to call a model with: what some roots touch, where that is cut out of the graph.
-
-    Args:
-        model: The model.
-        graph: The graph.
-        roots: Numbers of target nodes (None: all of them).
-        labels: What :func:`seen_labels` gives.
-        batched: Whether roots are some of many.
-        seed: Fixes the draw of instances, see :func:`~hanme.nn.model.piece_of`.
-    """
-    if roots is not None and is_cut(model, graph):
-        return asked(model, *piece_of(model, graph, roots, seed))
-    return *placed(model, graph, batched=batched), roots, labels
-
-
-_Inputs = tuple[Mapping[str, Tensor], Mapping[EdgeType, Tensor]]
-_placed: GraphCache[_Inputs] = GraphCache()
-
-
-def placed(model: Model, graph: Graph, *, batched: bool) -> _Inputs:
-    """Return the features and links that a model is called with, on its device.
-
-    A graph stays in the computer's memory where batches are cut out of it.
-    """
-    x_dict, links, device = graph.x_dict, graph.edge_index_dict, _device(model)
-    if device.type == "cpu" or (batched and hasattr(model, "prepare")):
-        return x_dict, links
-    return _placed.get(
-        [*x_dict.values(), *links.values()],
-        lambda: (
-            {kind: x.to(device) for kind, x in x_dict.items()},
-            {step: ends.to(device) for step, ends in links.items()},
-        ),
-    )
-
-
-def _device(model: Model) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+            running += [pool.submit(make, roots) for roots in parts[i + 1 : i + 2]]
+            yield batch
 
 
 @torch.no_grad()
@@ -129,7 +72,7 @@ def logits_of(
         batch_size: Compute so many at a time, shared among all ranks (default: the whole graph).
     """
     found = logit_batches(model, graph, nodes, batch_size)
-    if batch_size is None and not draws_of(model):
+    if batch_size is None and not samples_of(model):
         return next(found)[1]
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     mine, done = matrix(len(ranks.share(nodes)), len(graph.labels)), 0
@@ -150,21 +93,19 @@ def logit_batches(
     """
     model.train(False)
     every = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-    if batch_size is None and not draws_of(model):
-        call = call_for(model, graph, None, labels_for(model, graph), batched=False)
-        whole = model(*call).to(graph.y.device)
+    if batch_size is None and not samples_of(model):
+        whole = model(batch_of(model, graph)).to(graph.y.device)
         yield every, whole if nodes is None else whole[nodes]
         return
-    batches = torch.split(ranks.share(every), batch_size or SHARED)
-    made = calls(model, graph, batches, seen_labels(model, graph))
-    for some, call in zip(batches, made, strict=True):
-        yield some, model(*call).cpu()
+    parts = torch.split(ranks.share(every), batch_size or SHARED)
+    for some, batch in zip(parts, prefetched(model, graph, parts), strict=True):
+        yield some, model(batch).cpu()
 
 
-def follow_means(model: Model, share: float = SHARE) -> None:
-    """Move what predictions weigh channels with towards what the last call has seen."""
+def update_running_means(model: Model, momentum: float = MOMENTUM) -> None:
+    """Update the running means of semantic attention after a training step."""
     for part in _semantic(model):
-        part.follow(share)
+        part.update_running_mean(momentum)
 
 
 def stands_alone(model: Model) -> bool:

@@ -22,9 +22,10 @@ from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.metapath import Metapath
 from hanme.graph.splits import without_fold
+from hanme.nn.batch import Batch
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.blocks import Block, TooLarge
-from hanme.training.fit import fit_wide, inputs_of, wide_logits
+from hanme.training.fit import fit_wide, wide_logits
 from hanme.training.trees import MANY, Size, grow
 from hanme.training.wide import MOST_SPANNED, Wide, rows_of, walks
 
@@ -112,7 +113,7 @@ def believed(graph: Graph, logits: Tensor) -> Tensor:
         graph: The graph.
         logits: Those of all target nodes.
     """
-    seen = graph.split.train if graph.seen is None else graph.seen
+    seen = graph.split.train if graph.visible is None else graph.visible
     given = graph.label_matrix.float()
     likely = logits.sigmoid() if graph.multilabel else logits.softmax(1)
     return torch.where(seen[:, None], given, likely) - given[graph.split.train].mean(0)
@@ -286,7 +287,7 @@ class Weighed(NamedTuple):
         """Return the validation nodes of a fit."""
         graph, _, logits = fold
         val = graph.split.val.nonzero().flatten()
-        rows = part.reading(inputs_of(graph), believed(graph, logits))
+        rows = part.reading(Batch.of(graph), believed(graph, logits))
         means = [torch.from_numpy(each(val.numpy()).toarray()) for each in rows]
         return cls(val, logits[val], torch.stack(means), graph.y[val])
 
@@ -327,7 +328,7 @@ def with_beliefs(part: WideChannels, graph: Graph, logits: Tensor, trust: Trust)
     found, nodes = trust.of(logits), np.arange(len(logits))
     if not trust.slopes:
         return found
-    reading = part.reading(inputs_of(graph), believed(graph, logits))
+    reading = part.reading(Batch.of(graph), believed(graph, logits))
     for rows, slope in zip(reading, trust.slopes, strict=True):
         means = [torch.from_numpy(rows(some).toarray()) for some in rows.chunks(nodes)]
         found = found + slope * torch.cat(means)

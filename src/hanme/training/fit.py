@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hanme.graph import Graph
 from hanme.graph.features import to_torch
-from hanme.nn.channels.base import Inputs
+from hanme.nn.batch import Batch
 from hanme.nn.channels.blocks import Rows
 from hanme.nn.channels.wide import WideChannels
 from hanme.training.bayes import log_shares
@@ -68,7 +68,7 @@ def fit_wide(
         bias, ``[P, M, D + 1, C]``.
     """
     chosen = torch.stack(list(parts)).any(0).nonzero().flatten()
-    made = [rows for rows in part.rows(inputs_of(graph)) if rows.block.read != "trees"]
+    made = [rows for rows in part.rows(Batch.of(graph)) if rows.block.read != "trees"]
     y, masks = graph.y[chosen], [mask[chosen] for mask in parts]
     told = Told(made, chosen.numpy(), y, graph.label_matrix[chosen], masks)
     convex = [mixture for mixture in wide.mixtures if not mixture.bayes]
@@ -146,7 +146,7 @@ def wide_logits(
     Returns:
         The logits, ``[K, N, C]``.
     """
-    made = part.rows(inputs_of(graph))
+    made = part.rows(Batch.of(graph))
     side_by_side = weights.transpose(0, 1).flatten(1)
     *blocks, bias = torch.split(side_by_side, [*(rows.width for rows in made), 1])
     nodes = np.arange(graph.targets.num_nodes) if nodes is None else nodes
@@ -159,17 +159,12 @@ def wide_logits(
 
 def fill_wide(part: WideChannels, graph: Graph, weights: Tensor) -> None:
     """Give wide channels weights of the rows of all blocks, and the bias, ``[D + 1, C]``."""
-    made = part.rows(inputs_of(graph))
+    made = part.rows(Batch.of(graph))
     *blocks, bias = torch.split(weights, [*(rows.width for rows in made), 1])
     for i, rows in enumerate(made):
         if rows.forest is not None:  # of the trees of folds, those that count are kept
             part.trees, blocks[i] = rows.forest.pruned(blocks[i])
     part.fill(blocks, bias[0], made)
-
-
-def inputs_of(graph: Graph) -> Inputs:
-    """Return what wide channels are asked about all target nodes with."""
-    return Inputs(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
 
 
 def _spanned(told: Told, mixtures: Sequence[Mixture]) -> Tensor:

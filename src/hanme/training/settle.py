@@ -15,7 +15,7 @@ from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.nn.channels import Task, WideChannels
 from hanme.nn.model import ChannelModel, Model
-from hanme.training.batches import follow_means, logits_of
+from hanme.training.batches import logits_of, update_running_means
 from hanme.training.beliefs import believed, cross_fit, refit, weigh_beliefs, with_beliefs
 from hanme.training.config import TrainingConfig
 from hanme.training.fit import fill_wide, wide_logits
@@ -79,7 +79,9 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
     part = wide_part(model)
     deep = logits_of(model, graph, batch_size=config.batch_size)
     if config.batch_size is None:
-        follow_means(model, 1.0)  # predictions weigh channels as all target nodes together do
+        update_running_means(
+            model, 1.0
+        )  # predictions weigh channels as all target nodes together do
     model.to(torch.device("cpu"))  # what follows is a convex fit on sparse rows
     if wide is None:
         return Settled(_answer(deep, deep, graph, config))
@@ -126,7 +128,7 @@ def settle(model: Model, graph: Graph, config: TrainingConfig, wide: Wide | None
 
 def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
     """Return a graph as the final weights see it: refitted, with the labels of validation nodes."""
-    return replace(graph, seen=graph.split.labelled) if config.refit and config.wide else graph
+    return replace(graph, visible=graph.split.labelled) if config.refit and config.wide else graph
 
 
 def cross_fitted(

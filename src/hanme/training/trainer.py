@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,18 +19,17 @@ from hanme.common import ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.nn.model import Model, draws_of, labels_for
+from hanme.nn.batch import Batch
+from hanme.nn.model import Model, batch_of, samples_of
 from hanme.training.batches import (
     alike_until_known,
-    call_for,
-    calls,
-    follow_means,
     key,
     logit_batches,
     logits_of,
+    prefetched,
     refuse_norms,
-    seen_labels,
     shuffled,
+    update_running_means,
 )
 from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, Tally, tally_parts
@@ -104,10 +102,8 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         if config.batch_size is not None:
             refuse_norms(model)
-        elif draws_of(model):
+        elif samples_of(model):
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
-        whole = config.batch_size is None
-        self.labels = (labels_for if whole else seen_labels)(model, graph)
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         self._random = torch.Generator().manual_seed(config.seed).get_state()
@@ -214,8 +210,7 @@ class Trainer:
         self.model.train(True)
         train = self.graph.split.train.nonzero().flatten()
         roots = None if self.model.steps_on == "graph" else train
-        call = call_for(self.model, self.graph, roots, self.labels, batched=False)
-        losses, share = self._losses(call, train), 1.0
+        losses, share = self._losses(batch_of(self.model, self.graph, roots), train), 1.0
         if self.config.lts is not None:
             share = self.config.lts.share(epoch)
             losses = losses[self.config.lts.easiest(losses, epoch)]
@@ -232,15 +227,15 @@ class Trainer:
         nodes = shuffled(nodes, seed, epoch)
         left = torch.split(nodes, size)[progress.step :]
         mine = [ranks.share(roots) for roots in left]
-        made = calls(self.model, self.graph, mine, self.labels, seed=key(seed, epoch))
+        batches = prefetched(self.model, self.graph, mine, seed=key(seed, epoch))
         self.model.train(True)
-        for every, roots, call in zip(left, mine, made, strict=True):
+        for every, roots, batch in zip(left, mine, batches, strict=True):
             torch.manual_seed(key(seed, epoch, progress.step))
-            loss = self._losses(call, roots).sum() / len(every)
+            loss = self._losses(batch, roots).sum() / len(every)
             progress.total += self._descend(loss, epoch) * len(every)
             progress.count += len(every)
             progress.step += 1
-            follow_means(self.model)
+            update_running_means(self.model)
             self.on_step()
         mean, self._easiest = progress.total / progress.count, None
         progress.step, progress.total, progress.count = 0, 0.0, 0
@@ -257,10 +252,10 @@ class Trainer:
             self._easiest = train[lts.easiest(losses, epoch)]
         return self._easiest, lts.share(epoch)
 
-    def _losses(self, call: tuple[Any, ...], nodes: Tensor) -> Tensor:
-        """Return the loss of each of some training nodes, by what the model is called with."""
-        out = self.model(*call)
-        whole = call[2] is None  # all nodes were computed
+    def _losses(self, batch: Batch, nodes: Tensor) -> Tensor:
+        """Return the loss of each of some training nodes."""
+        out = self.model(batch)
+        whole = batch.roots is None  # all nodes were computed
         y, _ = self.graph.labels_of(nodes)
         return node_losses(out[nodes] if whole else out, y.to(out.device))
 
@@ -355,7 +350,7 @@ def size_weights(model: Model, graph: Graph) -> None:
     """Give weights of unknown size (``-1``) the size that a graph's features ask for."""
     if any(is_lazy(parameter) for parameter in model.parameters()):
         model.train(False)
-        model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
+        model(Batch.of(graph))
 
 
 def _keep_memory() -> None:

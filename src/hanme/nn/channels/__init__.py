@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanme.errors import HanmeError
-from hanme.nn.channels.base import Channels, Followed, Inputs, Task
+from hanme.nn.channels.base import Channels, Task, Traced
 from hanme.nn.channels.features import FeatureChannels
 from hanme.nn.channels.labels import LabelChannels
 from hanme.nn.channels.metapaths import MetapathChannels
@@ -14,11 +14,10 @@ __all__ = [
     "CHANNELS",
     "Channels",
     "FeatureChannels",
-    "Followed",
-    "Inputs",
     "LabelChannels",
     "MetapathChannels",
     "Task",
+    "Traced",
     "WideChannels",
     "make_channels",
 ]

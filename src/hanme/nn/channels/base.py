@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from hanme.graph.metapath import EdgeType, Metadata
+from hanme.graph.metapath import Metadata, Walk
+from hanme.nn.batch import Batch
 from hanme.ops import Problem
 
 
@@ -29,20 +30,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a :class:`~hanme.nn.Model` is called with, which documents it."""
-
-    x_dict: Mapping[str, Tensor]
-    edge_index_dict: Mapping[EdgeType, Tensor]
-    roots: Tensor | None = None
-    labels: Tensor | None = None
-    ids: Mapping[str, Tensor] | None = None
-    drawn: Mapping[tuple[EdgeType, ...], Tensor] | None = None
-
-
-@dataclass(frozen=True)
-class Followed:
-    """A vector that comes from instances: the activation of what the operator gives for it."""
+class Traced:
+    """A vector that comes from metapath instances: the activation of the operator's result."""
 
     problem: Problem
     activation: Callable[[Tensor], Tensor]
@@ -61,9 +50,6 @@ class Channels(nn.Module):
     wide: ClassVar[bool] = False
     """Whether they give logits, ``[R, labels]``, which are added to the head's, and no vectors."""
 
-    reads_labels: ClassVar[bool] = True
-    """Whether they look at labels: without any that does, a model is given none in batches."""
-
     names: Sequence[str]
     """What each channel is called."""
 
@@ -74,21 +60,21 @@ class Channels(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
 
-    def forward(self, inputs: Inputs) -> list[Tensor]:
+    def forward(self, batch: Batch) -> list[Tensor]:
         """Return a vector per root from each channel, ``[R, out_channels]``."""
         raise NotImplementedError
 
-    def prepare(self, inputs: Inputs) -> None:
+    def prepare(self, batch: Batch) -> None:
         """Make ready what :meth:`forward` reads of the graph for some roots, in another thread."""
 
-    def walks(self) -> list[tuple[EdgeType, ...]] | None:
-        """Return the relations it walks from a root, walk by walk; None if it reads all nodes."""
+    def walks(self) -> list[Walk] | None:
+        """Return the walks from a root that they read; None if they read the whole graph."""
         return None
 
-    def draws(self) -> dict[tuple[EdgeType, ...], int]:
-        """Return the walks of which it attends to so many instances per root, drawn evenly."""
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances they sample, and the maximum number per root."""
         return {}
 
-    def follow(self, inputs: Inputs) -> list[Followed] | None:
-        """Return how the vector of each channel comes from instances; None where it does not."""
+    def trace(self, batch: Batch) -> list[Traced] | None:
+        """Return how each vector comes from metapath instances; None if it does not."""
         return None

@@ -12,9 +12,10 @@ from torch_geometric.nn.inits import reset
 
 from hanme.graph.chain import checked_roots
 from hanme.graph.metapath import EdgeType
+from hanme.nn.batch import Batch
 from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
-from hanme.nn.channels.base import Channels, Inputs, Task
+from hanme.nn.channels.base import Channels, Task
 from hanme.nn.projection import Projection, sparse_product
 
 
@@ -62,11 +63,11 @@ class AverageChannels(Channels):
         for embedding in self.embed:
             reset(embedding)
 
-    def forward(self, inputs: Inputs) -> list[Tensor]:
+    def forward(self, batch: Batch) -> list[Tensor]:
         """Return the vectors along each sequence, ``[R, out_channels]``."""
         return [
             F.dropout(_multiply(factors, lin), self.dropout, self.training)
-            for factors, lin in zip(self.averages(inputs), self.embed, strict=True)
+            for factors, lin in zip(self.averages(batch), self.embed, strict=True)
         ]
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
@@ -80,7 +81,7 @@ class AverageChannels(Channels):
             )
         ]
 
-    def averages(self, inputs: Inputs) -> list[list[Tensor]]:
+    def averages(self, batch: Batch) -> list[list[Tensor]]:
         """Return what is embedded of each sequence, as the factors of a product."""
         raise NotImplementedError
 
@@ -99,9 +100,9 @@ class FeatureChannels(AverageChannels):
         """Return all sequences, and the size of the features at their ends."""
         return {path: task.width(path[-1]) for path in paths}
 
-    def averages(self, inputs: Inputs) -> list[list[Tensor]]:
+    def averages(self, batch: Batch) -> list[list[Tensor]]:
         """Return averaged features; those of the roots that were asked for last are kept."""
-        x, links, roots = inputs.x_dict, inputs.edge_index_dict, inputs.roots
+        x, links, roots = batch.x_dict, batch.edge_index_dict, batch.roots
         used = [*links.values(), *x.values()]
         every = self._graph.get(used, lambda: average_features(x, links, self.paths))
         if roots is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from hanme.errors import HanmeError
+from hanme.nn.batch import Batch
 from hanme.nn.channels.averages import TypePath, average_labels
-from hanme.nn.channels.base import Inputs, Task
+from hanme.nn.channels.base import Task
 from hanme.nn.channels.features import AverageChannels
 from hanme.nn.checks import some
 
@@ -25,9 +26,9 @@ class LabelChannels(AverageChannels):
         """Return the sequences that return to the target, and the number of labels."""
         return {p: task.labels for p in paths if len(p) > 1 and p[-1] == task.target}
 
-    def averages(self, inputs: Inputs) -> list[list[Tensor]]:
+    def averages(self, batch: Batch) -> list[list[Tensor]]:
         """Return averaged labels."""
-        x, links, labels = inputs.x_dict, inputs.edge_index_dict, inputs.labels
+        x, links, labels = batch.x_dict, batch.edge_index_dict, batch.labels
         if not self.paths:
             return []
         if labels is None or labels.dim() != 2 or labels.size(1) != self.labels:
@@ -39,6 +40,6 @@ class LabelChannels(AverageChannels):
         every = self._graph.get(
             [*links.values(), labels],
             lambda: [[y] for y in average_labels(x, links, self.paths, labels)],
-            [values.size(0) for values in x.values()],
+            tuple(values.size(0) for values in x.values()),
         )
-        return [[some(average, inputs.roots)] for (average,) in every]
+        return [[some(average, batch.roots)] for (average,) in every]

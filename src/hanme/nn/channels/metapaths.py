@@ -14,9 +14,10 @@ from torch_geometric.nn.inits import glorot
 from hanme.common.csr import take_rows
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.chain import Chain, Instances, restrict
-from hanme.graph.metapath import EdgeType, Metapath
+from hanme.graph.metapath import EdgeType, Metapath, Walk
+from hanme.nn.batch import Batch
 from hanme.nn.cache import Ahead, GraphCache
-from hanme.nn.channels.base import Channels, Followed, Inputs, Task
+from hanme.nn.channels.base import Channels, Task, Traced
 from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.projection import Projections
@@ -73,8 +74,6 @@ class MetapathChannels(Channels):
             metapath and root, drawn evenly (default: all).
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
-
-    reads_labels = False
 
     def __init__(
         self,
@@ -135,13 +134,13 @@ class MetapathChannels(Channels):
         glorot(self.att_root)
         glorot(self.att_instance)
 
-    def forward(self, inputs: Inputs) -> list[Tensor]:
+    def forward(self, batch: Batch) -> list[Tensor]:
         """Return the vectors along each metapath, ``[R, out_channels]``.
 
         Asked for some roots, all of one node type, only what their instances touch is computed.
         """
-        ahead = None if inputs.roots is None else self._ahead.take(inputs.roots)
-        read = ahead or self._read(inputs)
+        ahead = None if batch.roots is None else self._ahead.take(batch.roots)
+        read = ahead or self._read(batch)
         every = read.instances or repeat(None, len(read.chains))
         return [
             self.activation(
@@ -157,82 +156,82 @@ class MetapathChannels(Channels):
             for arguments, instances in zip(self._arguments(read), every, strict=True)
         ]
 
-    def prepare(self, inputs: Inputs) -> None:
+    def prepare(self, batch: Batch) -> None:
         """Cut out what some roots touch, for the call with the same ``roots`` that follows."""
-        if inputs.roots is not None:
-            self._ahead.put(inputs.roots, self._read(inputs))
+        if batch.roots is not None:
+            self._ahead.put(batch.roots, self._read(batch))
 
-    def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return the metapaths, unless instances are drawn."""
+    def walks(self) -> list[Walk]:
+        """Return the metapaths, unless instances are sampled."""
         return [] if self.per_root else [metapath.steps for metapath in self.metapaths]
 
-    def draws(self) -> dict[tuple[EdgeType, ...], int]:
-        """Return the metapaths, if instances are drawn."""
+    def samples(self) -> dict[Walk, int]:
+        """Return the metapaths, if instances are sampled."""
         return {m.steps: self.per_root for m in self.metapaths} if self.per_root else {}
 
-    def _read(self, inputs: Inputs) -> _Read:
-        if inputs.drawn is not None:
-            return self._drawn(inputs)
-        if inputs.roots is None:
-            return _Read(self.chains(inputs), inputs.x_dict)
-        piece = restrict(self._whole(inputs), inputs.roots)
+    def _read(self, batch: Batch) -> _Read:
+        if batch.sampled_instances is not None:
+            return self._sampled(batch)
+        if batch.roots is None:
+            return _Read(self.chains(batch), batch.x_dict)
+        piece = restrict(self._whole(batch), batch.roots)
         device = self.att_root[0].device
-        rows = {t: take_rows(features_of(inputs.x_dict, t), piece.nodes[t]) for t in self.proj}
+        rows = {t: take_rows(features_of(batch.x_dict, t), piece.nodes[t]) for t in self.proj}
         return _Read(
             [self.encoder.view(chain.to(device)) for chain in piece.chains],
             {t: x.to(device) for t, x in rows.items()},
-            {t: _numbers(inputs, t, piece.nodes[t]).to(device) for t in self.proj},
+            {t: _numbers(batch, t, piece.nodes[t]).to(device) for t in self.proj},
             piece.roots.to(device),
         )
 
-    def _drawn(self, inputs: Inputs) -> _Read:
-        """Return the instances that were drawn, and the nodes of the piece that they are on."""
-        assert inputs.drawn is not None
-        assert inputs.ids is not None
-        ids, device = inputs.ids, self.att_root[0].device
+    def _sampled(self, batch: Batch) -> _Read:
+        """Return the sampled instances, and the nodes of the subgraph that they are on."""
+        assert batch.sampled_instances is not None
+        assert batch.original_ids is not None
+        ids, sampled, device = batch.original_ids, batch.sampled_instances, self.att_root[0].device
         sizes = {t: numbers.numel() for t, numbers in ids.items()}
-        picked = [self.encoder.pick(m, inputs.drawn[m.steps].to(device)) for m in self.metapaths]
+        picked = [self.encoder.pick(m, sampled[m.steps].to(device)) for m in self.metapaths]
         found = [Chain.along(*some, sizes, ids[some[0].root].to(device)) for some in picked]
         chains, instances = zip(*found, strict=True)
         every = torch.arange(sizes[self.metapaths[0].root])
         return _Read(
             chains,
-            {t: features_of(inputs.x_dict, t).to(device) for t in self.proj},
+            {t: features_of(batch.x_dict, t).to(device) for t in self.proj},
             {t: ids[t].to(device) for t in self.proj},
-            (every if inputs.roots is None else inputs.roots).to(device),
+            (every if batch.roots is None else batch.roots).to(device),
             instances,
         )
 
-    def follow(self, inputs: Inputs) -> list[Followed]:
+    def trace(self, batch: Batch) -> list[Traced]:
         """Return what the operator is asked of each metapath, and the activation."""
         found = []
-        read = self._read(replace(inputs, roots=None))
+        read = self._read(replace(batch, roots=None))
         for i, arguments in enumerate(self._arguments(read)):
             every = torch.arange(arguments[0].sizes[0], device=arguments[0].device)
             problem = Problem(*arguments, every, self.negative_slope, 0.0, 0)
             if read.instances is not None:
                 problem = problem.along(read.instances[i])
-            found.append(Followed(problem, self.activation))
+            found.append(Traced(problem, self.activation))
         return found
 
-    def instance_attention(self, inputs: Inputs) -> dict[str, Attention]:
+    def instance_attention(self, batch: Batch) -> dict[str, Attention]:
         """Return the attention of the roots to their instances, by metapath."""
-        found = self._arguments(_Read(self.chains(inputs), inputs.x_dict))
+        found = self._arguments(_Read(self.chains(batch), batch.x_dict))
         return {
             name: instance_attention(
-                *arguments, roots=inputs.roots, negative_slope=self.negative_slope
+                *arguments, roots=batch.roots, negative_slope=self.negative_slope
             )
             for name, arguments in zip(self.names, found, strict=True)
         }
 
-    def chains(self, inputs: Inputs) -> list[Chain]:
+    def chains(self, batch: Batch) -> list[Chain]:
         """Return the chain of each metapath on this graph, as the encoder sees it."""
-        whole = self._whole(inputs)
+        whole = self._whole(batch)
         return self._viewed.get(whole[0].indices, lambda: [self.encoder.view(c) for c in whole])
 
-    def _whole(self, inputs: Inputs) -> list[Chain]:
+    def _whole(self, batch: Batch) -> list[Chain]:
         """Return the chain of each metapath on this graph, made when a graph is first seen."""
-        x_dict, links, ids = inputs.x_dict, inputs.edge_index_dict, inputs.ids or {}
+        x_dict, links, ids = batch.x_dict, batch.edge_index_dict, batch.original_ids or {}
         used = [links[step] for metapath in self.metapaths for step in metapath.steps]
 
         def build() -> list[Chain]:
@@ -242,7 +241,7 @@ class MetapathChannels(Channels):
                 for m in self.metapaths
             ]
 
-        return self._graph.get(used, build, [x.size(0) for x in x_dict.values()])
+        return self._graph.get(used, build, tuple(x.size(0) for x in x_dict.values()))
 
     def _arguments(self, read: _Read) -> list[_Arguments]:
         """Return the operator's arguments for each metapath.
@@ -274,9 +273,9 @@ class MetapathChannels(Channels):
         return f"{self.out_channels}, heads={self.heads}, metapaths=[{', '.join(self.names)}]"
 
 
-def _numbers(inputs: Inputs, node_type: str, nodes: Tensor) -> Tensor:
+def _numbers(batch: Batch, node_type: str, nodes: Tensor) -> Tensor:
     """Return the numbers that some nodes have in the whole graph."""
-    return nodes if inputs.ids is None else inputs.ids[node_type][nodes]
+    return nodes if batch.original_ids is None else batch.original_ids[node_type][nodes]
 
 
 def _sizes(

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from hanme.graph.chain import checked_roots
 from hanme.graph.metapath import EdgeType
+from hanme.nn.batch import Batch
 from hanme.nn.cache import GraphCache
-from hanme.nn.channels.base import Channels, Inputs, Task
+from hanme.nn.channels.base import Channels, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
 from hanme.nn.channels.forest import Forest
 
@@ -68,16 +69,16 @@ class WideChannels(Channels):
         """What each channel is called."""
         return [str(block) for block in self.active]
 
-    def rows(self, inputs: Inputs) -> list[Rows]:
+    def rows(self, batch: Batch) -> list[Rows]:
         """Return the rows of active blocks on a graph, made when graph and labels are first seen.
 
         Blocks of beliefs are walked when these are first asked for.
         """
-        used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
-        labels = [] if inputs.labels is None else [inputs.labels]
+        used = [*batch.x_dict.values(), *batch.edge_index_dict.values()]
+        labels = [] if batch.labels is None else [batch.labels]
         reads = ("features", "pairs", "trees", "ids")
-        fixed = iter(self._graph.get([*used, self.trees], lambda: self._rows(inputs, *reads)))
-        seen = iter(self._labels.get([*used, *labels], lambda: self._rows(inputs, "labels")))
+        fixed = iter(self._graph.get([*used, self.trees], lambda: self._rows(batch, *reads)))
+        seen = iter(self._labels.get([*used, *labels], lambda: self._rows(batch, "labels")))
         found = [
             next(seen if block.read == "labels" else fixed)
             for block in self.active
@@ -86,26 +87,28 @@ class WideChannels(Channels):
         if len(found) == len(self.active):
             return found
         return found + self._beliefs.get(
-            [*used, self.beliefs], lambda: self.reading(inputs, self.beliefs)
+            [*used, self.beliefs], lambda: self.reading(batch, self.beliefs)
         )
 
-    def reading(self, inputs: Inputs, beliefs: Tensor) -> list[Rows]:
+    def reading(self, batch: Batch, beliefs: Tensor) -> list[Rows]:
         """Return the rows of the blocks of beliefs: what is believed of others along each path.
 
         Args:
-            inputs: The graph.
+            batch: The graph.
             beliefs: What is believed of each target node, ``[N, labels]``.
         """
-        used = [*inputs.x_dict.values(), *inputs.edge_index_dict.values()]
-        walked = self._paths.get(used, lambda: self._rows(inputs, "beliefs"))
-        size = inputs.x_dict[self.target].size(0)
-        numbers = torch.arange(size) if inputs.ids is None else inputs.ids[self.target]
+        used = [*batch.x_dict.values(), *batch.edge_index_dict.values()]
+        walked = self._paths.get(used, lambda: self._rows(batch, "beliefs"))
+        size = batch.x_dict[self.target].size(0)
+        numbers = (
+            torch.arange(size) if batch.original_ids is None else batch.original_ids[self.target]
+        )
         return [rows.reading(_rows_of(beliefs, numbers)) for rows in walked]
 
-    def _rows(self, inputs: Inputs, *reads: str) -> list[Rows]:
-        sizes = {kind: x.size(0) for kind, x in inputs.x_dict.items()}
-        given = (inputs.x_dict, inputs.edge_index_dict, sizes)
-        numbers = None if inputs.ids is None else inputs.ids[self.target]
+    def _rows(self, batch: Batch, *reads: str) -> list[Rows]:
+        sizes = {kind: x.size(0) for kind, x in batch.x_dict.items()}
+        given = (batch.x_dict, batch.edge_index_dict, sizes)
+        numbers = None if batch.original_ids is None else batch.original_ids[self.target]
         active = self.active
         shared: dict[Any, Any] = {}
         return [
@@ -114,7 +117,7 @@ class WideChannels(Channels):
                 self.target,
                 *given,
                 _known(rarity),
-                inputs.labels,
+                batch.labels,
                 numbers,
                 shared,
                 Forest(self.trees) if block.read == "trees" else None,
@@ -207,16 +210,16 @@ class WideChannels(Channels):
         self.bias.mul_(slope).add_(bias)
 
     @torch.no_grad()
-    def forward(self, inputs: Inputs) -> list[Tensor]:
+    def forward(self, batch: Batch) -> list[Tensor]:
         """Return the logits that each block adds, ``[R, labels]``; the bias is with the first."""
-        x_dict, roots = inputs.x_dict, inputs.roots
+        x_dict, roots = batch.x_dict, batch.roots
         size, device = x_dict[self.target].size(0), self.bias.device
         chosen = np.arange(size) if roots is None else checked_roots(roots, size).cpu().numpy()
         if not any(len(weight) for weight in self.weight):  # not fitted yet
             return [torch.zeros(len(chosen), self.labels, device=device)]
         found = [
             rows.times(chosen, weight).to(device)
-            for rows, weight in zip(self.rows(inputs), self.weights(inputs.ids), strict=True)
+            for rows, weight in zip(self.rows(batch), self.weights(batch.original_ids), strict=True)
         ]
         return [found[0] + self.bias, *found[1:]]
 

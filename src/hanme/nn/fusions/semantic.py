@@ -14,10 +14,10 @@ from hanme.nn.fusions.base import Fusion
 class SemanticAttention(Fusion):
     r"""Weigh the channels, as HAN does: :math:`Z = \sum_\Phi \beta_\Phi z^\Phi`.
 
-    :math:`\beta = \mathrm{softmax}_\Phi(w_\Phi)` with :math:`w_\Phi` the mean over all roots asked
-    for of :math:`q \cdot \tanh(W z^\Phi + b)`. Training fixes the w that predictions use, ``mean``,
-    so that a prediction does not depend on the roots it is asked for with; until then β is another
-    for other roots.
+    :math:`\beta = \mathrm{softmax}_\Phi(w_\Phi)` with :math:`w_\Phi` the mean of
+    :math:`q \cdot \tanh(W z^\Phi + b)` over all roots of a batch. Training in batches keeps a
+    running ``mean`` of w for inference, so that a prediction does not depend on the other roots of
+    its batch; without it, β depends on the roots.
     """
 
     def __init__(self, vectors: int, channels: int) -> None:
@@ -36,11 +36,11 @@ class SemanticAttention(Fusion):
         self.mean = None
 
     @torch.no_grad()
-    def follow(self, share: float) -> None:
-        """Move the w of predictions to that of the roots asked for last, by a share of the way."""
+    def update_running_mean(self, momentum: float) -> None:
+        """Move ``mean`` towards the w of the last batch: mean + momentum (w - mean)."""
         assert self._last is not None
         before = self._last if self.mean is None else self.mean
-        self.mean = torch.lerp(before, self._last, share)
+        self.mean = torch.lerp(before, self._last, momentum)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return Z, ``[R, C]``, from z of each channel, ``[R, C]``."""

@@ -67,7 +67,6 @@ class Made:
 
     def __init__(self) -> None:
         self.links: Mapping[EdgeType, Tensor] = {}
-        self.weights: Mapping[EdgeType, Tensor] = {}
 
     def nodes(
         self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
@@ -85,10 +84,8 @@ class Made:
 
     def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Add the links of a relation; return how many were dropped, see :func:`read_links`."""
-        links, weights, dropped = read_links(rows, ids)
+        links, dropped = read_links(rows, ids)
         self.links = {**self.links, rows.edge_type: links}
-        if weights is not None:
-            self.weights = {**self.weights, rows.edge_type: weights}
         return dropped
 
 
@@ -129,12 +126,11 @@ def open_links(
     return LinkRows(name, edge_type, relation, table, f"{select} WHERE {where or 'true'}", values)
 
 
-def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, Tensor | None, int]:
+def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, int]:
     """Find the numbers of the ends of a relation's links.
 
     Returns:
-        Node numbers ``[2, E]``, the weights ``[E]`` if there are some, and how many links to
-        unknown ids were dropped.
+        Node numbers ``[2, E]``, and the number of dropped links to unknown ids.
     """
     found = links.table.reader.arrays(
         f"SELECT link.row, s.node AS source, t.node AS target FROM {links.numbered(ids)} "
@@ -147,14 +143,10 @@ def read_links(links: LinkRows, ids: Mapping[str, Ids]) -> tuple[Tensor, Tensor 
     dropped = int((~known).sum())
     if dropped and links.relation.unknown == "refuse":
         _refuse(links, ends, int(np.flatnonzero(~known)[0]), row)
-    weights = None
     if isinstance(links.relation, LinkTable) and links.relation.weight is not None:
-        weights = _weights(links.table)[row]
-        known = known & (weights > 0)
+        known = known & (_weights(links.table)[row] > 0)
     known = known & ~_repeated(links, ends, known, row)
-    if weights is not None:
-        weights = torch.from_numpy(weights[known].astype(np.float32))
-    return torch.from_numpy(ends if known.all() else ends[:, known]), weights, dropped
+    return torch.from_numpy(ends if known.all() else ends[:, known]), dropped
 
 
 def repeated_how(links: LinkRows) -> str:

@@ -223,24 +223,22 @@ class Tables:
             labels.y,
             labels.names,
             split,
-            weights=made.weights,
-            dropped=dropped,
-            notes=reader.notes,
         )
         group = groups(config, mine, graph)
         if group is not None:
             graph.targets.extra[GROUP] = group
-        graph.digest = _digest(graph, config)
+        digest = _digest(graph, config)
         fitted = fitted or FittedGraph(
             target=config.target,
             labels=labels.names,
             multilabel=labels.multilabel,
             relations=[e for pair in config.edge_types.values() for e in pair],
             features=learnt,
-            trained_on=graph.digest,
+            trained_on=digest,
         )
-        graph.fitted = fitted.learnt()
-        return graph
+        return graph.with_provenance(
+            fitted=fitted.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
+        )
 
 
 def _short(text: str) -> str:

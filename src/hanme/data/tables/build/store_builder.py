@@ -104,13 +104,11 @@ class OnDisk(Made):
 
     def _in_memory(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         there = rows.edge_type
-        edges, weights, dropped = read_links(rows, ids)
+        edges, dropped = read_links(rows, ids)
         for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
             number = self.edge_types.index(edge_type)
             sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
             add_links(self.writer, number, Adjacency.of(links, sources), targets)
-            if weights is not None:
-                add_weights(self.writer, number, weights, links)
             self.relations.adjacency[edge_type] = stored_links(self.writer.arrays, number)
         return dropped
 

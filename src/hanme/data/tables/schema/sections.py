@@ -147,8 +147,8 @@ class LinkTable(_Relation, Source):
     )
     weight: ColumnName | None = Field(
         default=None,
-        description="A column of numbers from 0 on. Links of weight 0 are left out; no model uses "
-        "the other weights so far.",
+        description="A column of numbers from 0 on. Rows of weight 0 make no link; models do not "
+        "distinguish other weights.",
     )
 
 

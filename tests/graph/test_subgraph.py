@@ -1,4 +1,4 @@
-"""What some roots touch, cut out of a graph: the same answers from a small graph in memory."""
+"""Subgraphs give the same logits as the whole graph."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import MODELS
-from hanme.nn.channels import Inputs
-from hanme.nn.model import Model, asked, piece_of
+from hanme.nn.batch import Batch
+from hanme.nn.model import Model, batch_of
 
 PATHS = ["movie-actor-movie", "movie-director-movie"]
 BLOCKS = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:features:unit"]
@@ -40,11 +40,11 @@ def a_model(name: str, graph: Graph) -> Model:
     )
     model.eval()
     with torch.no_grad():
-        model(graph.x_dict, graph.edge_index_dict, labels=graph.training_labels)
-        inputs = Inputs(graph.x_dict, graph.edge_index_dict, None, graph.training_labels)
+        model(Batch.of(graph))
+        batch = Batch.of(graph)
         for part in model.parts:
             if part.wide:
-                made = part.rows(inputs)
+                made = part.rows(batch)
                 widths = [rows(torch.arange(3).numpy()).shape[1] for rows in made]
                 drawn = [torch.randn(w, len(graph.labels)) for w in widths]
                 part.fill(drawn, torch.zeros(len(graph.labels)), made)
@@ -57,8 +57,8 @@ def test_a_model_says_the_same_of_roots_on_what_they_touch(name: str) -> None:
     model = a_model(name, graph)
     roots = torch.tensor([7, 3, 50, 3])
     with torch.no_grad():
-        want = model(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
-        got = model(*asked(model, *piece_of(model, graph, roots)))
+        want = model(Batch.of(graph, roots))
+        got = model(batch_of(model, graph, roots))
     assert torch.allclose(got, want, atol=1e-5)
 
 
@@ -75,44 +75,42 @@ def test_dropout_is_drawn_by_the_numbers_of_the_whole_graph() -> None:
         feature_dropout=0.5,
     )
     roots = torch.tensor([41, 8])
-    model(graph.x_dict, graph.edge_index_dict)
+    model(Batch.of(graph))
     found = []
-    whole = (graph.x_dict, graph.edge_index_dict, roots)
-    for call in (whole, asked(model, *piece_of(model, graph, roots))):
+    for batch in (Batch.of(graph, roots), batch_of(model, graph, roots)):
         torch.manual_seed(3)
-        found.append(model(*call))
+        found.append(model(batch))
     assert torch.allclose(*found, atol=1e-6)
 
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 99), data=st.data())
-def test_a_piece_holds_all_links_of_the_nodes_that_walks_leave(
+def test_a_subgraph_holds_all_links_of_the_nodes_that_walks_leave(
     seed: int, data: st.DataObject
 ) -> None:
     graph = a_graph(seed)
     roots = torch.tensor(data.draw(st.lists(st.integers(0, 59), max_size=4)), dtype=torch.long)
     walk = (("movie", "to", "actor"), ("actor", "to", "movie"))
     walk = tuple(next(e for e in graph.edge_types if (e[0], e[2]) == (s, t)) for s, _, t in walk)
-    piece, place = graph.cut(roots, [walk])
-    assert piece.taken is not None
-    taken = {kind: numbers.tolist() for kind, numbers in piece.taken.items()}
-    assert [taken["movie"][i] for i in place.tolist()] == roots.tolist()
+    part = graph.subgraph(roots, [walk])
+    ids = {kind: numbers.tolist() for kind, numbers in part.original_ids.items()}
+    assert [ids["movie"][i] for i in part.roots.tolist()] == roots.tolist()
     reached = set(roots.tolist())
     for step in walk:
         want = sorted((s, t) for s, t in graph.links[step].t().tolist() if s in reached)
-        got = [(taken[step[0]][s], taken[step[2]][t]) for s, t in piece.links[step].t().tolist()]
+        got = [(ids[step[0]][s], ids[step[2]][t]) for s, t in part.links[step].t().tolist()]
         assert sorted(got) == want
         reached = {t for _, t in want}
-    for kind, nodes in piece.nodes.items():
+    for kind, nodes in part.nodes.items():
         x = graph.nodes[kind].x
         assert nodes.x is not None
         assert x is not None
-        assert torch.equal(nodes.x.to_dense(), x.to_dense()[piece.taken[kind]])
+        assert torch.equal(nodes.x.to_dense(), x.to_dense()[part.original_ids[kind]])
         mine = [nodes.identity(i) for i in range(nodes.num_nodes)]
-        assert mine == [graph.nodes[kind].identity(i) for i in taken[kind]]
-    assert torch.equal(piece.y, graph.y[piece.taken["movie"]])
+        assert mine == [graph.nodes[kind].identity(i) for i in ids[kind]]
+    assert torch.equal(part.y, graph.y[part.original_ids["movie"]])
 
 
 def test_roots_outside_the_graph_are_refused() -> None:
     with pytest.raises(HanmeError, match="from 0 to 59"):
-        a_graph().cut(torch.tensor([60]), [])
+        a_graph().subgraph(torch.tensor([60]), [])

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from graphs import random_chain
 from hanme.common.draws import distinct, keyed
 from hanme.graph import Graph, Nodes, Split
-from hanme.graph.draw import draw
+from hanme.graph.sampling import sample_instances
 
 
 def graph_of(chain) -> Graph:
@@ -38,7 +38,7 @@ def graph_of(chain) -> Graph:
 def test_what_is_drawn_are_instances_each_once(hops: int, seed: int, n: int, key: int) -> None:
     chain = random_chain(hops, seed=seed)
     every = torch.arange(chain.sizes[0])
-    found = draw(graph_of(chain), chain.metapath.steps, every, n, key)
+    found = sample_instances(graph_of(chain), chain.metapath.steps, every, n, key)
     listed = Counter(map(tuple, chain.instances().nodes.tolist()))
     drawn = Counter(map(tuple, found.tolist()))
     assert drawn <= listed  # parallel links are instances of their own
@@ -50,18 +50,18 @@ def test_what_is_drawn_are_instances_each_once(hops: int, seed: int, n: int, key
 def test_all_instances_are_drawn_where_there_are_no_more() -> None:
     chain = random_chain(3, seed=5, density=0.6)
     every = torch.arange(chain.sizes[0])
-    found = draw(graph_of(chain), chain.metapath.steps, every, 10**6, 1)
+    found = sample_instances(graph_of(chain), chain.metapath.steps, every, 10**6, 1)
     assert found.equal(chain.instances().nodes)
 
 
 def test_a_root_s_draw_does_not_depend_on_the_others() -> None:
     chain = random_chain(2, seed=3, size=9, density=0.8)
     graph, steps = graph_of(chain), chain.metapath.steps
-    together = draw(graph, steps, torch.arange(chain.sizes[0]), 3, 7)
+    together = sample_instances(graph, steps, torch.arange(chain.sizes[0]), 3, 7)
     for root in range(chain.sizes[0]):
-        alone = draw(graph, steps, torch.tensor([root]), 3, 7)
+        alone = sample_instances(graph, steps, torch.tensor([root]), 3, 7)
         assert alone.equal(together[together[:, 0] == root])
-    assert not together.equal(draw(graph, steps, torch.arange(chain.sizes[0]), 3, 8))
+    assert not together.equal(sample_instances(graph, steps, torch.arange(chain.sizes[0]), 3, 8))
 
 
 def test_every_instance_is_drawn_as_often() -> None:
@@ -70,7 +70,7 @@ def test_every_instance_is_drawn_as_often() -> None:
     graph, n, rounds = graph_of(chain), 4, 800
     drawn = Counter[tuple[int, ...]]()
     for seed in range(rounds):
-        found = draw(graph, chain.metapath.steps, torch.tensor([root]), n, seed)
+        found = sample_instances(graph, chain.metapath.steps, torch.tensor([root]), n, seed)
         drawn.update(map(tuple, found.tolist()))
     listed = Counter(map(tuple, chain.instances(torch.tensor([root])).nodes.tolist()))
     assert sum(listed.values()) > 2 * n

@@ -1,0 +1,74 @@
+"""What a model receives: a graph or a part of it, and the target nodes to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from hanme.graph import Graph, Subgraph
+from hanme.graph.metapath import EdgeType, Walk
+from hanme.nn.cache import GraphCache
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of a :class:`~hanme.nn.Model`.
+
+    Args:
+        x_dict: Features by node type, ``[N, F]``, dense or sparse CSR.
+        edge_index_dict: Links by edge type, ``[2, E]``.
+        roots: Numbers of the target nodes to compute, ``[R]``, in any order (default: all of them,
+            in order).
+        labels: The labels that the model may read, as 0 and 1, ``[N, C]``; zeros for the nodes
+            whose labels it may not read. None if it reads no labels.
+        original_ids: In a subgraph, the numbers of its nodes in the original graph, by type:
+            weights of ids and random draws belong to these.
+        sampled_instances: By walk, the instances to attend to, see
+            :class:`~hanme.graph.Subgraph` (default: all).
+    """
+
+    x_dict: Mapping[str, Tensor]
+    edge_index_dict: Mapping[EdgeType, Tensor]
+    roots: Tensor | None = None
+    labels: Tensor | None = None
+    original_ids: Mapping[str, Tensor] | None = None
+    sampled_instances: Mapping[Walk, Tensor] | None = None
+
+    @classmethod
+    def of(cls, graph: Graph, roots: Tensor | None = None) -> Batch:
+        """Return some target nodes of a graph (default: all) as a batch."""
+        batch = cls(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+        if not isinstance(graph, Subgraph):
+            return batch
+        ids, sampled = graph.original_ids, graph.sampled_instances
+        return replace(batch, original_ids=ids, sampled_instances=sampled)
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device; a graph is copied there once."""
+        if device.type == "cpu":
+            return self
+        return Batch(
+            _moved(self.x_dict, device),
+            _moved(self.edge_index_dict, device),
+            None if self.roots is None else self.roots.to(device),
+            None if self.labels is None else _copy(self.labels, device),
+            None if self.original_ids is None else _moved(self.original_ids, device),
+            None if self.sampled_instances is None else _moved(self.sampled_instances, device),
+        )
+
+
+_copies: GraphCache[Tensor] = GraphCache()
+
+
+def _copy(x: Tensor, device: torch.device) -> Tensor:
+    return _copies.get([x], lambda: x.to(device), key=str(device))
+
+
+def _moved(tensors: Mapping[K, Tensor], device: torch.device) -> dict[K, Tensor]:
+    return {key: _copy(x, device) for key, x in tensors.items()}
