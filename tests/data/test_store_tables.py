@@ -106,7 +106,7 @@ def test_stored_tables_are_the_loaded_graph(
         monkeypatch.setattr(store_builder, name, size)
     folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
     said: list[str] = []
-    store_graph(str(folder), tmp_path / "s", features=how, say=said.append)
+    store_graph(str(folder), tmp_path / "s", features=how, progress=said.append)
     same(load(str(tmp_path / "s")), load(str(folder), features=how))
     assert any("film" in text for text in said)
     assert not list((tmp_path / "s").glob(".*"))

@@ -46,7 +46,7 @@ def store(
         data_set,
         out,
         half=half,
-        say=lambda text: print(printable(text), flush=True),
+        progress=lambda text: print(printable(text), flush=True),
         source=data,
         features=cast("Features | None", features),
         seed=seed,

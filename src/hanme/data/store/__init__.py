@@ -1,7 +1,7 @@
 """The on-disk format of graphs: flat files that are mapped into memory; also used as cache."""
 
 from hanme.data.store.cache import GraphCache, content_key
-from hanme.data.store.open import is_store, open_store, read_store
+from hanme.data.store.open import is_store, open_store, read_store, stored_features
 from hanme.data.store.write import check_store, write_store
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "is_store",
     "open_store",
     "read_store",
+    "stored_features",
     "write_store",
 ]

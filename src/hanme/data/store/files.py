@@ -149,9 +149,7 @@ class MappedArray:
             begin = block * BLOCK
             intact = zlib.crc32(self._bytes[begin : begin + BLOCK]) == self.checksums[block]
             if not intact or not self._within_bounds(block):
-                raise HanmeError(
-                    f"{self.path}: damaged from byte {begin:,}; store the graph again"
-                )
+                raise HanmeError(f"{self.path}: damaged from byte {begin:,}; store the graph again")
             self._verified[block] = True
 
     def _within_bounds(self, block: int) -> bool:

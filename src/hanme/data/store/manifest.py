@@ -49,7 +49,7 @@ class NodeType(Section):
 class Manifest(Section):
     """Everything that is not in arrays."""
 
-    version: int = Field(alias=MARKER)
+    version: int = Field(alias="hanme store")
     target: str
     labels: list[str]
     types: dict[str, NodeType]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hanme.common.csr import indptr_of, stretches
 from hanme.data.store.files import MANIFEST, MARKER, MappedArray
-from hanme.data.store.manifest import PROVENANCE, NodeType, open_arrays
+from hanme.data.store.manifest import PROVENANCE, Manifest, NodeType, open_arrays, read_manifest
 from hanme.data.store.write import text_hashes
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Provenance, Split, Texts
@@ -33,9 +33,17 @@ def is_store(path: str | Path) -> bool:
         return False
 
 
+def stored_features(path: str | Path) -> Features:
+    """Return how features were filled in when the graph was stored."""
+    return read_manifest(Path(path)).features
+
+
 def open_store(path: str | Path) -> Graph:
     """Open a store as a graph whose arrays are mapped from its files; no data is read."""
-    manifest, arrays = open_arrays(Path(path))
+    return _mapped(*open_arrays(Path(path)))
+
+
+def _mapped(manifest: Manifest, arrays: Arrays) -> Graph:
     links = Relations()
     for i, (source, name, target) in enumerate(manifest.relations):
         links.adjacency[source, name, target] = stored_links(arrays, i)
@@ -58,7 +66,10 @@ def open_store(path: str | Path) -> Graph:
 
 def read_store(path: str | Path) -> Graph:
     """Read a whole store into memory; all checksums are verified."""
-    stored = open_store(path)
+    manifest, arrays = open_arrays(Path(path))
+    for array in arrays.values():
+        array.all()
+    stored = _mapped(manifest, arrays)
     nodes = {kind: _in_memory(nodes) for kind, nodes in stored.nodes.items()}
     return Graph(
         nodes=nodes,
@@ -228,9 +239,11 @@ def stored_nodes(arrays: Arrays, number: int, kind: str, about: NodeType) -> Nod
 
 
 class StoredTexts(Texts):
-    """Texts in arrays, with an index that finds one of them."""
+    """Texts in four arrays: their bytes, where each begins, sorted hashes, and whose they are."""
 
-    def __init__(self, text: MappedArray, offsets: MappedArray, hashes: MappedArray, order: MappedArray) -> None:
+    def __init__(
+        self, text: MappedArray, offsets: MappedArray, hashes: MappedArray, order: MappedArray
+    ) -> None:
         self._text, self._offsets = text, offsets
         self._hashes, self._order = hashes, order
 

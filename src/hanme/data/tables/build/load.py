@@ -140,7 +140,9 @@ class Tables:
         graph = graph.with_reverse(dict(self.config.edge_types.values())).with_features(features)
         return self._with_metapaths(graph)
 
-    def _store_large(self, cached: GraphCache, variant: str, features: Features, seed: int) -> Graph:
+    def _store_large(
+        self, cached: GraphCache, variant: str, features: Features, seed: int
+    ) -> Graph:
         folder = cached.path(variant)
         tell(f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
         cached.clear(variant)

@@ -45,10 +45,10 @@ class OnDisk(Made):
         config: GraphConfig,
         features: Features,
         half: bool,
-        say: Callable[[str], None],
+        progress: Callable[[str], None],
     ) -> None:
         super().__init__()
-        self.writer, self.features, self.half, self.say = writer, features, half, say
+        self.writer, self.features, self.half, self.progress = writer, features, half, progress
         self.kinds, self.reverse = list(config.node_types), dict(config.edge_types.values())
         self.replaced = {*self.kinds} - {config.target} if features in ("mean", "onehot") else set()
         self.edge_types = [e for pair in self.reverse.items() for e in pair]
@@ -60,7 +60,7 @@ class OnDisk(Made):
     ) -> tuple[Nodes, dict[str, Fitted]]:
         """Write ids, names and features of a node type, unless :meth:`fill` gives it others."""
         number = self.kinds.index(ids.kind)
-        self.say(f"{ids.kind}: {ids.size:,} nodes")
+        self.progress(f"{ids.kind}: {ids.size:,} nodes")
         add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
         learnt = learn(rows, spec, known)
         columns = 0 if ids.kind in self.replaced else sum(map(width, learnt.values()))
@@ -81,7 +81,7 @@ class OnDisk(Made):
         """Write the links of a relation and of its reverse, see :func:`read_links`."""
         there = rows.edge_type
         pairs = ((there, "source", "target"), (self.reverse[there], "target", "source"))
-        self.say(f"{'-'.join(there)}: {rows.table.size:,} rows")
+        self.progress(f"{'-'.join(there)}: {rows.table.size:,} rows")
         how, reader = repeated_how(rows), rows.table.reader
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
             return self._in_memory(rows, ids)
@@ -165,7 +165,7 @@ class OnDisk(Made):
         return graph
 
     def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
-        self.say(f"{kind}: {columns:,} features from its neighbours")
+        self.progress(f"{kind}: {columns:,} features from its neighbours")
         nodes = graph.nodes[kind]
         add_features(self.writer, self.kinds.index(kind), rows, columns, self.half)
         by_id = nodes.names is nodes.ids
