@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from commands import hanme
-from hanme.data.tables.draft.draft import write_draft
+from drafts import write_draft
 from hanme.experiments.configuration import CONFIGS, models
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"

@@ -230,7 +230,7 @@ def test_a_copy_of_the_label_and_dates(hanme: Command, tmp_path: Path) -> None:
     text = (tmp_path / "graph.toml").read_text()
     graph = tomllib.loads(text)
     assert graph["nodes"]["a"]["features"] == {"when": {"kind": "date", "format": "%d.%m.%Y"}}
-    assert "# genre_id is left out: each of its values has one label" in text
+    assert "# genre_id: left out (each of its values has only one label" in text
     assert graph["relations"] == {"studio": {"columns": ["studio"]}}
 
 
@@ -257,6 +257,10 @@ def test_one_table_without_a_relation_and_runs_without_a_name(
 
 def test_what_is_asked_for_must_be_there(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,y\n1,a\n")
-    assert "--target b: no such table; there are a" in refused("init", tmp_path, "--target", "b")
-    assert "--label z: no such column; there are id, y" in refused("init", tmp_path, "--label", "z")
+    assert "--target b: no such table; expected one of a" in refused(
+        "init", tmp_path, "--target", "b"
+    )
+    assert "--label z: no such column; expected one of id, y" in refused(
+        "init", tmp_path, "--label", "z"
+    )
     assert not (tmp_path / "graph.toml").exists()

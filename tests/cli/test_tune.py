@@ -15,8 +15,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from commands import forked, hanme
+from drafts import write_draft
 from hanme.common.files import lock
-from hanme.data.tables.draft.draft import write_draft
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.tune import Search, best_trial, run_trials, search_space

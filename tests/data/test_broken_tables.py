@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drafts import write_draft
 from graphs import FILMS_TOML as GRAPH
 from hanme.data import load_tables
-from hanme.data.tables.draft.draft import write_draft, write_text
-from hanme.data.tables.draft.inference import guess
+from hanme.data.tables.draft.infer import infer
+from hanme.data.tables.draft.toml_writer import render
 from hanme.errors import HanmeError
 
 FILMS = [
@@ -356,7 +357,7 @@ def test_too_few_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no table in it"),
+        ({}, "no tables"),
         ({"a.txt": "what is this"}, r'a\.txt: .*; if it is a table, .* format = "tsv"'),
         ({"a.csv": ""}, "the file is empty"),
         ({"a.csv": "id\n1\n2,3\n"}, "a.csv line 3"),
@@ -396,7 +397,7 @@ CELL = st.sampled_from([*"abc,;|\"'\n\r\t\0é", "1", "p1", "nan", "", "\ufeff", 
 ))  # fmt: skip
 def test_random_bytes_in_a_table(content: bytes, tmp_path: Path) -> None:
     tables = folder(tmp_path / "t", **{"people.csv": content})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: render(infer(tables)))
 
 
 @QUIET
@@ -408,7 +409,7 @@ def test_random_cuts_in_a_table(data: st.DataObject, tmp_path: Path) -> None:
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     new = text[:start] + "".join(data.draw(st.lists(CELL, max_size=4))) + text[end:]
     tables = folder(tmp_path / "t", **{file: new.encode("utf-8", "replace")})
-    _only_hanme_errors(lambda: load_tables(tables), lambda: write_text(guess(tables)))
+    _only_hanme_errors(lambda: load_tables(tables), lambda: render(infer(tables)))
 
 
 WORD = st.sampled_from(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hanme.data import FittedGraph, load_tables
-from hanme.data.tables.read.reader import Reader, Table, Wanted
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.errors import HanmeError
 
@@ -274,7 +274,7 @@ def test_a_table_of_several_relations_is_read_once(
     titles: list[str] = []
     read = Reader.read
 
-    def counted(reader: Reader, source: ResolvedSource, columns: dict[str, Wanted]) -> Table:
+    def counted(reader: Reader, source: ResolvedSource, columns: dict[str, ColumnRequest]) -> Table:
         titles.append(source.title)
         return read(reader, source, columns)
 

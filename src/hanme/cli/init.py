@@ -22,12 +22,13 @@ def init(
 ) -> None:
     """Guess a graph from a folder of tables and write a graph.toml that explains the guesses."""
     from hanme.data import METAPATHS
-    from hanme.data.tables.draft.draft import write_draft
-    from hanme.data.tables.schema.config import read_config
+    from hanme.data.tables.draft.infer import infer
+    from hanme.data.tables.draft.toml_writer import output_path, write
 
-    skipped: list[str] = []
-    path = write_draft(folder, target, label, on_skip=skipped.append)
-    config = read_config(path)
+    path = output_path(folder)
+    inferred = infer(folder, target, label)
+    write(inferred, path)
+    config = inferred.config
     column = config.nodes[config.target].label
     wanted = f"its labels are in the column {column}" if column else "say which column is its label"
     other = "" if label or not column else " If they are in another, delete it and say --label."
@@ -35,7 +36,7 @@ def init(
     taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set has this name
     name = shlex.quote(f"./{folder}" if taken else str(folder))
     print(printable(f"{path} is written. To classify: {config.target}; {wanted}.{other}"))
-    for reason in skipped:
+    for reason in (*inferred.skipped, *inferred.copies):
         print(printable(f"Skipped: {reason}"))
     print("All of it is a guess from names and values: read it, change what is wrong, then:")
     print(printable(f"  hanme inspect {name}"))

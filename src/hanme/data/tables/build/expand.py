@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common.numbers import untaken
-from hanme.data.tables.read.reader import Reader, Wanted
+from hanme.data.tables.read.reader import ColumnRequest, Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import LinkTable, Relation
@@ -93,14 +93,14 @@ def _values(
         and (spec := config.node_types[end.type]).id
     }  # fmt: skip
     with Reader([source, *(nodes for nodes, _ in ids.values())], folder) as reader:
-        columns = {"value": Wanted(relation.each or "")}
-        columns |= {side: Wanted(ends[side].column) for side in ids}
-        columns |= {f"where{i}": Wanted(column) for i, column in enumerate(relation.where)}
+        columns = {"value": ColumnRequest(relation.each or "")}
+        columns |= {side: ColumnRequest(ends[side].column) for side in ids}
+        columns |= {f"where{i}": ColumnRequest(column) for i, column in enumerate(relation.where)}
         table = reader.read(source, columns)
         some = "".join(f" AND where{i} = trim(?)" for i in range(len(relation.where)))
         known = ""
         for side, (nodes, column) in ids.items():
-            found = reader.read(nodes, {"id": Wanted(column or "")})
+            found = reader.read(nodes, {"id": ColumnRequest(column or "")})
             known += f" AND {side} IN (SELECT id FROM {found.sql})"
         select = f"SELECT DISTINCT value FROM {table.sql} WHERE value IS NOT NULL{some}"
         rows = reader.rows(f"{select}{known} ORDER BY value LIMIT {MOST_RELATIONS + 1}", *values)

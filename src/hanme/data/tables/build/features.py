@@ -16,8 +16,7 @@ from pydantic import Field
 from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
-from hanme.data.tables.read.reader import Table, Wanted, column
-from hanme.data.tables.read.sources import quoted
+from hanme.data.tables.read.reader import ColumnRequest, Table, column
 from hanme.data.tables.schema.features import (
     CategorySpec,
     DateSpec,
@@ -90,11 +89,11 @@ Fitted = Annotated[
 ]
 
 
-def wanted(column: str, spec: FeatureSpec) -> Wanted:
+def wanted(column: str, spec: FeatureSpec) -> ColumnRequest:
     """Return what to read a feature's column as."""
     if isinstance(spec, CategorySpec | TextSpec):
-        return Wanted(column, "text")
-    return Wanted(column, spec.kind, spec.format if isinstance(spec, DateSpec) else None)
+        return ColumnRequest(column, "text")
+    return ColumnRequest(column, spec.kind, spec.format if isinstance(spec, DateSpec) else None)
 
 
 def fit(table: Table, alias: str, spec: FeatureSpec) -> Fitted:
@@ -111,7 +110,7 @@ def fit(table: Table, alias: str, spec: FeatureSpec) -> Fitted:
             return FittedHash(size=spec.size)
         case TextSpec():
             return _fit_words(table, alias, spec.size)
-    items = cell_items(table, alias, getattr(spec, "separator", None))
+    items = table.items(alias, getattr(spec, "separator", None))
     values = most_frequent(table, items, spec.size)
     return FittedValues(kind=spec.kind, values=list(values))
 
@@ -138,7 +137,7 @@ def encode(table: Table, alias: str, spec: FeatureSpec, fitted: Fitted) -> csr_a
             what = "date" if fitted.kind == "date" else "finite number"
             return _scaled(numbers(table, alias, what), fitted, table, alias)
         case FittedValues():
-            items = cell_items(table, alias, getattr(spec, "separator", None))
+            items = table.items(alias, getattr(spec, "separator", None))
             matrix = _counts(table, items, fitted.values)
             matrix.data[:] = 1
             return matrix
@@ -193,18 +192,6 @@ def placed(table: Table, items: str, values: list[str]) -> dict[str, Any]:
         values,
         len(values),
     )
-
-
-def cell_items(table: Table, alias: str, separator: str | None) -> str:
-    """Return SQL for the list of values in a cell, without empty ones."""
-    if table.kinds[alias] == "list":
-        items = alias
-    elif separator is None:
-        items = f"[{alias}]"
-    else:
-        parts = f"string_split({alias}, {quoted(separator)})"
-        items = f"list_transform({parts}, lambda item: trim(item))"
-    return f"list_filter({items}, lambda item: item <> '')"
 
 
 def _words(alias: str) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hanme.common.files import whole
 from hanme.data.tables.build.load import Tables
-from hanme.data.tables.draft.draft import write_text
-from hanme.data.tables.draft.inference import guess_tables
-from hanme.data.tables.read.discover import Found
-from hanme.data.tables.schema.config import FILE, GraphConfig, check_config, read_config
-from hanme.data.tables.schema.sections import Source
+from hanme.data.tables.draft.infer import infer_frames
+from hanme.data.tables.schema.config import FILE, check_config, read_config
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import Features
@@ -39,11 +35,5 @@ def load_frames(
     elif config is not None:
         checked = check_config(dict(config), "config")
     else:
-        checked = _guessed(frames, label)
+        checked = infer_frames(frames, label).config
     return Tables.find(checked, path, frames=frames).load(features, seed)
-
-
-def _guessed(frames: Mapping[str, Any], label: str | None) -> GraphConfig:
-    found = [Found(name, Source(table=name)) for name in frames]
-    text = write_text(guess_tables(found, Path.cwd(), frames=frames, label=label))
-    return GraphConfig.model_validate(tomllib.loads(text))

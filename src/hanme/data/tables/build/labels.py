@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.data.tables.build.features import cell_items, most_frequent, placed
+from hanme.data.tables.build.features import most_frequent, placed
 from hanme.data.tables.build.nodes import NodeRows
 from hanme.data.tables.read.reader import Table, column
 from hanme.data.tables.schema.sections import NodeTable
@@ -82,7 +82,7 @@ def _cells(rows: NodeRows, nodes: NodeTable, known: list[str] | None) -> tuple[l
             f"{table.column_title('label')}: it has lists, so that a node may have several "
             'labels; say so with label_separator = "|"'
         )
-    items = cell_items(table, "label", nodes.label_separator)
+    items = table.items("label", nodes.label_separator)
     most = MOST_LABELS + 1 if nodes.label_min_count is None else table.size
     names = known
     if names is None:

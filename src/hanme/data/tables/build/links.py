@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from hanme.data.tables.build.features import Fitted, cell_items, numbers, width
+from hanme.data.tables.build.features import Fitted, numbers, width
 from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn, link_aliases
-from hanme.data.tables.read.reader import Reader, Table, Wanted, column
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table, column
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import ColumnLinks, LinkTable, NodeTable
@@ -101,7 +101,7 @@ def open_links(
     relation, edge_type = config.relations[name], config.edge_types[name][0]
     if isinstance(relation, ColumnLinks):
         every = rows[edge_type[0]].every
-        lists = [cell_items(every, a, relation.separator) for a in link_aliases(config, name)]
+        lists = [every.items(a, relation.separator) for a in link_aliases(config, name)]
         select = (
             "SELECT row, source, target, place FROM (SELECT row, source, unnest(items) AS target, "
             "generate_subscripts(items, 1) AS place FROM (SELECT rowid AS row, id AS source, "
@@ -110,12 +110,12 @@ def open_links(
         return LinkRows(name, edge_type, relation, every, select)
     assert source is not None
     columns = {
-        "source": Wanted(relation.source.column),
-        "target": Wanted(relation.target.column),
-        **{f"where{i}": Wanted(column) for i, column in enumerate(relation.where)},
+        "source": ColumnRequest(relation.source.column),
+        "target": ColumnRequest(relation.target.column),
+        **{f"where{i}": ColumnRequest(column) for i, column in enumerate(relation.where)},
     }
     if relation.weight is not None:
-        columns["weight"] = Wanted(relation.weight, "number")
+        columns["weight"] = ColumnRequest(relation.weight, "number")
     names = {alias: wanted.column for alias, wanted in columns.items()}
     tables = (links.table for links in opened if links.table.source.spec == source.spec)
     same = next((table for table in tables if table.columns == names), None)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from hanme.data.tables.build.features import Fitted, encode, fit, wanted, width
-from hanme.data.tables.read.reader import Reader, Table, Wanted, column
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table, column
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.features import FeatureSpec
@@ -73,17 +73,17 @@ def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind:
     nodes = config.nodes[kind]
     columns = {alias: wanted(*pair) for alias, pair in feature_columns(nodes).items()}
     named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
-    columns |= {alias: Wanted(name) for alias, name in named.items() if name is not None}
+    columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
     if nodes.label is not None:
-        columns["label"] = Wanted(nodes.label, "list")
+        columns["label"] = ColumnRequest(nodes.label, "list")
     for name, relation in config.column_links(kind):
         for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
-            columns[alias] = Wanted(cell, "list")
+            columns[alias] = ColumnRequest(cell, "list")
     group = config.split.group if config.split and kind == config.target else None
     if group is not None and group not in config.relations:
-        columns["together"] = Wanted(group)
+        columns["together"] = ColumnRequest(group)
     if nodes.id is None and (nodes.duplicates in ("error", "first") or not columns):
-        columns |= {f"cell{i}": Wanted(c) for i, c in enumerate(reader.columns(source))}
+        columns |= {f"cell{i}": ColumnRequest(c) for i, c in enumerate(reader.columns(source))}
     every = reader.read(source, columns)
     if nodes.id is None:
         every = reader.numbered(every)

@@ -1,269 +1,334 @@
-"""Look at the columns of a table: how many values, of what kind, and how often each."""
+"""Profile the columns of a table: how many values, of what kind, and how often each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
-from hanme.data.tables.build.features import cell_items
-from hanme.data.tables.read.reader import Reader, Table
+from hanme.data.tables.read.discover import FoundTable
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
+from hanme.data.tables.read.sources import ResolvedSource, quoted
 from hanme.data.tables.schema.sections import Source
 
-NAME_WORDS = ("name", "title")
 SEPARATORS = ("|", ";", ",")
-MOST_VALUES = 1000
-FIRST_ROWS = 10_000
-SLIPS = 0.01
-"""If a smaller share of cells hold several values, that is no reason to split all of them."""
-NAME = 2.4
-"""So many words in a part are more than names have, on average."""
+"""Texts between the values of a cell, in the order in which they are tried."""
+
+SAMPLE = 10_000
+"""Rows in which word frequencies are counted: enough for a mean, and fast on long texts."""
+
 MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN", "nan")
+"""Texts that mean an empty cell if all other cells of the column are numbers."""
+
 ALWAYS_MISSING = ("NULL", "#N/A", "\\N")
+"""Texts that mean an empty cell in any column."""
+
 DATES = (
     "%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d",
     "%d-%b-%y", "%Y%m%d",
 )  # fmt: skip
+"""Formats of dates, in the order in which they are tried after ISO 8601."""
+
+FEW_VALUES = 20
+"""Up to this number, values are a feature each rather than a relation between all rows."""
+
+MAX_CATEGORIES = 1000
+"""Maximum number of values of a category or list, the default of ``size`` in ``graph.toml``."""
+
+TYPOS = 0.01
+"""Share of cells with a separator below which they are taken for typing errors."""
+
+NAME_LENGTH = 2.4
+"""Mean number of words in a part above which a column with commas is prose, not names."""
+
+WORDS = r"regexp_extract_all({}, '[\p{{L}}\p{{N}}]+')"
 TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
 
 
 @dataclass(frozen=True)
-class Items:
-    """What a separator makes of a column's cells."""
+class SplitProfile:
+    """The parts that a separator splits the cells of a column into."""
 
-    share: float  # the share of cells that it splits
-    distinct: int  # how many different parts result
-    total: int  # how many parts result
-    varied: int  # how many parts result of cells that differ
-    words: float  # the mean number of words in a part
-    digits: bool  # whether every part looks like a number
-    rare: float  # the share of parts that are there once or twice
-    known: float  # of the cells that it splits, the share whose parts are all cells by themselves
+    share: float  # share of cells that contain the separator
+    distinct: int  # number of different parts
+    total: int  # number of parts
+    varied: int  # number of parts, each different cell counted once
+    words: float  # mean number of words in a part
+    numeric: bool  # whether every part is a number
+    rare: float  # share of parts that occur once or twice
+    known: float  # of the cells with the separator, the share whose parts all occur as whole cells
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class ColumnProfile:
-    """What is known of a column."""
+    """Statistics of a column that was read as text."""
 
-    name: str  # the user's name of it
+    name: str  # its name in the file
     alias: str  # its name in the reader's database
-    filled: int  # how many cells are not empty
-    distinct: int  # how many different values there are
-    digits: bool  # whether every cell that is not empty is a number, or looks like one
-    number: bool  # whether it is one: not if the header says that numbers are tokens
-    words: float  # the mean number of words in a cell
-    items: dict[str, Items]  # by separator, what it makes of the cells
+    filled: int  # number of cells that are not empty
+    distinct: int  # number of different values
+    numeric: bool  # whether every cell that is not empty is a number
+    words: float  # mean number of words in a cell
     examples: list[str]  # the three most frequent values
-    second: int = 0  # how many rows have the second of these
-    pairs: int = 0  # how many pairs of rows share a value; rows with themselves count
-    # texts such as NA among cells that are numbers otherwise
-    missing: list[str] = field(default_factory=list)
-    # how dates are written; empty for 2004-11-12 with a time, None if there are none
-    date: str | None = None
-    listed: bool = False  # whether cells are lists, written with | between their values here
-    vector: bool = False  # whether every cell has as many numbers
-    counts: bool = False  # whether it numbers the rows
-    objects: bool = False  # whether every cell is an object of JSON, or a list of them
-    told: float = 0  # how often a word is there, on average
-    refers: Sheet | None = None  # the table whose ids the cells hold
-    strays: int = 0  # how many values are no id of that table
-    unknown: int = 0  # how many different ones these are
-    whole: bool = False  # whether cells are such ids as they are, and are not split
+    second: int  # number of rows with the second of these
+    missing: list[str]  # texts such as NA that mean an empty cell
+    is_list: bool  # whether cells are lists, joined by | here
+    is_object: bool  # whether every cell is a JSON object, or a list of them
+    is_row_number: bool  # whether it increases by 1 from row to row
+    is_vector: bool = False  # whether every cell has the same number of numbers
+    date: str | None = None  # format of the dates, empty for ISO 8601; None if there are none
+    repetition: float = 0  # how often a word of the first rows occurs, on average
+    splits: Mapping[str, SplitProfile] = field(default_factory=dict)  # by separator
 
-    @property
+    @cached_property
     def typed(self) -> str | None:
-        """The type that a header such as ``class:token_seq`` gives."""
-        found = TYPED.fullmatch(self.name)
-        return found[2] if found else None
+        """The type in a header such as ``class:token_seq``."""
+        match = TYPED.fullmatch(self.name)
+        return match[2] if match else None
 
-    @property
+    @cached_property
     def plain(self) -> str:
         """The name without such a type."""
-        found = TYPED.fullmatch(self.name)
-        return found[1] if found else self.name
+        return self.name.removesuffix(f":{self.typed}")
 
     @property
+    def number(self) -> bool:
+        """Whether it holds numbers that are not ids by their header."""
+        return self.numeric and not self.is_list and self.typed in (None, "float")
+
+    @cached_property
     def separator(self) -> str | None:
         """The text between the values of a cell, if cells seem to hold several."""
         if self.typed == "token_seq":
             return " "
-        if self.whole:
-            return None
-        if self.listed and "|" in self.items:
+        if self.is_list and "|" in self.splits:
             return "|"
-        for separator, found in self.items.items():
-            few = self.distinct if separator == "," else max(20, self.distinct)
-            short = found.distinct <= min(MOST_VALUES, few)
-            repeated = found.words <= 3 and found.varied >= 1.5 * found.distinct
-            enough = 0.1 if found.distinct * 2 > self.distinct else 0.02
-            prose = self.words >= 4 and found.words > NAME and found.rare > 0.5
-            if separator == "," and prose:
-                continue
-            # A name may have a comma, 1,234 is no list of 1 and 234, and a few cells are slips.
-            alone = found.known >= (0.9 if separator == "," else 0.5) and not found.digits
-            if alone and found.share >= SLIPS:
-                return separator
-            if found.share >= enough and (short or repeated):
-                return separator
-        return None
+        return next((s for s, split in self.splits.items() if self._is_split(s, split)), None)
+
+    def _is_split(self, separator: str, parts: SplitProfile) -> bool:
+        comma = separator == ","
+        if comma and self.words >= 4 and parts.words > NAME_LENGTH and parts.rare > 0.5:
+            return False  # prose
+        # A name may contain a comma, and 1,234 is not a list of 1 and 234.
+        occur_alone = parts.known >= (0.9 if comma else 0.5) and not parts.numeric
+        if occur_alone and parts.share >= TYPOS:
+            return True
+        limit = self.distinct if comma else max(20, self.distinct)
+        few = parts.distinct <= min(MAX_CATEGORIES, limit)
+        repeat = parts.words <= 3 and parts.varied >= 1.5 * parts.distinct
+        return (few or repeat) and parts.share >= (
+            0.1 if parts.distinct * 2 > self.distinct else 0.02
+        )
+
+    @property
+    def values(self) -> int:
+        """The number of different values, within cells if they hold several."""
+        return self.splits[self.separator].distinct if self.separator else self.distinct
+
+    @property
+    def unique(self) -> bool:
+        """Whether no value repeats."""
+        return self.distinct == self.filled
+
+    def named(self, words: Iterable[str]) -> bool:
+        """Return whether the name contains one of the words."""
+        return not set(words).isdisjoint(words_of(self.plain))
 
 
-@dataclass
-class Sheet:
-    """A table of the folder."""
+@dataclass(frozen=True)
+class Reference:
+    """A column whose values are ids of a table."""
 
-    file: str  # what messages call it
+    column: ColumnProfile
+    table: ProfiledTable  # whose ids they are
+    separator: str | None  # the text between two ids of a cell
+    unknown_rows: int = 0  # number of values that are not ids of the table
+    unknown_ids: int = 0  # number of different ones
+
+
+@dataclass(eq=False)
+class ProfiledTable:
+    """A table with the profiles of its columns, and the role that rules have assigned to it."""
+
+    title: str  # what messages call it
     source: Source  # how to read it, as in ``graph.toml``
-    table: Table  # its rows
+    table: Table  # its rows, in the reader's database
     kind: str  # the name of its node type, or of its links
-    columns: list[ColumnProfile]  # its columns
+    columns: list[ColumnProfile]
+    repeated: int  # number of rows that are equal to an earlier one
     id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
-    repeated: int = 0  # how many rows are there already
-    links: list[ColumnProfile] = field(default_factory=list)  # the columns that hold ids of a table
-    # in a table of links, the columns whose values are likely ids of no table
+    references: list[Reference] = field(default_factory=list)
+    # columns of a link table whose values are likely ids, but of no table
     ends: list[ColumnProfile] = field(default_factory=list)
-    nodes: bool = False  # whether a row is a node; else it is a link
-    # the columns of head, relation and tail in a table of facts
-    triples: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
-    # how many facts have a target at both ends, at the head alone, at the tail alone
-    at_target: tuple[int, int, int] = (0, 0, 0)
+    is_nodes: bool = False  # whether a row is a node; otherwise it is a link
+    # columns of head, relation and tail of a table of facts
+    facts: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.table.size
+
+    def refers(self, column: ColumnProfile) -> Reference | None:
+        """Return the reference that a column is, if it is one."""
+        return next((r for r in self.references if r.column is column), None)
+
+    def select(self, columns: str, rows: str | None = None) -> tuple[Any, ...]:
+        """Return the first row of a query on the table, or on a query of it."""
+        return self.table.reader.rows(f"SELECT {columns} FROM {rows or self.table.sql}")[0]
+
+    def items(self, column: ColumnProfile, separator: str | None, *columns: str) -> str:
+        """Return SQL for the values within the cells of a column, as ``item``."""
+        also = "".join(f", {name}" for name in columns)
+        items = self.table.items(column.alias, separator)
+        return f"(SELECT unnest({items}) AS item{also} FROM {self.table.sql})"
 
 
-def profile(reader: Reader, table: Table, alias: str) -> ColumnProfile:
-    """Look at a column of a table that was read as text."""
-    name = table.columns[alias]
+def profile_table(reader: Reader, source: ResolvedSource, found: FoundTable) -> ProfiledTable:
+    """Read a table and profile its columns, again if some texts turn out to mean empty cells."""
+    names = [name for name in reader.columns(source) if name]
+    requests = {f"c{i}": ColumnRequest(name) for i, name in enumerate(names)}
+    table = reader.read(source, requests)
+    columns = [_profile(table, alias) for alias in requests]
+    missing = sorted({text for column in columns for text in column.missing})
+    if missing and not found.source.empty:
+        spec = found.source.model_copy(update={"empty": missing})
+        return profile_table(reader, replace(source, spec=spec), FoundTable(found.title, spec))
+    ((distinct,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
+    kind = re.sub(r"\W+", "_", found.title.split(".")[0].lower()).strip("_") or "node"
+    kind = singular(f"node_{kind}" if kind[0].isdigit() else kind)
+    return ProfiledTable(found.title, found.source, table, kind, columns, table.size - distinct)
+
+
+def _profile(table: Table, alias: str) -> ColumnProfile:
     number = f"TRY_CAST({alias} AS DOUBLE)"
-    words = rf"len(regexp_extract_all({alias}, '[\p{{L}}\p{{N}}]+'))"
-    known = ", ".join(f"'{text}'" for text in (*MISSING, *ALWAYS_MISSING))
-    steps = f"{number} - rowid"
-    ((filled, distinct, finite, length, missing, always, counts, objects),) = reader.rows(
+    missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
+    step = f"{number} - rowid"
+    ((filled, distinct, finite, words, texts, empty, steps, objects),) = table.reader.rows(
         f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
-        f"coalesce(avg({words}), 0), coalesce(list(DISTINCT trim({alias})) FILTER "
-        f"(trim({alias}) IN ({known})), []), count(*) FILTER (trim({alias}) IN ({known})), "
-        f"min({steps}) = max({steps}), count(*) FILTER (starts_with(ltrim({alias}), '{{')) "
-        f"FROM {table.sql}"
+        f"coalesce(avg(len({WORDS.format(alias)})), 0), "
+        f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), count(*) FILTER ({missing}), "
+        f"min({step}) = max({step}), count(*) FILTER (starts_with({alias}, '{{')) FROM {table.sql}"
     )
-    examples = reader.rows(
+    examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
         f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
     )
-    shown = [str(example[0]) for example in examples]
-    typed = TYPED.fullmatch(name)
-    digits = 0 < filled == finite
-    listed = table.kinds[alias] == "joined"
-    numeric = digits and not listed and (typed is None or typed[2] == "float")
-    found = ColumnProfile(name, alias, filled, distinct, digits, numeric, length, {}, shown)
-    found.second = examples[1][1] if len(examples) > 1 else 0
-    numbers_otherwise = 0 < finite == filled - always
-    found.missing = sorted(m for m in missing if numbers_otherwise or m in ALWAYS_MISSING)
-    found.counts = digits and filled > 2 and bool(counts)
-    found.objects = 0 < filled == objects
-    found.listed = listed
-    if numeric or not filled:
-        return found
-    found.told = _told(reader, table, alias)
-    if found.objects:
-        return found
-    found.date = _date_format(reader, table, found)
-    found.vector = _is_vector(reader, table, found)
-    separators = _splitting(reader, table, alias) if found.typed is None else [" "]
-    for separator in ["|"] if found.listed else separators:
-        found.items[separator] = _items(reader, table, alias, separator, filled)
-    found.pairs = _pairs(reader, table, found)
-    return found
-
-
-def _splitting(reader: Reader, table: Table, alias: str) -> list[str]:
-    """Return the separators that some cells of a column have."""
-    counts = ", ".join(f"count(*) FILTER (contains({alias}, '{s}'))" for s in SEPARATORS)
-    (found,) = reader.rows(f"SELECT {counts} FROM {table.sql}")
-    return [separator for separator, cells in zip(SEPARATORS, found, strict=True) if cells]
-
-
-def _items(reader: Reader, table: Table, alias: str, separator: str, filled: int) -> Items:
-    split = f"string_split({alias}, '{separator}')"
-    ((several,),) = reader.rows(f"SELECT count(*) FILTER (len({split}) > 1) FROM {table.sql}")
-    ((distinct, total, varied, words, texts),) = reader.rows(
-        "SELECT count(DISTINCT item), coalesce(sum(n), 0)::BIGINT, count(*), "
-        r"coalesce(sum(n * len(regexp_extract_all(item, '[\p{L}\p{N}]+'))) / sum(n), 0), "
-        "count(*) FILTER (item <> '' AND TRY_CAST(item AS DOUBLE) IS NULL) FROM "
-        f"(SELECT trim(unnest({split})) AS item, n FROM "
-        f"(SELECT {alias}, count(*) AS n FROM {table.sql} GROUP BY {alias}))"
+    numbers_otherwise = 0 < finite == filled - empty
+    column = ColumnProfile(
+        name=table.columns[alias],
+        alias=alias,
+        filled=filled,
+        distinct=distinct,
+        numeric=0 < filled == finite,
+        words=words,
+        examples=[value for value, _ in examples],
+        second=examples[1][1] if len(examples) > 1 else 0,
+        missing=sorted(t for t in texts if numbers_otherwise or t in ALWAYS_MISSING),
+        is_list=table.kinds[alias] == "joined",
+        is_object=0 < filled == objects,
+        is_row_number=2 < filled == finite and bool(steps),
     )
-    ((rare,),) = reader.rows(
-        "SELECT coalesce(sum(n) FILTER (n <= 2) / sum(n), 0) FROM (SELECT count(*) AS n FROM "
-        f"(SELECT trim(unnest({split})) AS item FROM {table.sql}) GROUP BY item)"
+    if column.number or not filled:
+        return column
+    column = replace(column, repetition=_repetition(table, alias))
+    if column.is_object:
+        return column
+    return replace(
+        column,
+        date=_date_format(table, alias),
+        is_vector=_is_vector(table, column),
+        splits={s: _split(table, alias, s) for s in _separators(table, column)},
     )
-    ((known,),) = reader.rows(
-        f"WITH cells AS (SELECT trim({alias}) AS cell, count(*) AS n FROM {table.sql} "
-        f"WHERE {alias} IS NOT NULL GROUP BY ALL), parts AS (SELECT cell, n, trim(unnest("
-        f"string_split(cell, '{separator}'))) AS part FROM cells WHERE contains(cell, "
-        f"'{separator}')) SELECT coalesce(sum(n) FILTER (fits) / sum(n), 0) FROM (SELECT n, "
-        "bool_and(part IN (SELECT cell FROM cells)) AS fits FROM parts "
-        "GROUP BY cell, n)"
+
+
+def _separators(table: Table, column: ColumnProfile) -> list[str]:
+    """Return the separators that some cells of a column contain."""
+    if column.typed is not None or column.is_list:
+        return ["|" if column.is_list else " "]
+    counts = ", ".join(f"count(*) FILTER (contains({column.alias}, '{s}'))" for s in SEPARATORS)
+    (cells,) = table.reader.rows(f"SELECT {counts} FROM {table.sql}")
+    return [separator for separator, count in zip(SEPARATORS, cells, strict=True) if count]
+
+
+def _split(table: Table, alias: str, separator: str) -> SplitProfile:
+    (row,) = table.reader.rows(
+        f"WITH cells AS (SELECT {alias} AS cell, count(*) AS n, contains(cell, $1) AS split FROM "
+        f"{table.sql} WHERE cell IS NOT NULL GROUP BY ALL), parts AS (SELECT cell, n, split, "
+        "trim(unnest(string_split(cell, $1))) AS part FROM cells), "
+        "items AS (SELECT part, sum(n) AS n FROM parts GROUP BY part), "
+        "fits AS (SELECT any_value(n) AS n, bool_and(part IN (SELECT cell FROM cells)) AS fits "
+        "FROM parts WHERE split GROUP BY cell) "
+        "SELECT (SELECT coalesce(sum(n) FILTER (split), 0) / sum(n) FROM cells), "
+        "(SELECT count(*) FROM items), sum(n)::BIGINT, count(*), "
+        f"sum(n * len({WORDS.format('part')})) / sum(n), "
+        "count(*) FILTER (part <> '' AND TRY_CAST(part AS DOUBLE) IS NULL) = 0, "
+        "(SELECT coalesce(sum(n) FILTER (n <= 2), 0) / sum(n) FROM items), "
+        "(SELECT coalesce(sum(n) FILTER (fits) / sum(n), 0) FROM fits) FROM parts",
+        separator,
     )
-    return Items(several / filled, distinct, total, varied, words, not texts, rare, known)
+    return SplitProfile(*row)
 
 
-def cells(table: Table, column: ColumnProfile) -> str:
-    """Return the values of a column in SQL, a list per row."""
-    return cell_items(table, column.alias, column.separator)
-
-
-def _told(reader: Reader, table: Table, alias: str) -> float:
-    """Return how often a word of the first rows is there, on average."""
-    words = rf"regexp_extract_all(lower({alias}), '[\p{{L}}\p{{N}}]+')"
-    ((told,),) = reader.rows(
+def _repetition(table: Table, alias: str) -> float:
+    ((mean,),) = table.reader.rows(
         "SELECT coalesce(count(*) / nullif(count(DISTINCT word), 0), 0) FROM (SELECT "
-        f"unnest({words}) AS word FROM {table.sql} WHERE rowid < {FIRST_ROWS})"
+        f"unnest({WORDS.format(f'lower({alias})')}) AS word FROM {table.sql} "
+        f"WHERE rowid < {SAMPLE})"
     )
-    return float(told)
+    return float(mean)
 
 
-def _pairs(reader: Reader, table: Table, column: ColumnProfile) -> int:
-    ((pairs,),) = reader.rows(
-        "SELECT coalesce(sum(n * n), 0)::BIGINT FROM (SELECT count(*) AS n FROM (SELECT "
-        f"unnest({cells(table, column)}) AS item FROM {table.sql}) WHERE item <> '' GROUP BY item)"
+def _date_format(table: Table, alias: str) -> str | None:
+    """Return the first format that every cell has."""
+    formats = {"": f"TRY_CAST({alias} AS TIMESTAMP)"}
+    formats |= {form: f"try_strptime({alias}, '{form}')" for form in DATES}
+    (first,) = table.reader.rows(
+        f"SELECT {', '.join(f'count({date})' for date in formats.values())} FROM (SELECT "
+        f"{alias} FROM {table.sql} WHERE {alias} IS NOT NULL LIMIT 1)"
     )
-    return int(pairs)
-
-
-def _date_format(reader: Reader, table: Table, column: ColumnProfile) -> str | None:
-    """Return the first way to write dates in which every cell is one."""
-    cell = f"trim({column.alias})"
-    ways = {"": f"TRY_CAST({cell} AS TIMESTAMP)"}
-    ways |= {way: f"try_strptime({cell}, '{way}')" for way in DATES}
-    (fits,) = reader.rows(
-        f"SELECT {', '.join(f'count({date})' for date in ways.values())} FROM (SELECT "
-        f"{column.alias} FROM {table.sql} WHERE {column.alias} IS NOT NULL LIMIT 1)"
-    )
-    for (way, date), first in zip(ways.items(), fits, strict=True):
-        other = f"SELECT count(*) FROM {table.sql} WHERE {cell} <> '' AND year({date}) IS NULL"
-        if first and not reader.rows(other)[0][0]:
-            return way
+    for (form, date), fits in zip(formats.items(), first, strict=True):
+        other = f"SELECT 1 FROM {table.sql} WHERE {alias} IS NOT NULL AND year({date}) IS NULL"
+        if fits and not table.reader.rows(f"{other} LIMIT 1"):
+            return form
     return None
 
 
-def _is_vector(reader: Reader, table: Table, column: ColumnProfile) -> bool:
-    """Return whether every cell has as many numbers, at least two, most of them no integers."""
+def _is_vector(table: Table, column: ColumnProfile) -> bool:
+    """Return whether all cells have the same number of numbers, at least two, most with a point."""
     if column.typed is not None:
         return column.typed == "float_seq"
     inner = rf"regexp_replace({column.alias}, '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
     parts = rf"regexp_split_to_array({inner}, '[\s,;|]+')"
-    ((least, most, wrong, points),) = reader.rows(
+    ((least, most, texts, points),) = table.reader.rows(
         f"SELECT min(len(parts)), max(len(parts)), count(*) FILTER (len(list_filter(parts, "
         "lambda p: TRY_CAST(p AS DOUBLE) IS NULL)) > 0), count(*) FILTER (contains("
         f"array_to_string(parts, ' '), '.')) FROM (SELECT {parts} AS parts FROM {table.sql} "
         f"WHERE {column.alias} IS NOT NULL)"
     )
-    return bool(least == most and least >= 2 and not wrong and points * 2 > column.filled)
-
-
-def says(column: ColumnProfile, words: Iterable[str]) -> bool:
-    """Return whether a column's name contains one of the words."""
-    return any(word in words_of(column.plain) for word in words)
+    return bool(least == most and least >= 2 and not texts and points * 2 > column.filled)
 
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name: ``director_id`` and ``directorId`` have two."""
     return re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+
+
+IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
+    "series": "series", "species": "species",
+}  # fmt: skip
+
+
+def singular(word: str) -> str:
+    """Return the singular of an English plural."""
+    if word in IRREGULAR:
+        return IRREGULAR[word]
+    if word.endswith("ies") and len(word) > 4:
+        return f"{word[:-3]}y"
+    if word.endswith(("sses", "xes", "ches", "shes")):
+        return word[:-2]
+    plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
+    return word[:-1] if plural else word

@@ -1,127 +1,105 @@
-"""Write the lines of a drafted ``graph.toml``, with the guesses explained."""
+"""Render an inferred configuration as TOML, with the reason for each field as a comment."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hanme.common.files import replacing
 from hanme.common.toml import toml_key, toml_text
-from hanme.data.tables.draft.inference import FEW_ROWS, Guess, is_split
-from hanme.data.tables.draft.profile import MOST_VALUES, ColumnProfile, Sheet, says
+from hanme.data.tables.draft.draft import Field, InferredConfig
+from hanme.data.tables.schema.config import FILE
+from hanme.errors import HanmeError
 
-TEXT = '{kind = "text", method = "tfidf", size = 2000}'
+WIDTH = 100
+"""Maximum length of a line of comments, and of a reason behind a value."""
 
-COPY = "each of its values has one label, so it may be a copy of it"
-
-FEW_VALUES = 20
-"""So few values are a feature each rather than a relation, which would link everything."""
-SOME_VALUES = 64
-"""So few values, in ten rows each, are features even of a relation: pairs multiply these alone."""
-
-
-def table_lines(sheet: Sheet) -> list[str]:
-    """Write where the rows of a table come from."""
-    source, keys = sheet.source, ("database", "table", "format", "separator")
-    lines = [f"{key} = {toml_text(value)}" for key in keys if (value := getattr(source, key))]
-    if source.encoding != "utf-8":
-        lines.append(f"encoding = {toml_text(source.encoding)}  # it is not UTF-8")
-    if source.empty:
-        listed = ", ".join(map(toml_text, source.empty))
-        lines.append(f"empty = [{listed}]  # such cells count as empty")
-    return lines
+HEADER = (
+    "Written by hanme init from the names and values of the columns. Check it and change what is "
+    "wrong; docs/tables.md explains the keys."
+)
 
 
-def id_lines(sheet: Sheet) -> list[str]:
-    """Write which column has the ids."""
-    again = f'duplicates = "first"  # {sheet.repeated:,} rows are there already'
-    if sheet.id is None:
-        lines = ["# Without an id, rows have their numbers, from 1 on, as ids."]
-        wide = len(sheet.columns) >= 4 and sheet.repeated * 5 < sheet.table.size
-        return [*lines, again] if sheet.repeated and wide else lines
-    lines = [f"id = {toml_text(sheet.id.name)}"]
-    return [*lines, again] if sheet.repeated else [f"{lines[0]}  # no value is there twice"]
+def output_path(path: Path, *, force: bool = False) -> Path:
+    """Return the ``graph.toml`` to write for a folder or a file in it.
+
+    Raises:
+        HanmeError: If there is one, unless `force` allows to replace it.
+    """
+    file = (path if path.is_dir() or not path.exists() else path.parent) / FILE
+    if file.exists() and not force:
+        raise HanmeError(f"{file}: it exists; add --force to replace it")
+    return file
 
 
-def label_lines(label: ColumnProfile, size: int, found: Guess) -> list[str]:
-    """Write which column has the labels."""
-    shown = ", ".join(map(comment, found.examples))
-    empty = f", {size - label.filled:,} rows without" if label.filled < size else ""
-    more = ", ..." if label.separator or label.distinct > len(found.examples) else ""
-    lines = [f"label = {toml_text(label.name)}  # {shown}{more}{empty}"]
-    if label.separator:
-        lines.append(f"label_separator = {toml_text(label.separator)}  # several labels per node")
-    if found.rare:
-        what = "1 label has" if found.rare == 1 else f"{found.rare:,} labels have"
-        lines.append(f"label_min_count = {FEW_ROWS}  # {what} fewer rows")
-        lines.append('label_rest = "drop"  # "other" joins them as one label')
-    return lines
+def write(inferred: InferredConfig, file: Path) -> None:
+    """Write a configuration to a file."""
+    with replacing(file) as temporary:
+        temporary.write_text(render(inferred), encoding="utf-8")
 
 
-def other_labels(sheet: Sheet, found: Guess) -> list[str]:
-    """Name columns that could be the label, too."""
-    others = [
-        column.name
-        for column in sheet.columns
-        if column not in (found.label, sheet.id) and 2 <= column.distinct <= FEW_VALUES
-        and not column.number and column not in sheet.links and not is_split(column)
-    ]  # fmt: skip
-    listed = ", ".join(comment(name) for name in others[:5])
-    return [f"# --label chooses another column, such as {listed}"] if others else []
+def render(inferred: InferredConfig) -> str:
+    """Return the text of a ``graph.toml``."""
+    values = inferred.config.model_dump(exclude_unset=True)
+    nodes, relations = values.pop("nodes"), values.pop("relations", {})
+    lines = [
+        *_comment(HEADER),
+        *(f"# Skipped: {_plain(reason)}" for reason in inferred.skipped),
+        "",
+    ]
+    lines += _fields((), values, inferred.reasons, hints=False)
+    for kind, section in nodes.items():
+        features = section.pop("features", {})
+        lines += _section(("nodes", kind), section, inferred.reasons)
+        place = ("nodes", kind, "features")
+        if features or any(field[:-1] == place for field in inferred.reasons):
+            lines += _section(place, features, inferred.reasons)
+    for name, section in relations.items():
+        lines += _section(("relations", name), section, inferred.reasons)
+    if not relations:
+        lines += ["", *_comment(inferred.reasons.get(("relations",), ""))]
+    return "\n".join(lines) + "\n"
 
 
-def feature_line(column: ColumnProfile, may_link: bool) -> str:
-    """Write what a column becomes as a feature, or why it becomes none."""
-    key, left_out = toml_key(column.name), f"# {comment(column.name)} is left out"
-    if not column.filled:
-        return f"{left_out}: it is empty"
-    if column.vector:
-        return f'{key} = "vector"'
-    if column.date is not None:
-        how = f'{{kind = "date", format = {toml_text(column.date)}}}' if column.date else '"date"'
-        return f"{key} = {how}"
-    if column.distinct == 1:
-        return f"{left_out}: every cell is the same"
-    if column.number:
-        if column.counts:
-            return f"{left_out}: the numbers of the rows"
-        unique = column.distinct == column.filled > 2 and says(column, ("id", "key", "code"))
-        return f'{key} = "number"' if not unique else f"{left_out}: ids"
-    if column.separator:
-        return f'{key} = {{kind = "list", separator = {toml_text(column.separator)}}}'
-    if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
-        return f"{key} = {TEXT}"
-    if column.distinct <= MOST_VALUES and column.distinct <= max(20, column.filled / 2):
-        or_else = "; or a relation: columns = [...]" if may_link else ""
-        return f'{key} = "category"  # {column.distinct:,} different values{or_else}'
-    if column.words >= 2 and column.told >= 2:
-        return f"{key} = {TEXT}"
-    return f"{left_out}: {column.distinct:,} different values"
+def _section(place: Field, values: Mapping[str, Any], reasons: Mapping[Field, str]) -> list[str]:
+    header = f"[{'.'.join(map(toml_key, place))}]{_reason(place, reasons)}"
+    return ["", header, *_fields(place, values, reasons)]
 
 
-def also_feature(column: ColumnProfile) -> list[str]:
-    """Write a column that is a relation as a feature, too, if its values are few."""
-    if column.separator or not 2 <= column.distinct <= min(SOME_VALUES, column.filled / 10):
-        return []
-    return [f'{toml_key(column.name)} = "category"  # a relation, too']
+def _fields(
+    place: Field, values: Mapping[str, Any], reasons: Mapping[Field, str], hints: bool = True
+) -> Iterator[str]:
+    """Yield a line per field, then the reasons of fields that have no value."""
+    for key, value in values.items():
+        yield f"{toml_key(key)} = {_inline(value)}{_reason((*place, key), reasons)}"
+    for (*parent, key), reason in reasons.items() if hints else ():
+        if tuple(parent) == place and key not in values:
+            yield from _comment(f"{key}: {reason}")
 
 
-def end_text(kind: str, column: ColumnProfile) -> str:
-    """Write an end of a relation."""
-    return f"{{type = {toml_text(kind)}, column = {toml_text(column.name)}}}"
+def _inline(value: Any) -> str:
+    """Return a value on one line; a feature that has only a kind is written as this kind."""
+    if isinstance(value, Mapping) and list(value) == ["kind"]:
+        return _inline(value["kind"])
+    if isinstance(value, Mapping):
+        pairs = (f"{toml_key(key)} = {_inline(one)}" for key, one in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return toml_text(value) if isinstance(value, str) else str(value)
 
 
-def hints(sheet: Sheet, used: list[ColumnProfile]) -> list[str]:
-    """Suggest what else could be made of a table of links."""
-    lines = []
-    for column in sheet.columns:
-        if column in (*sheet.links, *used, sheet.id) or not 2 <= column.distinct <= FEW_VALUES:
-            continue
-        shown = f"{', '.join(map(comment, column.examples))}{', ...' * (column.distinct > 3)}"
-        lines += [
-            f"# {comment(column.name)} tells rows apart: a relation for each of its values "
-            f"({shown}),",
-            f"# with each = {comment(toml_text(column.name))}, may say more.",
-        ]
-    return lines
+def _reason(place: Field, reasons: Mapping[Field, str]) -> str:
+    reason = _plain(reasons.get(place, ""))
+    return f"  # {textwrap.shorten(reason, WIDTH, placeholder=' ...')}" if reason else ""
 
 
-def comment(text: str) -> str:
-    """Return a text as it may stand in a comment."""
-    return "".join(c if c.isprintable() else " " for c in text)[:100]
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(_plain(text), WIDTH, initial_indent="# ", subsequent_indent="#   ")
+
+
+def _plain(text: str) -> str:
+    """Return a text that may stand in a comment."""
+    return "".join(c if c.isprintable() else " " for c in text)

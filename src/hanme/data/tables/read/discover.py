@@ -19,20 +19,20 @@ WINDOWS = re.compile("[\x80-\x9f]")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTable:
     """A table: what it is called, and how to read it."""
 
     title: str
     source: Source
 
 
-def find_tables(folder: Path, only: str | None = None) -> tuple[list[Found], list[str]]:
+def find_tables(folder: Path, only: str | None = None) -> tuple[list[FoundTable], list[str]]:
     """Find the tables in a folder, or in one file of it.
 
     Returns:
         The tables, and for each file that is none why it was skipped.
     """
-    found: list[Found] = []
+    found: list[FoundTable] = []
     skipped: list[str] = []
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith((".", "graph.toml")) or path.name.endswith((".wal", "-wal"))
@@ -45,12 +45,12 @@ def find_tables(folder: Path, only: str | None = None) -> tuple[list[Found], lis
     return found, skipped
 
 
-def _tables_in(path: Path) -> list[Found]:
+def _tables_in(path: Path) -> list[FoundTable]:
     kind = database_kind(path)
     if kind is not None:
-        return [Found(n, Source(database=path.name, table=n)) for n in table_names(path, kind)]
+        return [FoundTable(n, Source(database=path.name, table=n)) for n in table_names(path, kind)]
     try:
-        return [Found(path.name, _source(path))]
+        return [FoundTable(path.name, _source(path))]
     except (EOFError, OSError, zlib.error) as error:
         raise HanmeError(f"{path}: it cannot be read ({error})") from None
 

@@ -37,7 +37,7 @@ MEMORY = "1GB"
 """How much memory DuckDB may take before it uses the disk."""
 
 
-class Wanted(NamedTuple):
+class ColumnRequest(NamedTuple):
     """A column to read: the user's name of it, what to read it as, and how dates are written."""
 
     column: str
@@ -75,6 +75,17 @@ class Table:
             size=end - begin,
             kept=kept,
         )
+
+    def items(self, alias: str, separator: str | None) -> str:
+        """Return SQL for the list of values in a cell, without empty ones."""
+        if self.kinds[alias] == "list":
+            items = alias
+        elif separator is None:
+            items = f"[{alias}]"
+        else:
+            parts = f"string_split({alias}, {quoted(separator)})"
+            items = f"list_transform({parts}, lambda item: trim(item))"
+        return f"list_filter({items}, lambda item: item <> '')"
 
     def place(self, row: int, alias: str | None = None) -> str:
         """Return ``films.csv row 3, column year`` for a row counted from 0 over all files."""
@@ -205,7 +216,7 @@ class Reader(ExitStack):
     def _new_name(self) -> str:
         return f"hanme_{self.count_up()}"
 
-    def read(self, source: ResolvedSource, columns: Mapping[str, Wanted]) -> Table:
+    def read(self, source: ResolvedSource, columns: Mapping[str, ColumnRequest]) -> Table:
         """Read some columns of a table, in the order of its rows; ``columns`` names them anew.
 
         Text that should be a number but is not becomes NaN. A list is read as one where the file
