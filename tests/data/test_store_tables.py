@@ -186,4 +186,4 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     grown = predict(tmp_path / "run", nodes=["f99"])
     assert grown.grown
     assert "the graph is stored in" in capsys.readouterr().err
-    assert len(list((tmp_path / "cache" / "stores").glob("*/*"))) == 1
+    assert len(list((tmp_path / "cache" / "tables").glob("*/*-*"))) == 1

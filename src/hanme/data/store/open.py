@@ -230,7 +230,7 @@ def stored_nodes(arrays: Arrays, number: int, kind: str, about: NodeType) -> Nod
     """Return the nodes of a type, by its number and its entry in the manifest."""
     start = f"nodes.{number}"
     ids = _texts(arrays, f"{start}.ids")
-    names = _texts(arrays, f"{start}.names") or (ids if about.named_by_id else None)
+    names = ids if about.named_by_id else _texts(arrays, f"{start}.names")
     parts = ("x",) if f"{start}.x" in arrays else ("begin", "column", "value")
     x = [arrays[f"{start}.{part}"] for part in parts if about.width is not None]
     nodes = StoredNodes(kind, about.nodes, names, ids, about.width, x)
