@@ -1,21 +1,30 @@
 # `make demo` and `make test` do everything, set-up included.
 PYTHON ?= python3
 BIN := .venv/bin
+# Only errors are shown; skipping byte compilation halves the time, and imports make up for it.
+PIP := $(BIN)/pip install -qq --disable-pip-version-check --no-compile
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test test-all lint fuzz faults kills audit docs picture wheel results bench clean
+.PHONY: setup demo test test-all lint fuzz faults kills audit docs wheel results bench clean
 
-setup: .venv/ready
+setup: .venv/dev
 
-.venv/ready: requirements.lock pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+.venv/runtime: requirements.lock pyproject.toml
+	@echo "Installing into .venv, about a minute ..."
+	@$(PYTHON) -m venv .venv
+	@$(PIP) -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
 
-demo: setup
-	$(BIN)/python examples/demo.py
+.venv/dev: .venv/runtime requirements-dev.lock
+	@echo "Installing what tests and documentation need ..."
+	@$(PIP) -r requirements-dev.lock
+	@touch $@
+
+# The runtime dependencies alone.
+demo: .venv/runtime
+	@$(BIN)/python examples/demo.py
 
 lint: setup
 	$(BIN)/ruff check
@@ -42,14 +51,11 @@ kills: setup
 audit: setup
 	$(PYTHON) -m venv .venv/audit
 	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
-	.venv/audit/bin/pip-audit --requirement requirements.lock --disable-pip --no-deps
+	.venv/audit/bin/pip-audit --requirement requirements-dev.lock --disable-pip --no-deps
 	$(BIN)/python tools/licences.py
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-
-picture: setup
-	$(BIN)/python tools/rooms.py docs/rooms.svg
 
 wheel: setup
 	$(BIN)/python -m build --wheel --no-isolation

@@ -348,8 +348,7 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
     Without a run the weights are as drawn, which takes as long.
     """
     from hanme.explain import Explainer
-    from hanme.runs import Run
-    from hanme.runs.use import open_run
+    from hanme.runs import OpenedRun
     from hanme.training.batches import alike_until_known, logits_of
 
     began = time.perf_counter()
@@ -357,9 +356,8 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
         made = trainer(given.folder, given.metapaths, 1, given.per_root)
         graph, model, decision = made.graph, made.model, None
     else:
-        found = Run.open(given.run)
-        graph, model = open_run(found)
-        decision = found.decision()
+        run = OpenedRun.open(given.run)
+        graph, model, decision = run.graph, run.model, run.decision
     opened = time.perf_counter() - began
     predicting, explaining, processor = [], [], []
     with alike_until_known(model):

@@ -1,47 +1,106 @@
-"""HAN-ME in a minute: a generated graph, two models, one explanation.
+"""Train three models on a generated graph, compare them, and explain two predictions.
 
-Run it with `make demo`, or `python examples/demo.py FOLDER` to say where the runs go.
+Run it with `make demo`, or with `python examples/demo.py FOLDER` to choose where the runs go.
 """
 
-import shutil
 import sys
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
-from hanme import Classifier
+from hanme import Classifier, Graph
 from hanme.data import load
-from hanme.explain import fidelity, save
+from hanme.explain import Explanation, save
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
-shutil.rmtree(folder, ignore_errors=True)
+MODELS = {
+    "han": "HAN: sees the two ends of a path",
+    "hanme": "HAN-ME: sees the person in between, too",
+    "default": "HAN-ME + linear model + trees",
+}
+TASK = """\
+Task: predict the genres of movies. They show only in other movies by the same people, and
+only if these people are specialists of one genre. Guests appear in any movie.
 
-graph = load("planted")
-print("A generated graph: a movie's genres show only at the far end of movie-actor-movie paths,")
-print("and only if the actor in between is a specialist. HAN does not look at that actor.\n")
-print(graph, "\n")
+Micro F1 on test movies in percent, and on validation movies over the epochs:
+"""
+NEXT = """
+Pictures:
+  {folder}/why.svg             the paths behind the correct prediction
+  {folder}/hanme/curves.svg    loss and F1 over the epochs
 
-classifiers = {}
-for model in ("han", "hanme"):
-    classifier = Classifier(model, training={"epochs": 100}).fit(graph, out=folder / model)
-    f1 = classifier.scores()["test"]
-    print(f"{model:6} test micro F1 {100 * f1['micro']:.1f}  macro F1 {100 * f1['macro']:.1f}")
-    classifiers[model] = classifier
+Next:
+  .venv/bin/hanme serve {folder}/default              explore the predictions in a browser
+  .venv/bin/python examples/films.py                  start from CSV files (docs/tutorial.md)
+  .venv/bin/python examples/hanme_from_scratch.py     read the paper on one page of code"""
 
-hanme = classifiers["hanme"]
-movie = next(row for row in hanme.predictions().rows() if row["split"] == "test")
-print(f"\nHAN-ME's reasons for a test movie (true genres: {', '.join(movie['labels'])}):\n")
-explanation = hanme.explain(movie["node"])
-print(explanation)
-save(explanation, folder / "movie.svg")
-print("\nAre these the paths that count? Remove them, and as many random ones:\n")
-print(fidelity(hanme.model_, graph, nodes=50))
 
-print(f"""
-Curves: {folder}/hanme/curves.svg    Predictions: {folder}/hanme/predictions.parquet
-The explanation as a picture: {folder}/movie.svg
+def new_folder(wanted: Path) -> Path:
+    """Create a folder under the first free name: FOLDER, FOLDER-2, ... Nothing is overwritten."""
+    names = (wanted if n == 1 else wanted.with_name(f"{wanted.name}-{n}") for n in count(1))
+    folder = next(name for name in names if not name.exists())
+    folder.mkdir(parents=True)
+    return folder
 
-What next:
-  .venv/bin/hanme inspect planted              show the graph and what metapaths cost
-  .venv/bin/hanme explain {folder}/hanme 3 --out 3.html
-  .venv/bin/hanme init examples/films          start with tables: docs/tutorial.md
-  .venv/bin/hanme train IMDB --out runs/imdb   the paper's graph (downloaded once)
-  .venv/bin/hanme reproduce --out runs/paper   the paper's table over five seeds""")
+
+def sparkline(values: list[float], width: int = 40) -> str:
+    """Draw a curve in one line of text."""
+    picked = [values[i * (len(values) - 1) // (width - 1)] for i in range(width)]
+    low, high = min(picked), max(picked)
+    return "".join("▁▂▃▄▅▆▇█"[round(7 * (v - low) / (high - low or 1))] for v in picked)
+
+
+def describe(explanation: Explanation, graph: Graph) -> str:
+    """Say in a few lines through whom a movie got its genre."""
+    genre = explanation.label
+    parts: dict[tuple[str, int], float] = defaultdict(float)
+    movies: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for instance in explanation.instances:
+        person = instance.types[1], instance.numbers[1]
+        parts[person] += instance.parts[genre]
+        movies[person] |= {instance.nodes[2]} - {explanation.node}
+    predicted, true = " and ".join(explanation.predicted), " and ".join(explanation.given)
+    lines = [f"  {explanation.node}: predicted {predicted}, true {true}. Why {genre}?"]
+    total = rest = explanation.logits[genre]
+    for role, number in sorted(parts, key=lambda person: -parts[person])[:3]:
+        part, (first, *others) = parts[role, number], sorted(movies[role, number])
+        if part > 0:
+            name = graph.nodes[role].names[number]
+            kind = "specialist" if graph.nodes[role].extra["specialist"][number] else "guest"
+            more = f"{name}, a {kind}, is also in {first} and {len(others)} more"
+            lines.append(f"    {part:+.2f}  {role} {more}")
+            rest -= part
+    lines.append(f"    {rest:+.2f}  all other paths, and the bias")
+    lines.append(f"    {total:+.2f}  together: {explanation.probabilities[genre]:.0%}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train, compare, explain."""
+    folder = new_folder(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
+    graph = load("planted")
+    print("\nA generated graph:", ", ".join(f"{n.num_nodes} {t}s" for t, n in graph.nodes.items()))
+    print(TASK)
+    fitted = {}
+    for name, text in MODELS.items():
+        recipe = "default" if name == "default" else "paper"
+        model = Classifier("han" if name == "han" else "hanme", training={"recipe": recipe})
+        fitted[name] = model.fit(graph, out=folder / name)
+        curve = sparkline([epoch["val_micro"] for epoch in model.epochs_])
+        print(f"  {100 * model.score():5.1f}  {curve}  {text}", flush=True)
+
+    test = [row for row in fitted["hanme"].predictions().rows() if row["split"] == "test"]
+    right = next(row for row in test if row["predicted"] == row["labels"])
+    wrong = next(
+        row for row in test if row["predicted"] and not {*row["predicted"]} & {*row["labels"]}
+    )
+    print("\nHAN-ME's score of a genre is a sum over paths. A correct prediction:\n")
+    print(describe(fitted["hanme"].explain(right["node"], top=1000), graph))
+    print("\nA wrong one:\n")
+    print(describe(fitted["hanme"].explain(wrong["node"], top=1000), graph))
+    save(fitted["hanme"].explain(right["node"]), folder / "why.svg")
+
+    print(NEXT.format(folder=folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,13 @@
 """From three small tables to predictions with reasons.
 
-Run it with `python examples/films.py FOLDER`; the run, the predictions and the picture go to FOLDER
-(default: runs/films). docs/tutorial.md does the same in the shell, step by step.
+Run it with `python examples/films.py FOLDER`. The run, the predictions and the picture go to FOLDER
+(default: runs/films-example), or to FOLDER-2 if it exists. docs/tutorial.md does the same in the
+shell, step by step.
 """
 
 import shutil
 import sys
+from itertools import count
 from pathlib import Path
 
 from hanme import Classifier, Graph
@@ -43,9 +45,9 @@ target = {type = "person", column = "person_id"}
 reverse = "played"
 """
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/films")
-for old in ("tables", "run"):
-    shutil.rmtree(folder / old, ignore_errors=True)
+wanted = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/films-example")
+names = (wanted if n == 1 else wanted.with_name(f"{wanted.name}-{n}") for n in count(1))
+folder = next(name for name in names if not name.exists())  # nothing is overwritten
 shutil.copytree(Path(__file__).parent / "films", folder / "tables")
 (folder / "tables" / "graph.toml").write_text(GRAPH)
 

@@ -13,7 +13,7 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
 from hanme.nn.batch import Batch
-from hanme.runs import RunConfig, build_model, evaluate
+from hanme.runs import OpenedRun, RunConfig, build_model
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
 
@@ -48,7 +48,7 @@ def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("runs/relational")
     scores = json.loads((folder / "result.json").read_text())["scores"]
     assert scores["with_fallback"]["val"]["macro"] > 75  # 84, and 44 for all genres at once
-    assert evaluate(folder) == scores
+    assert OpenedRun.open(folder).evaluate() == scores
     for value in ({"hidden_channels": 0}, {"dropout": 1.5}, {"layers": "two"}, {"depth": 1}):
         model = {"name": "relational", "options": value}
         with pytest.raises(HanmeError, match=next(iter(value))):

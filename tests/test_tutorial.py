@@ -2,9 +2,7 @@
 
 import csv
 import re
-import runpy
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,16 +96,3 @@ def test_which_rows_to_look_at_first(
     (code,) = re.findall(r"```python\n(.*?)```", DECIDE, re.DOTALL)
     exec(code, {})
     assert "'f0" in capsys.readouterr().out
-
-
-def test_the_script_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = ROOT / "examples" / "films.py"
-    assert len(script.read_text().splitlines()) < 100
-    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "out")])
-    runpy.run_path(str(script))
-    assert "22 films have no genre" in capsys.readouterr().out
-    for name in ("predictions.csv", "why.svg", "run/result.json"):
-        assert (tmp_path / "out" / name).stat().st_size > 0

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from hanme.common import ranks
-from hanme.runs import RunConfig, evaluate, folder, predict, train
+from hanme.runs import OpenedRun, RunConfig, folder, train
 from hanme.training import Trainer
 
 for name in ("draw_curves", "draw_reliability"):  # pictures take longest, and nobody looks at them
@@ -39,8 +39,8 @@ with ranks.joined():
         train(config, out / "calm")
     Trainer._descend = descend_or_die
     train(config, out / "killed")
-    predict(out / "calm").write(out / "predictions.parquet")
-    scores = evaluate(out / "calm")
+    OpenedRun.open(out / "calm").predict().write(out / "predictions.parquet")
+    scores = OpenedRun.open(out / "calm").evaluate()
     for name, other in list(configs.items())[1:]:
         train(other, out / name)
     if ranks.is_first():

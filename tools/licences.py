@@ -1,4 +1,4 @@
-"""List the licences of the packages in requirements.lock, as their own metadata states them.
+"""List the licences of the packages in the lock files, as their own metadata states them.
 
 The status is 1 if a package states none, or one that asks for more than to be named.
 """
@@ -10,13 +10,14 @@ import sys
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
-LOCK = Path(__file__).parents[1] / "requirements.lock"
+LOCKS = Path(__file__).parents[1].glob("requirements*.lock")
 PERMISSIVE = r"\b(MIT|BSD|Apache|ISC|PSF|Python|MPL|Mozilla|HPND|Unlicense|zlib|0BSD|CC0|Public)"
 
 
 def names() -> list[str]:
-    """Return the packages of the lock, without their versions."""
-    found = (re.match(r"([\w.-]+)==", line) for line in LOCK.read_text().splitlines())
+    """Return the packages of the lock files, without their versions."""
+    text = "".join(lock.read_text() for lock in LOCKS)
+    found = (re.match(r"([\w.-]+)==", line) for line in text.splitlines())
     return sorted({match[1].lower() for match in found if match})
 
 

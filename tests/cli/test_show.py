@@ -8,7 +8,7 @@ import torch
 from hanme.cli import show
 from hanme.data import planted
 from hanme.nn import HANME
-from hanme.runs.pace import seconds_per_epoch
+from hanme.runs.describe import seconds_per_epoch
 from hanme.training import Trainer, TrainingConfig, draw_weights
 
 

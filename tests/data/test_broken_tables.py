@@ -66,7 +66,7 @@ MANY = graph('label = "genre"', 'label = "genre"\nlabel_separator = "|"')
 CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "no file": ({"films.csv": None}, r"nodes\.film: no file films\.csv"),
     "no match": (graph("roles.csv", "roles/*.csv"), r"relations\.played: no file roles/\*\.csv"),
-    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; there are"),
+    "no column id": (graph('id = "id"', 'id = "key"'), r"films\.csv: no column 'key'; expected"),
     "no column name": (graph('"title"', '"Title"'), r"films\.csv: no column 'Title'"),
     "no column label": (graph('"genre"', '"label"'), r"films\.csv: no column 'label'"),
     "no column split": (graph('"genre"', '"genre"\nsplit = "s"'), r"films\.csv: no column 's'"),
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"graph\.toml: metapath 'person-film-person': it starts at person, not at film",
     ),
     "column twice": (
-        {"people.csv": "id,id\np1,p1\np2,p2\n"}, r"people\.csv: there are 2 columns 'id'"
+        {"people.csv": "id,id\np1,p1\np2,p2\n"}, r"people\.csv: 2 columns are called 'id'"
     ),
     "duplicate id": (film(4, id="2"), r"films\.csv row 4, column id: the id '2' .* row 2"),
     "duplicate id among many": (
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"people\.csv: its last line is longer than 2,000,000 bytes",
     ),
     "open quote": (
-        {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is opened"
+        {"people.csv": 'id,name\np1,Ann\np2,"Bob\n'}, r"people\.csv line 3: a quote is not closed"
     ),
     "unknown split": (
         SPLIT | film(3, part="valid"), r"films\.csv row 3, column part: 'valid' is none of train"
@@ -215,7 +215,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"two are called r from person to film",
     ),
     "a folder": (graph("people.csv", "."), r"it is a folder"),
-    "no kind of table": (graph("people.csv", "graph.toml"), r"what kind of table is it\?"),
+    "no kind of table": (graph("people.csv", "graph.toml"), r"unknown format"),
     "no Parquet": (
         graph("people.csv", "p.parquet") | {"p.parquet": b"PAR1 not"}, r"p\.parquet: not parquet"
     ),

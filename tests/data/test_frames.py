@@ -95,7 +95,7 @@ def test_a_guess_and_mistakes() -> None:
     assert graph.labels == ["Drama", "War"]
     for frames, config, message in (
         ({"films": films()}, CONFIG | {"target": "x"}, "config: target: no node type"),
-        ({"other": films()}, CONFIG, r"nodes\.film: no table 'films'; there are other"),
+        ({"other": films()}, CONFIG, r"nodes\.film: no table 'films'; expected one of other"),
         ({"films": 3}, CONFIG, "films: expected a table of pandas, polars or Arrow, but got int"),
         ({}, CONFIG, "Expected `frames`"),
     ):

@@ -11,7 +11,7 @@ from hanme.data.tables.build import store_builder
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import completed
 from hanme.graph import Graph
-from hanme.runs import RunConfig, predict, train
+from hanme.runs import OpenedRun, RunConfig, train
 
 FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
 {rows}
@@ -178,12 +178,12 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     values["training"] |= {"epochs": 1, "batch_size": 16}
     values["model"]["options"] |= {"hidden_channels": 8, "heads": 2}
     train(RunConfig.make(values), tmp_path / "run")
-    found = predict(tmp_path / "run", nodes=["f3", "f7"]).rows()
+    found = OpenedRun.open(tmp_path / "run").predict(["f3", "f7"]).rows()
     assert [row["id"] for row in found] == ["f3", "f7"]
     assert capsys.readouterr().err == ""
     with (folder / "films.csv").open("a") as file:
         file.write("f99,New,1993,2001-03-01,a,x,a word1 of the sea,1 2 1,,q3,2015\n")
-    grown = predict(tmp_path / "run", nodes=["f99"])
-    assert grown.grown
+    grown = OpenedRun.open(tmp_path / "run").predict(["f99"])
+    assert grown.differs_from_training
     assert "the graph is stored in" in capsys.readouterr().err
     assert len(list((tmp_path / "cache" / "tables").glob("*/*-*"))) == 1

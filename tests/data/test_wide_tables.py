@@ -353,7 +353,7 @@ def test_a_file_whose_ending_says_nothing(tmp_path: Path) -> None:
     graph = KNOWLEDGE.replace('"things.csv"', '"things.item"')
     things = "id\tkind\tn\na\tx\tNA\nb\ty\t1\nc\tx\t3\nd\ty\t NA \n"
     folder = write(tmp_path, graph, facts_tsv=TRIPLES, **{"things.item": things})
-    with pytest.raises(HanmeError, match=r'things\.item: what kind .*; .* format = "tsv"'):
+    with pytest.raises(HanmeError, match=r'things\.item: unknown format; .* format = "tsv"'):
         load_tables(folder)
     table = 'table = "things.item"\nformat = "tsv"\nempty = ["NA"]\nfeatures = {n = "number"}'
     found = load_tables(write(tmp_path, graph.replace('table = "things.item"', table)))

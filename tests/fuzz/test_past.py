@@ -28,7 +28,7 @@ from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
 from hanme.cli import main
 from hanme.common.files import load_tensors, save_tensors
-from hanme.data.tables.read.interrupt import stoppable
+from hanme.data.tables.read.interrupt import interruptible
 
 DEEP = "[" * 100_000
 
@@ -444,7 +444,7 @@ def test_ctrl_c_in_the_middle_of_a_query(database: Callable[..., Any]) -> None:
         opened.execute(ENDLESS).fetchall()
 
     with closing(database(":memory:", **more)) as opened, pytest.raises(KeyboardInterrupt):
-        stoppable(opened, work)
+        interruptible(opened, work)
     signal.signal(signal.SIGINT, before)
 
 

@@ -14,7 +14,7 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Model, SemanticAttention
 from hanme.nn.batch import Batch
-from hanme.runs import RunConfig, build_model, evaluate, train, with_metapaths
+from hanme.runs import OpenedRun, RunConfig, build_model, train, with_metapaths
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights, f1
 
 EASY = {"movies": 400, "guests": 0, "noise": 0, "genres": 3}
@@ -144,7 +144,7 @@ def test_reset_draws_every_weight_anew(name: str) -> None:
 @every_model
 def test_saves_and_loads(name: str, tmp_path: Path) -> None:
     run = train(run_config(name), tmp_path / "run")
-    assert evaluate(tmp_path / "run") == run.result()["scores"]
+    assert OpenedRun.open(tmp_path / "run").evaluate() == run.result()["scores"]
 
 
 @every_model

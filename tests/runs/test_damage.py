@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from hanme.errors import HanmeError
-from hanme.runs import Run, RunConfig, evaluate, train
+from hanme.runs import OpenedRun, Run, RunConfig, train
 from hanme.training import Epoch
 
 OPTIONS = {"metapaths": ["movie-director-movie"], "hidden_channels": 8, "heads": 1}
@@ -153,7 +153,7 @@ def test_a_flipped_bit_is_noticed(
     folder = copied("finished" if name == "model" else "begun")
     bytes_of(folder / f"{name}.safetensors", change)
     with pytest.raises(HanmeError, match=rf"{name}\.safetensors: it has changed since"):
-        [train(config(), folder, resume=True), evaluate(folder)]
+        [train(config(), folder, resume=True), OpenedRun.open(folder).evaluate()]
     (folder / f"{name}.safetensors").unlink()  # as the message says
     assert train(config(), folder, resume=True).finished
 
@@ -162,7 +162,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(copied: Callable[[str],
     folder = copied("finished")
     rewrite(folder / "model.safetensors", put("head.bias", torch.tensor([float("nan")] * 5)))
     with pytest.raises(HanmeError, match=r"model\.safetensors: head\.bias holds values that are"):
-        evaluate(folder)
+        OpenedRun.open(folder).evaluate()
 
 
 RESULTS = [

@@ -12,7 +12,7 @@ import torch
 from commands import forked
 from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
-from hanme.runs import Run, RunConfig, build_model, evaluate, load_graph, train
+from hanme.runs import OpenedRun, Run, RunConfig, build_model, load_graph, train
 
 pytestmark = pytest.mark.pictures
 
@@ -57,7 +57,7 @@ def test_leaves_what_the_design_says_and_nothing_else(finished: Path) -> None:
 
 
 def test_evaluate_gives_the_result_again(finished: Path) -> None:
-    assert evaluate(finished) == Run.open(finished).result()["scores"]
+    assert OpenedRun.open(finished).evaluate() == Run.open(finished).result()["scores"]
 
 
 def test_predictions_are_a_table_with_names(finished: Path) -> None:
@@ -148,7 +148,7 @@ def test_weights_of_another_model_are_refused(finished: Path, tmp_path: Path) ->
     values["model"]["options"]["encoder"] = "direct"
     (folder / "config.json").write_text(json.dumps(values))
     with pytest.raises(HanmeError, match="weights of another model"):
-        evaluate(folder)
+        OpenedRun.open(folder).evaluate()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
@@ -157,15 +157,15 @@ def test_a_cut_off_file_is_named(finished: Path, tmp_path: Path, name: str) -> N
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(HanmeError, match=name):
-        evaluate(folder)
+        OpenedRun.open(folder).evaluate()
 
 
 def test_no_run_and_an_unfinished_one(tmp_path: Path) -> None:
     with pytest.raises(HanmeError, match="holds no run"):
-        evaluate(tmp_path)
+        OpenedRun.open(tmp_path).evaluate()
     run = Run.create(tmp_path / "new", config())
     with pytest.raises(HanmeError, match="not finished"):
-        evaluate(run.folder)
+        OpenedRun.open(run.folder).evaluate()
     (tmp_path / "file").write_text("")
     with pytest.raises(HanmeError, match="it is a file"):
         Run.create(tmp_path / "file", config())
@@ -258,7 +258,7 @@ def test_a_run_whose_options_were_not_all_written_down_still_opens(
     values["model"]["options"] = {k: values["model"]["options"][k] for k in kept}
     (folder / "config.json").write_text(json.dumps(values))
     assert train(config(), folder, resume=True).finished
-    assert evaluate(folder) == evaluate(finished)
+    assert OpenedRun.open(folder).evaluate() == OpenedRun.open(finished).evaluate()
 
 
 def test_training_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -273,4 +273,4 @@ def test_a_finished_run_without_its_weights_is_trained_again(
     folder = _copy(finished, tmp_path / "lost")
     (folder / "model.safetensors").unlink()
     assert train(config(), folder, resume=True).finished
-    assert evaluate(folder) == evaluate(finished)
+    assert OpenedRun.open(folder).evaluate() == OpenedRun.open(finished).evaluate()

@@ -7,8 +7,7 @@ import pytest
 from hanme.data import planted
 from hanme.data.store import write_store
 from hanme.explain import Explainer
-from hanme.runs import Run, RunConfig, predict, train
-from hanme.runs.use import open_run
+from hanme.runs import OpenedRun, RunConfig, train
 
 PATHS = ["movie-actor-movie", "movie-director-movie"]
 
@@ -23,15 +22,14 @@ def test_single_nodes_are_as_on_the_whole_graph(tmp_path: Path) -> None:
     }
     folder = tmp_path / "run"
     train(RunConfig.make(values), folder)
-    whole = {row["node"]: row for row in predict(folder).rows()}
-    for row in predict(folder, nodes=[41, 3]).rows():
+    whole = {row["node"]: row for row in OpenedRun.open(folder).predict().rows()}
+    for row in OpenedRun.open(folder).predict([41, 3]).rows():
         for key, value in whole[row["node"]].items():
             assert row[key] == (pytest.approx(value, abs=1e-5) if key[:2] == "p_" else value)
-    run = Run.open(folder)
-    stored, model = open_run(run)
-    mine = Explainer(model, stored, run.decision()).explain(41)
-    assert stored.stored
-    theirs = Explainer(model, graph, run.decision()).explain(41)
+    run = OpenedRun.open(folder)
+    assert run.graph.stored
+    mine = run.explain(41)
+    theirs = Explainer(run.model, graph, run.decision).explain(41)
     assert (mine.number, mine.node, mine.predicted) == (41, theirs.node, theirs.predicted)
     assert mine.logits == pytest.approx(theirs.logits, abs=1e-4)
     assert [i.numbers for i in mine.instances] == [i.numbers for i in theirs.instances]

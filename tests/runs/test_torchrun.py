@@ -16,7 +16,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from hanme.runs import RunConfig, evaluate, train
+from hanme.runs import OpenedRun, RunConfig, train
 
 CONFIG = {
     "data": {"name": "planted", "options": {"movies": 80, "genres": 3}},
@@ -76,7 +76,10 @@ def test_two_processes_are_one_and_a_killed_worker_changes_nothing(tmp_path: Pat
     for name, value in weights(alone.folder).items():
         torch.testing.assert_close(calm[name], value, atol=1e-5, rtol=1e-5)
         assert torch.equal(calm[name], killed[name])
-    assert json.loads((tmp_path / "scores.json").read_text()) == evaluate(tmp_path / "calm")
+    assert (
+        json.loads((tmp_path / "scores.json").read_text())
+        == OpenedRun.open(tmp_path / "calm").evaluate()
+    )
     table = "SELECT * FROM '{}' ORDER BY node"
     parts = duckdb.sql(table.format(tmp_path / "predictions.parquet/part-*.parquet")).fetchall()
     whole = duckdb.sql(table.format(tmp_path / "calm/predictions.parquet")).fetchall()

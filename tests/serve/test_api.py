@@ -13,19 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from hanme import runs as own
 from hanme.explain import Explainer
 from hanme.graph import Graph
 from hanme.nn import ChannelModel
-from hanme.runs import Run, open_run
+from hanme.runs import OpenedRun, Run
 from serving import GENRES, HOSTILE, Server
 
 
 @pytest.fixture(scope="module")
 def explainer(runs: Path) -> Explainer:
-    run = Run.open(runs / "planted")
-    graph, model = open_run(run)
-    return Explainer(model, graph, run.decision())
+    return OpenedRun.open(runs / "planted").explainer
 
 
 def test_the_runs_and_their_graphs(server: Server) -> None:
@@ -63,7 +60,7 @@ def test_scores_stand_beside_the_baselines_with_intervals(server: Server, runs: 
 
 
 def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> None:
-    expected = own.predict(runs / "planted").rows()
+    expected = OpenedRun.open(runs / "planted").predict().rows()
     columns = [key for key in expected[0] if key.startswith("p_")]
     page = server.get("runs/planted/predictions?limit=500")
     assert page["total"] == len(expected) == 150
@@ -84,7 +81,7 @@ def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> N
 
 @pytest.mark.parametrize("order", ["uncertain", "surprising"])
 def test_orders_are_those_of_hanme_predict(server: Server, runs: Path, order: str) -> None:
-    expected = own.predict(runs / "planted").ranked(order).numbers  # type: ignore[arg-type]
+    expected = OpenedRun.open(runs / "planted").predict().ranked(order).nodes.tolist()  # type: ignore[arg-type]
     page = server.get(f"runs/planted/predictions?sort={order}&limit=500")["rows"]
     assert [row["node"] for row in page][: len(expected)] == expected
 
@@ -239,7 +236,8 @@ def forward(graph: Graph, model: ChannelModel, node: int, beta: list[float]) -> 
 def test_what_if_equals_a_forward_on_the_changed_graph(
     server: Server, runs: Path, run: str, node: int
 ) -> None:
-    graph, model = open_run(Run.open(runs / run))
+    opened = OpenedRun.open(runs / run)
+    graph, model = opened.graph, opened.model
     assert isinstance(model, ChannelModel)
     beta = Explainer(model, graph).open.beta
     actors, (director,) = (

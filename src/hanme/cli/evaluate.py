@@ -20,11 +20,10 @@ def evaluate(
     Brier score and calibration error are those measured when it was trained, by weights that had
     not seen the nodes; reliability.svg in the run folder draws them.
     """
-    from hanme import runs
+    from hanme.runs import OpenedRun
 
-    folder = the_run(run)
-    scores = runs.evaluate(folder, source=data)
-    probabilities = runs.Run.open(folder).result().get("probabilities", {})
+    opened = OpenedRun.open(the_run(run), source=data)
+    scores, probabilities = opened.evaluate(), opened.result["probabilities"]
     if json_:
         print(json.dumps(scores | {"probabilities": probabilities}))
     else:

@@ -78,28 +78,21 @@ def explain(
         run, node = None, str(run)
     if (node is None) == (not fidelity):
         raise HanmeError("explain: name a node to explain, or ask for --fidelity, one of the two")
-    from hanme import explain as explaining
     from hanme.explain.picture import check_suffix, save
-    from hanme.runs import Run, open_run
-    from hanme.runs.use import refuse_changed
+    from hanme.runs import OpenedRun
 
     if out is not None:
         check_suffix(out)
-    run = the_run(run)
-    opened = Run.open(run)
-    loaded, model = open_run(opened, source=data, graph=graph)
-    ranking, decision = cast("By", by), opened.decision()
+    opened = OpenedRun.open(the_run(run), source=data, graph=graph)
+    ranking = cast("By", by)
     found: Explanation | Fidelity
     if node is None:
-        refuse_changed(loaded, opened.fitted(), graph or run)
         with show_progress("nodes", nodes) as (bar, task):
-            found = explaining.fidelity(
-                model, loaded, nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
+            found = opened.fidelity(
+                nodes=nodes, by=ranking, seed=seed, on_node=lambda: bar.advance(task)
             )
     else:
-        found = explaining.explain(
-            model, loaded, node, top=top, label=label, by=ranking, decision=decision
-        )
+        found = opened.explain(node, top=top, label=label, by=ranking)
     if out is not None:
         save(found, out)
     if json_:

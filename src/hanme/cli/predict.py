@@ -58,9 +58,9 @@ def predict(
 
     hanme predict runs/films --order uncertain --split unlabelled --top 100
     """
-    from hanme import runs
+    from hanme.runs import OpenedRun
 
-    found = runs.predict(the_run(run), nodes=node, graph=graph, source=data)
+    found = OpenedRun.open(the_run(run), graph=graph, source=data).predict(node)
     found = found if split is None else found.only(split)
     if order or top:
         found = found.ranked(cast("Order | None", order), top=top)
@@ -77,7 +77,7 @@ def predict(
 
 def _show(found: Prediction, limit: int, by: str | None) -> None:
     """Print ids, names, the labels given, what nodes are ranked by and the likeliest labels."""
-    from hanme.runs.columns import probability_columns
+    from hanme.runs.prediction import probability_columns
 
     rows, labels = found.rows(limit), found.graph.labels
     wanted = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]

@@ -266,7 +266,7 @@ def train(
         run = runs.train(
             run_config,
             out or runs.new_folder(name, resume=resume),
-            graph=None if resume else graph,  # a run has learnt columns of its tables
+            graph=graph,
             resume=resume,
             processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,

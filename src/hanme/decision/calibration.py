@@ -52,7 +52,7 @@ def calibrate(
         slopes, bias = torch.split(torch.tensor(values), [size, labels])
         off, shift = (slopes - start) / width, bias / bias_width
         logits = (slopes @ stacked).view(-1, labels) + bias
-        loss, slope = total_loss(logits, given, several=several)
+        loss, slope = total_loss(logits, given, multilabel=several)
         change = [stacked @ slope.flatten() + off / width, slope.sum(0) + shift / bias_width]
         loss = loss + (off @ off + shift @ shift) / 2
         return float(loss), torch.cat(change).numpy()

@@ -12,16 +12,16 @@ def node_losses(logits: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(logits, y, reduction="none")
 
 
-def total_loss(logits: Tensor, given: Tensor, *, several: bool) -> tuple[Tensor, Tensor]:
+def total_loss(logits: Tensor, targets: Tensor, *, multilabel: bool) -> tuple[Tensor, Tensor]:
     """Return the sum of all nodes' losses, over all labels, and its gradient by the logits.
 
     Args:
         logits: ``[n, C]``.
-        given: The labels as 0 and 1, ``[n, C]``.
-        several: Whether nodes have several labels.
+        targets: The labels as 0 and 1, ``[n, C]``.
+        multilabel: Whether nodes have several labels.
     """
-    if several:
-        losses = F.softplus(logits) - given * logits
-        return losses.double().sum(), torch.sigmoid(logits) - given
-    losses = torch.logsumexp(logits, 1) - (given * logits).sum(1)
-    return losses.double().sum(), torch.softmax(logits, 1) - given
+    if multilabel:
+        losses = F.softplus(logits) - targets * logits
+        return losses.double().sum(), torch.sigmoid(logits) - targets
+    losses = torch.logsumexp(logits, 1) - (targets * logits).sum(1)
+    return losses.double().sum(), torch.softmax(logits, 1) - targets

@@ -14,7 +14,7 @@ from typing import Any
 from hanme.common.files import lock, regular, remove_leftovers, replacing
 from hanme.common.toml import read_toml, to_toml
 from hanme.data.tables.read.databases import refuse_cut
-from hanme.data.tables.read.sources import database_kind
+from hanme.data.tables.read.formats import database_kind
 from hanme.errors import HanmeError, one_line
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_model, load_graph

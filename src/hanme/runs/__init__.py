@@ -4,22 +4,23 @@ from hanme.runs.build import build_model, load_graph, takes_metapaths, with_meta
 from hanme.runs.config import DataConfig, ModelConfig, RunConfig
 from hanme.runs.folder import Run, latest_run, new_folder
 from hanme.runs.folds import train
+from hanme.runs.listing import ListedRun, list_runs
+from hanme.runs.opened import OpenedRun
 from hanme.runs.prediction import Prediction
-from hanme.runs.use import evaluate, open_run, predict
 
 __all__ = [
     "DataConfig",
+    "ListedRun",
     "ModelConfig",
+    "OpenedRun",
     "Prediction",
     "Run",
     "RunConfig",
     "build_model",
-    "evaluate",
     "latest_run",
+    "list_runs",
     "load_graph",
     "new_folder",
-    "open_run",
-    "predict",
     "takes_metapaths",
     "train",
     "with_metapaths",

@@ -1,57 +1,86 @@
-"""From a configuration to a graph and a model."""
+"""Build what a configuration describes: the graph, and the model for it."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hanme.common.numbers import lasting, short
+import torch
+
 from hanme.data import FittedGraph, load
 from hanme.errors import HanmeError
-from hanme.graph import Graph
-from hanme.graph.chain import Chain
-from hanme.graph.defaults import instances, why_none
-from hanme.graph.metapath import Metapath
+from hanme.graph import Graph, Texts
+from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
-from hanme.nn.model import ChannelModel, Model
-from hanme.ops import choose_backend
-from hanme.ops.cost import memory, readable
+from hanme.nn.batch import Batch
+from hanme.nn.channels import MetapathChannels, WideChannels
+from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
-from hanme.runs.pace import seconds_per_epoch
 from hanme.training import Wide
 
 MANY_ROOTS, FEWER = 50_000, 64
-"""With more roots, over all default metapaths, HAN-ME has so many channels: half the time."""
-
-TRIED = 8
-"""About how many metapaths at most are tried to say how long an epoch takes."""
+"""Above this number of roots, over all default metapaths, HAN-ME gets this hidden size: it halves
+the time per epoch."""
 
 
 def load_graph(
-    config: RunConfig, *, source: str | Path | None = None, fitted: FittedGraph | None = None
+    config: RunConfig, *, source: str | Path | None = None, schema: FittedGraph | None = None
 ) -> Graph:
-    """Load the graph of a run, from another ``source`` than the configuration says if one is given.
+    """Load the graph of a run.
 
-    Columns of tables become features as a run has ``fitted`` them.
+    Args:
+        config: The configuration of the run.
+        source: Another place to load it from (default: ``config.data.source``).
+        schema: The schema of the run, by which columns of tables are encoded (default: encode them
+            as in a new run).
     """
     data = config.data
     if data.name == PYTHON:
-        raise HanmeError("trained on a graph made in Python: give `graph` to Classifier.load")
+        raise HanmeError("trained on a graph made in Python: pass `graph` to Classifier.load")
     return load(
         data.name,
         source=source or data.source,
         features=data.features,
         seed=config.training.seed if data.seed is None else data.seed,
         options=data.options,
-        fitted=fitted,
+        fitted=schema,
     )
 
 
-def folded(graph: Graph, config: RunConfig) -> Graph:
-    """Return the graph that a run trains on: one without a fold trains on all labels but those."""
+def schema_of(config: RunConfig, graph: Graph) -> FittedGraph | None:
+    """Return the schema that a run stores of its graph; None for a data set with a name."""
+    if graph.provenance.fitted is not None:
+        return FittedGraph.make(graph.provenance.fitted | {"widths": graph.widths}, "graph")
+    if config.data.name != PYTHON:
+        return None
+    return FittedGraph(
+        target=graph.target,
+        labels=graph.labels,
+        multilabel=graph.multilabel,
+        relations=graph.edge_types,
+        features={kind: {} for kind in graph.node_types},
+        trained_on=digest_of(graph),
+        widths=graph.widths,
+    )
+
+
+def digest_of(graph: Graph) -> str:
+    """Return a hash of ids, labels and split of a graph's target nodes."""
+    if graph.provenance.digest is not None:
+        return graph.provenance.digest
+    digest = hashlib.sha256()
+    for tensor in (graph.y, *graph.split):
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def without_fold_of(graph: Graph, config: RunConfig) -> Graph:
+    """Return the graph that a run trains on: the run of a fold validates on that fold."""
     training = config.training
     if training.fold is None:
         return graph
@@ -60,21 +89,30 @@ def folded(graph: Graph, config: RunConfig) -> Graph:
 
 
 def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> Model:
-    """Build the model of a run, with weights of the sizes that a graph asks for.
-
-    A model that takes a ``wide`` part gets the one that training chose.
-    """
-    for spec in config.options.get("metapaths", []):
-        _refuse_empty(Metapath.of(spec, graph.metadata()), graph)
-    make = MODELS[config.name]
-    sizes = {"in_channels": graph.widths} if "in_channels" in _parameters(config.name) else {}
-    return make(
-        graph.metadata(),
-        target=graph.target,
-        out_channels=len(graph.labels),
-        **sizes,
-        **config.options | ({"blocks": wide.channels} if wide and takes_wide(config.name) else {}),
+    """Build the model of a run for a graph; ``wide`` is used by models that have such a part."""
+    parameters = _parameters(config.name)
+    options = dict(config.options)
+    if "in_channels" in parameters:
+        options["in_channels"] = graph.widths
+    if wide is not None and takes_wide(config.name):
+        options["blocks"] = wide.channels
+    return MODELS[config.name](
+        graph.metadata(), target=graph.target, out_channels=len(graph.labels), **options
     )
+
+
+def check_metapaths(model: Model, graph: Graph) -> None:
+    """Refuse to train a model on a metapath without instances."""
+    batch = Batch(graph.x_dict, graph.edge_index_dict)
+    for part in model.modules():
+        if not isinstance(part, MetapathChannels):
+            continue
+        for i, metapath in enumerate(part.metapaths):
+            empty = [step for step in metapath.steps if not graph.num_links[step]]
+            # Counting the instances of a stored graph would read all of its links.
+            if empty or not (graph.stored or part.chains(batch)[i].count().any()):
+                why = f"; the relation {empty[0]} is empty" if empty else ""
+                raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
 
 
 def takes_wide(model: str) -> bool:
@@ -90,25 +128,25 @@ def takes_metapaths(model: str) -> bool:
 def with_metapaths(
     model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "paper"
 ) -> tuple[str, dict[str, Any]]:
-    """Return a model and its options, with a graph's metapaths where it takes some and has none.
+    """Complete a model and its options with the default metapaths of a graph, if it takes some.
 
-    On a graph without any, all that the default recipe leaves of ``hanme`` is its wide part: the
-    model is ``linear``. With many roots, ``hanme`` has half as many channels by this recipe.
+    On a graph without metapaths, the default recipe trains ``linear`` instead of ``hanme``. With
+    many roots, it uses half the hidden size.
     """
     if not takes_metapaths(model) or "metapaths" in options:
         return model, options
-    ours = model == "hanme" and recipe == "default"
+    by_default = model == "hanme" and recipe == "default"
     if graph.metapaths:
         many = len(graph.metapaths) * graph.targets.num_nodes > MANY_ROOTS and not graph.stored
-        size = {"hidden_channels": FEWER} if ours and many and "heads" not in options else {}
+        size = {"hidden_channels": FEWER} if by_default and many and "heads" not in options else {}
         return model, {"metapaths": graph.metapaths, **size, **options}
-    if ours:
+    if by_default:
         return "linear", {}
     raise HanmeError(f"model {model}: {why_none(graph)}; --model linear needs no metapath")
 
 
 def notes(graph: Graph) -> list[str]:
-    """Say what a user's own tables lost: links to unknown ids, repeated rows, rare labels."""
+    """Describe what was lost of a user's tables: links to unknown ids, repeated rows."""
     return graph.provenance.notes + [
         f"{relation}: {count:,} links to unknown ids dropped"
         for relation, count in graph.provenance.dropped_links.items()
@@ -116,60 +154,32 @@ def notes(graph: Graph) -> list[str]:
     ]
 
 
-def costs(config: ModelConfig, graph: Graph) -> list[str]:
-    """Say how many instances a model attends to and about what memory that takes, by metapath.
-
-    Where these are the default metapaths, those that were left out are said, too. The last line is
-    how long an epoch takes. It is not known of a stored graph, which is not read for it, nor where
-    instances are drawn.
-    """
-    if not takes_metapaths(config.name):
-        return []
-    options = config.options
-    backend = choose_backend(options.get("backend", "auto"), graph.y.device)
-    heads, lines = options["heads"], []
-    for spec in options["metapaths"] if not graph.stored else ():
-        chain = _chain(Metapath.of(spec, graph.metadata()), graph)
-        needed = readable(memory(backend, chain, heads, options["hidden_channels"] // heads))
-        instances = short(int(chain.count().sum()))
-        lines.append(f"{chain.metapath}: {instances} instances, backend {backend}, about {needed}")
-    if options["metapaths"] == graph.metapaths:
-        lines += [
-            f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
-            for metapath, why in graph.provenance.left_out_metapaths.items()
-        ]
-    if graph.stored or options.get("per_root"):
-        return lines
-    return [*lines, f"An epoch takes about {lasting(pace(config, graph))} on this machine"]
+def wide_parts(model: Model) -> list[WideChannels]:
+    """Return the wide channels of a model, or of all models that it averages."""
+    return [part for part in model.modules() if isinstance(part, WideChannels)]
 
 
-def pace(config: ModelConfig, graph: Graph) -> float:
-    """Estimate how many seconds an epoch of a model with metapaths takes on this machine.
-
-    Of many metapaths some are tried, from the smallest to the largest.
-    """
-    every = [Metapath.of(spec, graph.metadata()) for spec in config.options["metapaths"]]
-    step = -(-len(every) // TRIED)
-    tried = every if step == 1 else sorted(every, key=lambda m: instances(m, graph))
-    tried = tried[(step - 1) // 2 :: step]
-    options = config.options | {"metapaths": [m.text for m in tried]}
-    model = build_model(config.model_copy(update={"options": options}), graph)
-    assert isinstance(model, ChannelModel)
-    return seconds_per_epoch(model, graph) * len(every) / len(tried)
+def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
+    """Return the ids that a model has weights for, by node type, where the graph has ids."""
+    kinds = dict.fromkeys(kind for part in wide_parts(model) for kind in part.id_types)
+    ids = {kind: graph.nodes[kind].ids for kind in kinds}
+    return {kind: Texts.of(texts) for kind, texts in ids.items() if texts is not None}
 
 
-def _parameters(model: str) -> Any:
+def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
+    """Move the weights of known ids to a graph with other nodes, or with another order of them."""
+    parts = wide_parts(model)
+    for kind, ids in known.items():
+        here = graph.nodes[kind].ids
+        if here is None or not parts:
+            continue
+        if len(here) == len(ids) and Texts.of(here) == ids:
+            continue
+        places = {text: i for i, text in enumerate(here)}
+        numbers = torch.tensor([places.get(text, -1) for text in ids])
+        for part in parts:
+            part.renumber(kind, numbers, len(here))
+
+
+def _parameters(model: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(MODELS[model]).parameters
-
-
-def _chain(metapath: Metapath, graph: Graph) -> Chain:
-    return Chain.build(metapath, graph.links, graph.sizes)
-
-
-def _refuse_empty(metapath: Metapath, graph: Graph) -> None:
-    if graph.stored and all(graph.num_links[step] for step in metapath.steps):
-        return  # counting would pass over all links
-    if not _chain(metapath, graph).count().any():
-        empty = [step for step in metapath.steps if not graph.links[step].numel()]
-        why = f"; the relation {empty[0]} is empty" if empty else ""
-        raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")

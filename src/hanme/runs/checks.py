@@ -20,7 +20,7 @@ from hanme.training import Epoch, Trainer
 
 Scores = dict[str, dict[str, float]]
 
-ROW = {field.name for field in fields(Epoch)} - {"val_loss"}  # runs before 0.3 have none
+ROW = {field.name for field in fields(Epoch)}
 
 
 class Result(BaseModel):
@@ -32,7 +32,6 @@ class Result(BaseModel):
     epochs: int = Field(ge=0)
     best_epoch: int = Field(ge=0)
     baselines: dict[str, Scores] = {}
-    held_out: dict[str, float] = {}
     seconds_per_epoch: float = 0.0
     peak_memory_mb: float = 0.0
     parameters: int = 0

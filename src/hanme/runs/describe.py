@@ -1,61 +1,49 @@
-"""What is in a graph, and what its metapaths would cost."""
+"""Describe a graph, and estimate what attention over its metapaths costs on this machine."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hanme.common.numbers import lasting, short
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back
 from hanme.graph.metapath import Metapath, count_between, metapaths_between
-from hanme.ops import BACKENDS
-from hanme.ops.cost import memory
-from hanme.runs.build import pace
+from hanme.nn.batch import Batch
+from hanme.nn.channels import MetapathChannels
+from hanme.nn.model import Model
+from hanme.ops import BACKENDS, choose_backend
+from hanme.ops.cost import memory, readable
+from hanme.runs.build import build_model
 from hanme.runs.config import ModelConfig
 
 LARGEST = 4096
-"""The largest hidden size with which an epoch is tried."""
+"""Largest hidden size for which the time per epoch is measured: a larger one takes too long."""
 DEFAULT, BACK = "default", "leads back only"
+SAMPLE = 1_000_000
+"""Number of instances that a measurement visits, if there are more: below a second."""
+LONG = 1.0
+"""Seconds after which a measurement is not repeated."""
 
 
 def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> dict[str, Any]:
-    """Return node types, relations, target and metapaths that return to it, as JSON has it.
+    """Describe node types, relations, target and the metapaths that return to it, as JSON.
 
     Args:
         graph: The graph.
-        hops: The greatest length of a metapath.
-        hidden: The hidden size to estimate memory and time for.
-        heads: The number of heads to estimate them for.
-        limit: How many metapaths: those used by default, then the shortest.
+        hops: Maximum length of a metapath.
+        hidden: Hidden size for which memory and time are estimated.
+        heads: Number of heads for which they are estimated.
+        limit: Number of metapaths: the default ones, then the shortest.
     """
-    given, metadata = graph.label_matrix, graph.metadata()
-    sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
-    defaults, left_out = (
-        {Metapath.parse(text, metadata): None for text in texts}
-        for texts in (graph.metapaths, graph.provenance.left_out_metapaths)
-    )
-    short = (m for m in metapaths_between(metadata, graph.target, hops) if m not in defaults)
-    some = [*(m for m in defaults if len(m) <= hops), *islice(short, max(0, limit - len(defaults)))]
-    metapaths = list[dict[str, Any]]()
-    for metapath in some:
-        chain = Chain.build(metapath, sorted_links, graph.sizes)
-        count = chain.count()
-        back = leads_back(metapath, graph)
-        use = BACK if back else "left out" if metapath in left_out else ""
-        metapaths.append(
-            {
-                "metapath": metapath.text,
-                "use": DEFAULT if metapath in defaults else use,
-                "instances": int(count.sum()),
-                "roots": int((count > 0).sum()),
-                "most": int(count.max()),
-                "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
-            }
-        )
+    labels, dropped = graph.label_matrix, graph.provenance.dropped_links
+    metapaths = _metapaths(graph, hops, hidden, heads, limit)
     return {
         "nodes": [
             {
@@ -67,43 +55,70 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
             for kind, nodes in graph.nodes.items()
         ],
         "relations": [
-            {
-                "relation": "-".join(e),
-                "links": links.size(1),
-                "dropped": graph.provenance.dropped_links.get(e[1], 0),
-            }
+            {"relation": "-".join(e), "links": links.size(1), "dropped": dropped.get(e[1], 0)}
             for e, links in graph.links.items()
         ],
         "notes": graph.provenance.notes,
         "target": {
             "type": graph.target,
             "labels": graph.labels,
-            "counts": given.sum(0).tolist(),
-            "labelled": int(given.any(1).sum()),
+            "counts": labels.sum(0).tolist(),
+            "labelled": int(labels.any(1).sum()),
             "nodes": graph.targets.num_nodes,
             "multilabel": graph.multilabel,
             **{part: int(mask.sum()) for part, mask in graph.split.parts().items()},
         },
         "left_out": graph.provenance.left_out_metapaths,
-        "seconds_per_epoch": _pace(graph, hidden, heads),
-        "metapaths": sorted(metapaths, key=_usefulness),
-        "more_metapaths": count_between(metadata, graph.target, hops) - len(some),
+        "seconds_per_epoch": _seconds(graph, hidden, heads),
+        "metapaths": metapaths,
+        "more_metapaths": count_between(graph.metadata(), graph.target, hops) - len(metapaths),
     }
 
 
-def _pace(graph: Graph, hidden: int, heads: int) -> float | None:
-    """Estimate how long an epoch takes with the default metapaths; None if none can be tried."""
-    if hidden % heads or hidden > LARGEST:
+def _metapaths(
+    graph: Graph, hops: int, hidden: int, heads: int, limit: int
+) -> list[dict[str, Any]]:
+    """Describe the default metapaths, then the shortest ones that return to the target."""
+    metadata = graph.metadata()
+    sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
+    defaults, left_out = (
+        {Metapath.parse(text, metadata): None for text in texts}
+        for texts in (graph.metapaths, graph.provenance.left_out_metapaths)
+    )
+    others = (m for m in metapaths_between(metadata, graph.target, hops) if m not in defaults)
+    chosen = [m for m in defaults if len(m) <= hops]
+    rows = []
+    for metapath in [*chosen, *islice(others, max(0, limit - len(defaults)))]:
+        chain = Chain.build(metapath, sorted_links, graph.sizes)
+        count = chain.count()
+        use = "left out" if metapath in left_out else ""
+        use = BACK if leads_back(metapath, graph) else use
+        rows.append(
+            {
+                "metapath": metapath.text,
+                "use": DEFAULT if metapath in defaults else use,
+                "instances": int(count.sum()),
+                "roots": int((count > 0).sum()),
+                "most": int(count.max()),
+                "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
+            }
+        )
+    return sorted(rows, key=_usefulness)
+
+
+def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
+    """Estimate the time per epoch with the default metapaths; None if it cannot be measured."""
+    metadata = graph.metadata()
+    used = [text for text in graph.metapaths if instances(Metapath.parse(text, metadata), graph)]
+    if hidden % heads or hidden > LARGEST or not used:
         return None
-    used = [
-        text for text in graph.metapaths if instances(Metapath.parse(text, graph.metadata()), graph)
-    ]
     options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
-    return pace(ModelConfig(name="hanme", options=options), graph) if used else None
+    model = build_model(ModelConfig(name="hanme", options=options), graph)
+    return seconds_per_epoch(model, graph)
 
 
 def _usefulness(row: dict[str, Any]) -> tuple[bool, bool, int]:
-    """Sort the default metapaths first and those that lead only back last, each by instances."""
+    """Sort the default metapaths first and those that only lead back last, each by instances."""
     return row["use"] != DEFAULT, row["use"] == BACK, row["instances"]
 
 
@@ -112,3 +127,81 @@ def _set(x: Tensor | None) -> int:
     if x is None:
         return 0
     return int(x.count_nonzero()) if x.layout == torch.strided else x.values().numel()
+
+
+def costs(model: Model, graph: Graph) -> list[str]:
+    """Describe instances and memory per metapath, and the time per epoch, a line each.
+
+    The time is unknown, and left out, for a stored graph and for sampled instances.
+    """
+    parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
+    if not parts:
+        return []
+    lines = []
+    for part in parts if not graph.stored else ():
+        backend = choose_backend(part.backend, graph.y.device)
+        for chain in part.chains(batch):
+            needed = readable(memory(backend, chain, part.heads, part.out_channels // part.heads))
+            count = short(int(chain.count().sum()))
+            lines.append(f"{chain.metapath}: {count} instances, backend {backend}, about {needed}")
+    if [name for part in parts for name in part.names] == graph.metapaths:
+        lines += [
+            f"{metapath}: left out, {why}; -m names the metapaths to use, such as this one"
+            for metapath, why in graph.provenance.left_out_metapaths.items()
+        ]
+    if graph.stored or any(part.per_root for part in parts):
+        return lines
+    seconds = lasting(seconds_per_epoch(model, graph))
+    return [*lines, f"An epoch takes about {seconds} on this machine"]
+
+
+def seconds_per_epoch(model: Model, graph: Graph) -> float:
+    """Estimate the seconds per epoch: a training step, and the scores after it.
+
+    All features are projected, and a random sample of roots attends to its instances: first a few
+    roots, then more. The difference is the time per instance. What follows attention is left out:
+    it takes little.
+    """
+    parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
+    with torch.random.fork_rng(devices=[]):
+        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
+        chains = [chain for part in parts for chain in part.chains(batch)]
+        counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
+        order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
+        total = counts[order].cumsum(0)
+        few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))
+        more = min(more, len(counts))
+        second = _fastest(parts, batch, order[:more])
+        if more == len(counts):
+            return second
+        first = _fastest(parts, batch, order[:few])
+    each = max(0.0, second - first) / float(total[more - 1] - total[few - 1])
+    return second + each * float(total[-1] - total[more - 1])
+
+
+def _metapath_channels(model: Model) -> list[MetapathChannels]:
+    return [part for part in model.modules() if isinstance(part, MetapathChannels)]
+
+
+def _fastest(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:
+    """Return the shorter of two passes, of one if it is long: the first also touches new memory."""
+    once = _pass(parts, batch, roots.sort().values)
+    return once if once > LONG else min(once, _pass(parts, batch, roots.sort().values))
+
+
+def _pass(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:
+    """Attend to the instances of some roots as an epoch does; return the seconds it took."""
+    began = time.perf_counter()
+    for training in (True, False):
+        with torch.set_grad_enabled(training):
+            for part in parts:
+                part.train(training)
+                backend = BACKENDS[choose_backend(part.backend, roots.device)]
+                vectors = [
+                    backend(replace(traced.problem, roots=roots, dropout=training * part.dropout))
+                    for traced in part.trace(batch)
+                ]
+                if training:
+                    torch.stack([z.sum() for z in vectors]).sum().backward()  # type: ignore[no-untyped-call]
+                    part.zero_grad(set_to_none=True)
+    return time.perf_counter() - began

@@ -1,18 +1,27 @@
-"""What a run leaves on disk, and how it survives being killed.
+"""The run folder: which files training writes, and how it survives being killed.
 
-A run folder holds ``config.json``, for a user's own tables ``features.json`` (what was learnt of
-their columns), ``wide.json`` (the wide part that was chosen), ``metrics.jsonl`` (a line per epoch)
-and, while training, ``checkpoint.safetensors``; once finished ``model.safetensors`` (the best
-epoch's weights), ``ids.safetensors`` (whose ids have weights), ``decision.json`` (from logits to
-labels), ``predictions.parquet``,
-``curves`` and ``reliability`` as SVG and PNG and, last of all, ``result.json``. A run that is
-cross-fitted has a run without each fold in ``fold-1``, ``fold-2`` and so on, whose
-``answers.safetensors`` are the logits that they are put together from, and no weights of its own.
-Every file but ``metrics.jsonl`` is written aside and moved into place, so that it is whole or not
-there; ``metrics.jsonl`` is cut back to the checkpoint when a run is resumed. JSON and safetensors
-files carry a checksum, and a file that has changed since is refused (:mod:`hanme.runs.checks`).
-``result.json`` lists the checksums of the others, and a checkpoint that of what it was begun with,
-so that a file of another run is refused too.
+| file | content |
+| --- | --- |
+| ``config.json`` | the configuration |
+| ``features.json`` | for a user's own tables, how their columns are encoded |
+| ``wide.json`` | the wide part that was chosen |
+| ``metrics.jsonl`` | a row per scored epoch |
+| ``checkpoint.safetensors`` | the state of training, while it runs |
+| ``model.safetensors`` | the final weights |
+| ``ids.safetensors`` | the ids that have weights |
+| ``decision.json`` | turns logits into probabilities and labels |
+| ``predictions.parquet`` | the predictions of all target nodes |
+| ``curves``, ``reliability`` | pictures, as SVG and PNG |
+| ``result.json`` | scores, written last: a run with it is finished |
+
+A cross-fitted run has the run of each fold in ``fold-1``, ``fold-2`` and so on, whose
+``answers.safetensors`` hold the logits to combine, and no weights of its own.
+
+Every file but ``metrics.jsonl`` is written to a temporary file and moved into place, so it is
+complete or missing; ``metrics.jsonl`` is truncated to the checkpoint when a run is resumed. JSON
+and safetensors files carry a checksum, and a file that has changed since is refused
+(:mod:`hanme.runs.checks`). ``result.json`` lists the checksums of the other files, and a checkpoint
+those of the files before it, so a file of another run is refused too.
 """
 
 from __future__ import annotations
@@ -44,7 +53,6 @@ from hanme.common.options import validated
 from hanme.data import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
-from hanme.graph import Graph
 from hanme.graph.texts import Texts
 from hanme.nn.model import Model
 from hanme.runs.checks import (
@@ -59,27 +67,29 @@ from hanme.runs.config import RunConfig
 from hanme.training import Epoch, Settled, Trainer, Wide
 
 SAVED = 10
-"""A checkpoint is written every so many epochs."""
+"""Epochs between two checkpoints: a kill loses at most these."""
 
 SECONDS = 120.0
-"""A checkpoint is written within an epoch after so many seconds."""
+"""Seconds between two checkpoints within an epoch of batches, which may last hours."""
 
 CHECKPOINT = "checkpoint.safetensors"
 
 BEGUN = ("config.json", "features.json", "wide.json")
-"""What is there before the first epoch."""
+"""Files written before the first epoch."""
 
 ENDED = ("decision.json", "ids.safetensors", "answers.safetensors", "model.safetensors")
-"""What is there before the result."""
+"""Files written before the result."""
+
+RUN_FILES = (*BEGUN, *ENDED, "result.json")
 
 RUNS = Path("runs")
-"""Where runs go, and where the latest is looked for, unless a folder is named."""
+"""The default folder of runs."""
 
 
 def new_folder(name: str, *, resume: bool = False) -> Path:
-    """Return where to write a run: ``runs/NAME``, or ``runs/NAME-2`` if that is there, and so on.
+    """Return the folder for a new run: ``runs/NAME``, or ``runs/NAME-2`` if that exists, and so on.
 
-    To ``resume``, it is the last of these folders that is there, if any.
+    With ``resume``, return the last existing one of these, if any.
     """
     ends = (re.fullmatch(rf"{re.escape(name)}(?:-(\d+))?", path.name) for path in RUNS.glob("*"))
     last = max((int(end[1] or 1) for end in ends if end), default=0)
@@ -89,13 +99,13 @@ def new_folder(name: str, *, resume: bool = False) -> Path:
 
 def latest_run() -> Path:
     """Return the run in ``runs`` that was finished last."""
-    found = [path.parent for path in RUNS.glob("*/result.json")]
-    if not found:
+    finished = [path.parent for path in RUNS.glob("*/result.json")]
+    if not finished:
         raise HanmeError(
             f"no finished run in {RUNS.absolute()}: name a run folder, or train with "
             "hanme train GRAPH"
         )
-    return max(found, key=lambda folder: (folder / "result.json").stat().st_mtime_ns)
+    return max(finished, key=lambda folder: (folder / "result.json").stat().st_mtime_ns)
 
 
 class Run:
@@ -107,7 +117,7 @@ class Run:
 
     @classmethod
     def find(cls, folder: Path, config: RunConfig, *, resume: bool) -> Run | None:
-        """Return the run to continue, or None where a new one can be made; write nothing."""
+        """Return the run to continue, or None for a new one; write nothing."""
         if folder.exists() and not folder.is_dir():
             raise HanmeError(f"{folder}: it is a file; name a folder for the run")
         if not (folder / "config.json").exists():
@@ -128,13 +138,17 @@ class Run:
 
     @classmethod
     def create(
-        cls, folder: Path, config: RunConfig, graph: Graph | None = None, wide: Wide | None = None
+        cls,
+        folder: Path,
+        config: RunConfig,
+        schema: FittedGraph | None = None,
+        wide: Wide | None = None,
     ) -> Run:
-        """Create a run and note what it needs of its graph; refuse a folder that holds one."""
+        """Create a run; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
-        if graph is not None and graph.provenance.fitted is not None:
-            write_json(folder / "features.json", graph.provenance.fitted | {"widths": graph.widths})
+        if schema is not None:
+            write_json(folder / "features.json", schema.model_dump(mode="json"))
         if wide is not None:
             write_json(folder / "wide.json", wide.model_dump())
         write_json(folder / "config.json", config.model_dump())
@@ -149,7 +163,7 @@ class Run:
         return cls(folder, RunConfig.make(read_json(path), str(path)))
 
     def fitted(self) -> FittedGraph | None:
-        """Return what the run has learnt from its tables; None for a data set that has a name."""
+        """Return the schema of the run's graph; None for a data set with a name."""
         path = self.folder / "features.json"
         if not is_tables(self.config.data.name) and not path.exists():
             return None
@@ -182,10 +196,8 @@ class Run:
             save_tensors(self.folder / "ids.safetensors", tensors, {})
 
     def decision(self) -> Decision:
-        """Return what turns the finished run's logits into labels."""
+        """Return the decision of a finished run."""
         path = self.folder / "decision.json"
-        if not path.exists():  # runs before 0.3
-            return self.config.training.plain
         values = read_json(path)
         if "rule" not in values:
             raise HanmeError(f"{path}: not a decision: it has no rule")
@@ -193,23 +205,23 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the result and the weights are there, which for folds are in their own runs."""
+        """Whether result and weights exist; the weights of folds are in their own runs."""
         weights = [] if self.config.training.cross_fitted else ["model.safetensors"]
         return all((self.folder / name).exists() for name in ("result.json", *weights))
 
     @property
     def folds(self) -> list[Run]:
-        """The runs without each fold, of a run that is cross-fitted."""
+        """The run of each fold, of a cross-fitted run."""
         training = self.config.training
         numbers = range(1, training.folds + 1) if training.cross_fitted else ()
         return [Run.open(fold_folder(self.folder, number)) for number in numbers]
 
     def write_answers(self, settled: Settled) -> None:
-        """Write the logits of all target nodes, from which the folds are put together."""
-        given = {"model": settled.model} | ({"linear": settled.linear} if settled.linear else {})
+        """Write the logits of all target nodes, which are combined over folds."""
+        answers = {"model": settled.model} | ({"linear": settled.linear} if settled.linear else {})
         tensors = {
             f"{name}.{which}": getattr(answer, which).contiguous()
-            for name, answer in given.items()
+            for name, answer in answers.items()
             for which in ("held_out", "logits")
         }
         save_tensors(self.folder / "answers.safetensors", tensors, {})
@@ -221,12 +233,12 @@ class Run:
         return {name: (tensors[f"{name}.held_out"], tensors[f"{name}.logits"]) for name in names}
 
     def result(self) -> dict[str, Any]:
-        """Return what the finished run scored."""
+        """Return the result of a finished run; refuse files of another run."""
         if not self.finished:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         path = self.folder / "result.json"
-        found = check_result(read_json(path), path)
-        for name, expected in found.pop("files").items():
+        result = check_result(read_json(path), path)
+        for name, expected in result.pop("files").items():
             part = self.folder / name
             if not part.exists() or checksum(part) not in (None, expected):
                 raise HanmeError(
@@ -235,21 +247,21 @@ class Run:
                 )
         for fold in self.folds:
             fold.result()
-        return found
+        return result
 
     def metrics(self) -> list[dict[str, float]]:
-        """Return a row per epoch. A line cut off by a crash is not counted."""
+        """Return a row per scored epoch; a line truncated by a crash is not counted."""
         return read_metrics(self.folder / "metrics.jsonl", self.config.training.every)
 
     def write_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Write a row per epoch in the place of what is there."""
+        """Replace the rows of all epochs."""
         with replacing(self.folder / "metrics.jsonl") as path:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def train(self, trainer: Trainer, on_epoch: Callable[[Epoch], None]) -> None:
-        """Train to the end from wherever the run was, with a checkpoint every few epochs.
+        """Train to the end from the last checkpoint, and write one every few epochs.
 
-        In batches, also every few minutes. Of several ranks the first reads and writes.
+        In batches, also every few minutes. Of several ranks, only the first reads and writes.
         """
         checkpoint, metrics = (self.folder / name for name in (CHECKPOINT, "metrics.jsonl"))
         state = ranks.from_first(lambda: self._state(checkpoint) if checkpoint.exists() else None)
@@ -301,12 +313,12 @@ class Run:
         return tensors, numbers
 
     def _number(self) -> float:
-        """Return a number that tells what the run was begun with from what others were."""
+        """Return a number that identifies the files written before the first epoch."""
         text = " ".join(str(checksum(self.folder / name)) for name in BEGUN)
         return float(int(sha256(text.encode()).hexdigest()[:12], 16))
 
     def discard(self) -> None:
-        """Remove the files of a run that came to nothing; leave all others."""
+        """Remove the files of a run that failed; leave all others."""
         for name in (*BEGUN, "metrics.jsonl", CHECKPOINT):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -332,12 +344,12 @@ class Run:
 
 
 def fold_folder(folder: Path, fold: int) -> Path:
-    """Return where the run without a fold is."""
+    """Return the folder of the run of a fold."""
     return folder / f"fold-{fold}"
 
 
 def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
-    """Put weights into a model; report weights that do not fit as those of another model."""
+    """Load weights into a model; report those that do not fit as weights of another model."""
     refuse_non_finite(path, weights)
     with fitting(path):
         model.load_state_dict(weights)

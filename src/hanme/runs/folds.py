@@ -7,16 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hanme.common import ranks
 from hanme.common.files import lock, remove_leftovers, remove_on_error
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.runs.build import notes, schema_of
 from hanme.runs.config import PYTHON, RunConfig
 from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.folder import Run, fold_folder
 from hanme.runs.pool import train_all
 from hanme.runs.prediction import Prediction, write_table
-from hanme.runs.train import load, result_of, train_one
+from hanme.runs.results import result_of
+from hanme.runs.train import load_to_train, train_one
 from hanme.training import Epoch, Settled, cross_fitted
 
 
@@ -40,8 +44,8 @@ def train(
         graph: The graph, if it is loaded already.
         resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
         processes: How many folds to train at a time, each in a process of its own.
-        on_start: Called before any work with what it will cost, a line per metapath and one on the
-            time of an epoch, which is measured only if this is given.
+        on_start: Called before the first epoch with its cost, a line per metapath and one with the
+            time of an epoch, which is only measured for this.
         on_epoch: Called after each epoch, of folds only where they are trained one by one.
         on_settle: Called when the epochs are over, before the wide part is fitted.
         on_fold: Called after each fold with the number of those done.
@@ -66,8 +70,10 @@ def train(
         if found is not None and found.finished:
             return found
         remove_leftovers(folder)
-        graph = load(config, folder, graph, found, on_start)
-        run = found or Run.create(folder, config, graph)
+        graph = load_to_train(config, graph, found)
+        if on_start is not None:
+            on_start(notes(graph))
+        run = found or Run.create(folder, config, schema_of(config, graph))
         jobs = [
             (config.of_fold(fold), fold_folder(folder, fold))
             for fold in range(1, config.training.folds + 1)
@@ -101,8 +107,8 @@ def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
     }
     settled = Settled(settled.model, settled.linear, slopes)
     answer = settled.model
-    found = Prediction(graph, answer.logits, None, answer.decision)
-    write_table(found, run.folder / "predictions.parquet")
+    table = Prediction(graph, torch.arange(len(answer.logits)), answer.logits, answer.decision)
+    write_table(table, run.folder / "predictions.parquet")
     rows = {each.folder.name: each.metrics() for each in folds}
     if any(rows.values()):
         draw_curves(rows, run.folder / "curves")

@@ -1,31 +1,32 @@
-"""Predictions of a trained model, as a table: Parquet, CSV or JSON."""
+"""The prediction table: one row per node, as Parquet, CSV, JSON, dictionaries or a data frame."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import duckdb
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
 from hanme.common.html import html_table
 from hanme.common.memory import blocks
-from hanme.data.tables.read.scan import identifier
-from hanme.data.tables.read.sources import quoted
+from hanme.data.tables.read.sql import identifier, quoted
 from hanme.decision import Decision
-from hanme.errors import HanmeError
+from hanme.errors import HanmeError, check_choice
 from hanme.graph import Graph, Texts
-from hanme.runs.columns import UNLABELLED, for_spreadsheets, probability_columns, uses
-from hanme.runs.folder import BEGUN, ENDED
+from hanme.graph.graph import label_matrix
+from hanme.runs.folder import RUN_FILES
 
 SHOWN = 10
+"""Rows that a notebook shows of a prediction: about half a screen."""
 
 FORMATS = {
     ".parquet": "FORMAT parquet",
@@ -33,123 +34,143 @@ FORMATS = {
     ".json": "FORMAT json, ARRAY true",
 }
 
+FORMULA = r"^[=+\-@\t\r]"
+"""Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
+NUMBER = r"^[+\-]?[0-9]+([.][0-9]+)?$"
+
+UNLABELLED = "unlabelled"
+USES = ("train", "val", "test", "unused", UNLABELLED)
+"""Values of the column ``split``: a part of the split, or a label outside of it, or no label."""
+
 Order = Literal["uncertain", "surprising"]
 """Which nodes come first, see :meth:`Prediction.ranked`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """What a model predicts.
+    """Predictions for some target nodes of a graph.
 
-    As a table, it has a row per node. Its columns are ``node`` (its number), ``id`` where the graph
-    has the user's own ids, ``name``, ``split`` (what the node was used for), ``labels``,
-    ``predicted``, ``uncertainty`` and ``surprise`` (see :class:`~hanme.decision.Decision`; a node
-    without a label has no surprise), and the probability of each label as ``p_LABEL`` (see
-    :func:`~hanme.runs.columns.probability_columns`).
+    As a table, it has a row per node and the columns ``node`` (its number), ``id`` where the graph
+    has ids, ``name``, ``split`` (see :data:`USES`), ``labels``, ``predicted``, ``uncertainty`` and
+    ``surprise`` (see :class:`~hanme.decision.Decision`; empty for a node without a label), and the
+    probability of each label as ``p_LABEL`` (see :func:`probability_columns`).
 
     Args:
         graph: The graph.
-        logits: Of all its target nodes, ``[N, C]``.
-        nodes: Those asked for, None for all.
-        decision: From logits to labels.
-        grown: Whether the graph is not the one the model was trained on: nobody drew a split there,
-            and none is shown.
+        nodes: Numbers of target nodes, ``[R]``.
+        logits: Their logits, ``[R, C]``.
+        decision: Turns logits into probabilities and labels.
+        differs_from_training: Whether ids, labels or split of the graph differ from those the
+            model was trained on; if so, the table has no column ``split``.
     """
 
     graph: Graph
+    nodes: Tensor
     logits: Tensor
-    nodes: list[int] | None
     decision: Decision
-    grown: bool = False
+    differs_from_training: bool = False
 
     def __len__(self) -> int:
-        return self.logits.size(0) if self.nodes is None else len(self.nodes)
+        return len(self.nodes)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """The calibrated probability of each label, ``[R, C]``."""
+        return self.decision.probabilities(self.logits, multilabel=self.graph.multilabel)
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """The predicted labels, bool, ``[R, C]``."""
+        return self.decision.labels(self.logits, multilabel=self.graph.multilabel)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """The known labels, bool, ``[R, C]``; all False for a node without a label."""
+        return label_matrix(self.graph.labels_of(self.nodes)[0], len(self.graph.labels))
+
+    @cached_property
+    def uncertainty(self) -> Tensor:
+        """The entropy of each prediction in bits, ``[R]``."""
+        return self.decision.uncertainty(self.logits, multilabel=self.graph.multilabel)
+
+    @cached_property
+    def surprise(self) -> Tensor:
+        """The surprise of each node's labels in bits, ``[R]``; NaN for a node without a label."""
+        return self.decision.surprise(self.logits, self.labels, multilabel=self.graph.multilabel)
+
+    @cached_property
+    def split(self) -> NDArray[Any]:
+        """What each node was used for, ``[R]``, see :data:`USES`."""
+        split = self.graph.labels_of(self.nodes)[1]
+        used = np.where(self.labels.any(1).numpy(), "unused", UNLABELLED).astype(object)
+        for part, mask in split.parts().items():
+            used[mask.numpy()] = part
+        return used
 
     @property
-    def numbers(self) -> list[int]:
-        """The numbers of the nodes asked for."""
-        return list(range(len(self))) if self.nodes is None else self.nodes
+    def texts(self) -> dict[str, Sequence[str]]:
+        """The ids and names of all target nodes, where the graph has them."""
+        texts = {"id": self.graph.targets.ids, "name": self.graph.targets.names}
+        return {column: values for column, values in texts.items() if values is not None}
 
-    @property
-    def chosen(self) -> Tensor:
-        """The numbers of the nodes asked for, as a tensor."""
-        return torch.arange(len(self)) if self.nodes is None else torch.tensor(self.nodes).long()
-
-    @property
-    def chosen_logits(self) -> Tensor:
-        """The logits of the nodes asked for, ``[R, C]``."""
-        return self.logits if self.nodes is None else self.logits[self.nodes]
+    def take(self, rows: Tensor | slice) -> Prediction:
+        """Return some of the rows, by their positions or a bool mask."""
+        return replace(self, nodes=self.nodes[rows], logits=self.logits[rows])
 
     def only(self, use: str) -> Prediction:
-        """Return those of the nodes that were used for ``train``, ``val`` or ``test``.
-
-        Args:
-            use: Or ``unlabelled``, for nodes without a label; or ``unused``, for nodes whose label
-                is outside the split.
-        """
-        if use not in (*self.graph.split.parts(), "unused", UNLABELLED):
-            parts = ", ".join(self.graph.split.parts())
-            raise HanmeError(f"split {use!r}: there are {parts}, unused and {UNLABELLED}")
-        if self.grown and use != UNLABELLED:
+        """Return the rows whose ``split`` is ``use``, one of :data:`USES`."""
+        check_choice("split", use, USES)
+        if self.differs_from_training and use != UNLABELLED:
             raise HanmeError(
-                f"split {use!r}: the tables have changed since training, so it is not known what "
-                f"a row was used for; {UNLABELLED} can be asked for"
+                f"split {use!r}: the tables have changed since training, so the split is unknown; "
+                f"only {UNLABELLED} is possible"
             )
-        used = uses(self.graph)
-        return replace(self, nodes=[node for node in self.numbers if used[node] == use])
+        return self.take(self.nodes.new_tensor(np.flatnonzero(self.split == use)))
 
     def ranked(self, order: Order | None = None, *, top: int | None = None) -> Prediction:
-        """Return the nodes in another order, such as the first hundred that a person should check.
+        """Return the rows in another order, such as the first hundred that a person should check.
 
         Args:
-            order: ``"uncertain"``: those first whose labels the model knows least (see
-                :meth:`Decision.uncertainty <hanme.decision.Decision.uncertainty>`).
-                ``"surprising"``: those with a label, first those whose label the model believes
-                least (see :meth:`Decision.surprise <hanme.decision.Decision.surprise>`). None: as
-                they are.
-            top: How many (default: all).
+            order: ``"uncertain"``: the least certain predictions first. ``"surprising"``: only
+                nodes with a label, the least probable labels first. None: keep the order.
+            top: Maximum number of rows (default: all).
         """
-        nodes, logits, several = self.numbers, self.chosen_logits, self.graph.multilabel
-        if order is not None:
-            if order == "uncertain":
-                by = self.decision.uncertainty(logits, multilabel=several)
-            elif order == "surprising":
-                given = self.graph.labels_given(self.chosen)
-                by = self.decision.surprise(logits, given, multilabel=several)
-            else:
-                raise HanmeError(f"order {order!r}: there are {' and '.join(get_args(Order))}")
-            places = by.argsort(descending=True, stable=True)
-            nodes = [nodes[place] for place in places[~by[places].isnan()].tolist()]
-        return replace(self, nodes=nodes[:top])
+        if order is None:
+            return self.take(slice(top))
+        check_choice("order", order, get_args(Order))
+        by = self.uncertainty if order == "uncertain" else self.surprise
+        rows = by.argsort(descending=True, stable=True)
+        return self.take(rows[~by[rows].isnan()][:top])
 
     def write(self, path: str | Path) -> None:
-        """Write Parquet, CSV or JSON, by the file's ending.
+        """Write Parquet, CSV or JSON, by the file's suffix.
 
-        In CSV several labels are ``Drama|Comedy``, and ``'`` is before texts that a spreadsheet
-        would run as a formula. Several processes write a folder of Parquet files,
+        CSV joins several labels as ``Drama|Comedy`` and puts ``'`` before texts that a spreadsheet
+        would evaluate as a formula. Several processes write a folder of Parquet files,
         ``part-0.parquet`` and so on, each its share of the rows.
         """
+        path = Path(path)
         if ranks.count() > 1:
-            part = ranks.from_first(lambda: _folder(Path(path))) / f"part-{ranks.rank()}.parquet"
-            mine = ranks.share(self.chosen).tolist()
-            write_table(replace(self, nodes=mine), part)
+            folder = ranks.from_first(lambda: _empty_folder(path))
+            rows = ranks.share(self.nodes.new_tensor(range(len(self))))
+            write_table(self.take(rows), folder / f"part-{ranks.rank()}.parquet")
         else:
-            write_table(self, Path(path))
+            write_table(self, path)
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return a dictionary per node, of the first few or of all."""
-        with _table(self, self.chosen[:limit]) as (connection, *select):
-            found = connection.execute(*select)
-            columns = [column[0] for column in found.description]
-            return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+        """Return a dictionary per row, of the first ``limit`` rows (default: all)."""
+        with _table(self.take(slice(limit))) as (connection, *select):
+            result = connection.execute(*select)
+            columns = [column[0] for column in result.description]
+            return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
 
     def frame(self) -> Any:
-        """Return a pandas data frame with a row per node; pandas must be installed."""
+        """Return a pandas data frame; pandas must be installed."""
         try:
             import pandas  # noqa: F401
         except ImportError:
             raise HanmeError("a data frame needs pandas: pip install pandas") from None
-        with _table(self, self.chosen) as (connection, *select):
+        with _table(self) as (connection, *select):
             return connection.execute(*select).df()
 
     def __repr__(self) -> str:
@@ -164,27 +185,58 @@ class Prediction:
         return html_table(head, (list(row.values()) for row in rows), below)
 
 
-def write_table(found: Prediction, path: Path) -> None:
-    """Write the table of a prediction from this process, see :meth:`Prediction.write`."""
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise HanmeError(f"{path}: name a file that ends in {', '.join(FORMATS)}")
-    if path.name in (*BEGUN, *ENDED, "result.json") and (path.parent / "config.json").exists():
-        raise HanmeError(f"{path}: it is a file of a run; give the table another name")
+def probability_columns(labels: Sequence[str]) -> list[str]:
+    """Return the column of each label's probability, ``p_LABEL``.
+
+    DuckDB's column names are case-insensitive: a repeated one gets a number, as in ``p_Drama``,
+    ``p_drama_2``.
+    """
+    columns: list[str] = []
+    used: set[str] = set()
+    for label in labels:
+        column = base = f"p_{label}"
+        number = 2
+        while column.casefold() in used:
+            column, number = f"{base}_{number}", number + 1
+        used.add(column.casefold())
+        columns.append(column)
+    return columns
+
+
+def write_table(table: Prediction, path: Path) -> None:
+    """Write a prediction from this process, see :meth:`Prediction.write`."""
+    options = FORMATS.get(path.suffix.lower())
+    if options is None:
+        raise HanmeError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
+    if path.name in RUN_FILES and (path.parent / "config.json").exists():
+        raise HanmeError(f"{path}: a file of a run; write the table to another file")
     with replacing(path) as temporary:
         try:
-            with _in_parts(found, path.parent) as (connection, select, labels):
+            with _table_in_parts(table, path.parent) as (connection, select, labels):
                 if path.suffix.lower() == ".csv":
-                    select = for_spreadsheets(_texts(found.graph), select)
-                # a second temporary file, of DuckDB, would outlive a kill
-                form += ", USE_TMP_FILE false"
-                connection.execute(f"COPY ({select}) TO {quoted(str(temporary))} ({form})", labels)
+                    select = _escaped(table.texts, select)
+                # DuckDB's own temporary file would survive a kill.
+                options += ", USE_TMP_FILE false"
+                target = quoted(str(temporary))
+                connection.execute(f"COPY ({select}) TO {target} ({options})", labels)
         except duckdb.IOException as error:
-            raise HanmeError(f"{path}: it cannot be written ({error})") from None
+            raise HanmeError(f"{path}: cannot be written ({error})") from None
 
 
-def _folder(path: Path) -> Path:
-    """Make the folder for the parts of a table, without parts that were there before."""
+def _escaped(texts: Sequence[str] | dict[str, Sequence[str]], select: str) -> str:
+    """Join several labels of a SELECT, and escape texts that a spreadsheet would evaluate."""
+    cells = {column: column for column in texts}
+    cells |= {column: f"array_to_string({column}, '|')" for column in ("labels", "predicted")}
+    replaced = ", ".join(
+        f"CASE WHEN regexp_matches({cell}, '{FORMULA}') AND NOT regexp_matches({cell}, '{NUMBER}') "
+        f"THEN chr(39) || {cell} ELSE {cell} END AS {column}"
+        for column, cell in cells.items()
+    )
+    return f"SELECT * REPLACE ({replaced}) FROM ({select})"
+
+
+def _empty_folder(path: Path) -> Path:
+    """Create the folder for the parts of a table, and remove the parts of an earlier one."""
     if path.suffix.lower() != ".parquet":
         raise HanmeError(f"{path}: several processes write Parquet; name it .parquet")
     if path.is_file():
@@ -196,55 +248,47 @@ def _folder(path: Path) -> Path:
 
 
 _Select = tuple[Any, str, list[list[str]]]
-"""A connection that knows the columns, a SELECT of them, and its parameters."""
+"""A connection in which the columns are registered, a SELECT of them, and its parameters."""
 
 
 @contextmanager
-def _in_parts(found: Prediction, folder: Path) -> Iterator[_Select]:
-    """Give the table of many nodes from Parquet files of some of them, made in a folder."""
-    chosen = found.chosen
-    parts = [chosen[rows] for rows in blocks(len(chosen), len(found.graph.labels))]
+def _table_in_parts(table: Prediction, folder: Path) -> Iterator[_Select]:
+    """Yield a table; a large one is first written to Parquet files in a folder, part by part."""
+    parts = [table.take(rows) for rows in blocks(len(table), len(table.graph.labels))]
     if len(parts) < 2:
-        with _table(found, chosen) as table:
-            yield table
+        with _table(table) as select:
+            yield select
         return
     with temporary_folder(folder) as work:
         files = [quoted(f"{work}/{i}.parquet") for i in range(len(parts))]
         for part, file in zip(parts, files, strict=True):
-            with _table(found, part) as (connection, select, labels):
-                connection.execute(f"COPY ({select}) TO {file} (FORMAT parquet)", labels)
+            with _table(part) as (connection, text, labels):
+                connection.execute(f"COPY ({text}) TO {file} (FORMAT parquet)", labels)
         # Each thread would hold groups of rows, of as many columns as there are labels.
         with duckdb.connect(config={"threads": 1}) as connection:
             yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
 
 
 @contextmanager
-def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
-    """Give the table of some nodes."""
-    graph, decision = found.graph, found.decision
-    names, several = graph.labels, graph.multilabel
-    logits = found.logits[chosen].float().cpu()
-    labels, numbers = graph.labels_given(chosen), graph.targets.original_ids
-    node = chosen if numbers is None else numbers[chosen]
-    frame: dict[str, Any] = {"node": node.numpy().astype(np.int32)}
-    frame |= {column: _some(texts, chosen) for column, texts in _texts(graph).items()}
-    if not found.grown:
-        frame["split"] = uses(graph, chosen)
+def _table(table: Prediction) -> Iterator[_Select]:
+    """Yield the table of a prediction."""
+    names, nodes = table.graph.labels, table.nodes
+    frame: dict[str, Any] = {"node": nodes.numpy().astype(np.int32)}
+    frame |= {column: _text_column(texts, nodes) for column, texts in table.texts.items()}
+    if not table.differs_from_training:
+        frame["split"] = table.split
     columns = list(frame)
-    matrices = {"labels": labels, "predicted": decision.labels(logits, multilabel=several)}
-    for column, matrix in matrices.items():
+    for column, matrix in (("labels", table.labels), ("predicted", table.predicted)):
         flags = {f"{column}{i}": matrix[:, i].numpy() for i in range(len(names))}
         frame |= flags
-        # The numbers of the labels a node has, then their names, which are no part of the SQL.
-        given = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
-        which = f"list_filter([{given}], lambda i: i IS NOT NULL)"
+        # The numbers of a node's labels, then their names, which are parameters of the SQL.
+        chosen = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
+        which = f"list_filter([{chosen}], lambda i: i IS NOT NULL)"
         columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
-    frame["uncertainty"] = decision.uncertainty(logits, multilabel=several).numpy()
-    frame["surprise"] = decision.surprise(logits, labels, multilabel=several).numpy()
+    frame |= {"uncertainty": table.uncertainty.numpy(), "surprise": table.surprise.numpy()}
     columns += ["uncertainty", "CASE WHEN NOT isnan(surprise) THEN surprise END AS surprise"]
-    probability = decision.probabilities(logits, multilabel=several)
     for i, column in enumerate(probability_columns(names)):
-        frame[f"p{i}"] = probability[:, i].contiguous().numpy()
+        frame[f"p{i}"] = table.probabilities[:, i].contiguous().numpy()
         columns.append(f"p{i} AS {identifier(column)}")
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")  # it goes to standard output
@@ -252,12 +296,6 @@ def _table(found: Prediction, chosen: Tensor) -> Iterator[_Select]:
         yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
 
 
-def _texts(graph: Graph) -> dict[str, Sequence[str]]:
-    """Return the ids and names of target nodes, where there are some."""
-    given = {"id": graph.targets.ids, "name": graph.targets.names}
-    return {column: texts for column, texts in given.items() if texts is not None}
-
-
-def _some(texts: Sequence[str], chosen: Tensor) -> Any:
-    found = texts.some(chosen) if isinstance(texts, Texts) else [texts[i] for i in chosen.tolist()]
-    return np.array([*found, None], dtype=object)[:-1]  # None: never an array of characters
+def _text_column(texts: Sequence[str], nodes: Tensor) -> NDArray[Any]:
+    values = texts.some(nodes) if isinstance(texts, Texts) else [texts[i] for i in nodes.tolist()]
+    return np.array([*values, None], dtype=object)[:-1]  # None: never an array of characters

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, cast
 
+import torch
 from anyio import to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as InPath
@@ -21,6 +23,7 @@ from hanme import __version__
 from hanme.common.memory import resident_mb
 from hanme.errors import HanmeError
 from hanme.explain import By
+from hanme.runs import Prediction
 from hanme.serve import schemas, table
 from hanme.serve.overview import Differ, Pair, overview
 from hanme.serve.served import Missing, Served, Unable
@@ -37,6 +40,9 @@ QUICK = 2
 
 MOST_FOUND = 1000
 """How many nodes a search may leave in a table."""
+
+PIECE = 1 << 16
+"""Bytes of a CSV file that are sent at a time."""
 
 MOST_PAIRS = 8
 """How many comparisons are kept."""
@@ -230,11 +236,21 @@ def find_predictions(run: OfRun, nodes: schemas.Nodes) -> schemas.Predictions:
 )
 def download_predictions(run: OfRun, query: Asked) -> StreamingResponse:
     """Download predictions as CSV, all that the filter leaves."""
+    nodes = torch.from_numpy(run.table.select(query).copy())
     return StreamingResponse(
-        run.table.csv(run.table.select(query)),
+        _csv(run.table.prediction.take(nodes)),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="predictions.csv"'},
     )
+
+
+def _csv(table: Prediction) -> Iterator[bytes]:
+    """Yield the CSV file that ``hanme predict --out`` writes, a piece at a time."""
+    with TemporaryDirectory(prefix="hanme-") as folder:
+        path = Path(folder) / "predictions.csv"
+        table.write(path)
+        with path.open("rb") as file:
+            yield from iter(lambda: file.read(PIECE), b"")
 
 
 @router.get("/runs/{run}/predictions/{node}")

@@ -20,8 +20,8 @@ from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import MeanModel
-from hanme.runs import Run
-from hanme.runs.use import all_logits, changed, load_fitting, trained_model
+from hanme.runs import OpenedRun, Run
+from hanme.runs.opened import load_like
 from hanme.serve import schemas
 from hanme.serve.search import Search
 from hanme.serve.table import Ints, Table
@@ -94,27 +94,24 @@ class Known:
 class Served:
     """A run in memory, under the name by which the API calls it."""
 
-    def __init__(self, name: str, run: Run, known: Known) -> None:
-        self.name, self.run, self.known, self.graph = name, run, known, known.graph
-        self.result, self.decision = run.result(), run.decision()
-        self.grown = changed(self.graph, run.fitted())
-        model = trained_model(run, self.graph)
+    def __init__(self, name: str, run: OpenedRun, known: Known) -> None:
+        self.name, self.run, self.known, self.graph = name, run, known, run.graph
+        self.result, self.decision = run.result, run.decision
+        self.grown, model = run.differs_from_training, run.model
         self.explainer: Explainer | None = None
         self.what_if: WhatIf | None = None
         self.why_not = ""
         try:
-            explainer = Explainer(model, self.graph, self.decision)
-            logits = explainer.open.logits
-            self.explainer = explainer
+            self.explainer = run.explainer
         except HanmeError as error:
             self.why_not = str(error)
-            logits = all_logits(model, self.graph)
+        logits = run.logits()
         if not bool(torch.isfinite(logits).all()):
             raise HanmeError(f"{run.folder}: its model gives logits that are not finite")
         if self.explainer is not None:
             self.what_if = WhatIf(self.explainer.open, self.graph, known.reverse)
         self.logits = logits
-        self.table = Table(self.graph, logits, self.decision, self.grown, known.degree)
+        self.table = Table(run.predict(), known.degree)
         self.metrics = self._metrics()
         one = model.parts[0] if isinstance(model, MeanModel) else model  # folds walk the same paths
         paths = one.parts if isinstance(one, ChannelModel) else []
@@ -150,7 +147,7 @@ class Served:
 
     def _metrics(self) -> schemas.Metrics:
         """Return the curves of training."""
-        rows = self.run.metrics()
+        rows = self.run.metrics
         step = -(-len(rows) // MOST_EPOCHS) or 1
         return schemas.Metrics(best_epoch=self.result["best_epoch"], epochs=rows[::step])
 
@@ -333,14 +330,16 @@ def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, 
     """Load finished runs, each graph once, by the names of their folders."""
     served: dict[str, Served] = {}
     graphs: dict[str, Known] = {}
-    for run in map(Run.open, folders):
+    for folder in folders:
+        run = Run.open(folder)
         fitted, seed = run.fitted(), run.config.training.seed
         learnt = fitted.model_dump(mode="json") if fitted else None
         key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)
         if key not in graphs:
-            graphs[key] = Known(load_fitting(run.config, fitted, source=source))
+            graphs[key] = Known(load_like(run.config, fitted, source=source))
         name = untaken(run.folder.resolve().name or "run", served, "-")
-        served[name] = Served(name, run, graphs[key])
+        opened = OpenedRun.open(folder, graph=graphs[key].graph)
+        served[name] = Served(name, opened, graphs[key])
     return served
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hanme.decision import Decision
-from hanme.graph import Graph
-from hanme.runs.columns import harmless, probability_columns, uses
+from hanme.runs.prediction import USES, Prediction
 from hanme.serve import schemas
 from hanme.serve.schemas import Split
 
@@ -24,10 +19,7 @@ Flags = NDArray[np.bool_]
 Which = Literal["all", "wrong", "right", "labelled", "unlabelled"]
 Sort = Literal["found", "number", "name", "uncertain", "surprising", "probability", "degree"]
 
-SPLITS: tuple[Split, ...] = ("train", "val", "test", "unused", "unlabelled")
 LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
-ROWS = 1000
-"""How many rows of a CSV file are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +37,19 @@ class Query:
 
 
 class Table:
-    """Columns with an entry for each target node.
+    """The predictions of all target nodes as NumPy columns."""
 
-    Where the graph has ``grown`` since training, nobody drew its split.
-    """
-
-    def __init__(
-        self, graph: Graph, logits: Tensor, decision: Decision, grown: bool, degree: Ints
-    ) -> None:
-        several, true, logits = graph.multilabel, graph.label_matrix.cpu(), logits.float().cpu()
-        self.graph, self.grown, self.degree = graph, grown, degree
-        self.p = decision.probabilities(logits, multilabel=several).numpy()
-        self.predicted = decision.labels(logits, multilabel=several).numpy()
-        self.true = true.numpy()
+    def __init__(self, prediction: Prediction, degree: Ints) -> None:
+        self.prediction, self.graph, self.degree = prediction, prediction.graph, degree
+        self.p = prediction.probabilities.numpy()
+        self.predicted, self.true = prediction.predicted.numpy(), prediction.labels.numpy()
         self.labelled: Flags = np.asarray(self.true.any(1))
         self.wrong: Flags = self.labelled & np.any(self.predicted != self.true, axis=1)
-        self.uncertainty = decision.uncertainty(logits, multilabel=several).numpy()
-        self.surprise = decision.surprise(logits, true, multilabel=several).numpy()
-        used = uses(graph)
-        self.split = np.select([used == part for part in SPLITS], range(len(SPLITS)))
+        self.uncertainty = prediction.uncertainty.numpy()
+        self.surprise = prediction.surprise.numpy()
+        # A byte per node instead of an object.
+        uses = [prediction.split == use for use in USES]
+        self.split = np.select(uses, range(len(USES))).astype(np.int8)
         self._orders: dict[tuple[Sort, int], Ints] = {}
         self._lock = threading.Lock()
 
@@ -85,7 +71,8 @@ class Table:
         if query.given is not None:
             there &= self.true[:, query.given]
         if query.split is not None:
-            there &= (not self.grown) & (self.split == SPLITS.index(query.split))
+            known = not self.prediction.differs_from_training
+            there &= known & (self.split == USES.index(query.split))
         if query.nodes is not None:
             only = np.zeros(len(self), bool)
             only[list(query.nodes)] = True
@@ -148,38 +135,10 @@ class Table:
         )
 
     def split_of(self, node: int) -> Split | None:
-        """Return what a node was used for; None where nobody drew the split."""
-        return None if self.grown else SPLITS[self.split[node]]
+        """Return what a node was used for; None if the graph differs from training."""
+        unknown = self.prediction.differs_from_training
+        return None if unknown else cast("Split", USES[self.split[node]])
 
     def names(self, flags: NDArray[np.bool_]) -> list[str]:
         """Return the labels that are set."""
         return [self.graph.labels[i] for i in np.flatnonzero(flags)]
-
-    def csv(self, nodes: Ints) -> Iterator[str]:
-        """Yield a CSV file with the columns that ``hanme predict --out`` writes."""
-        targets = self.graph.targets
-        texts = [(c, t) for c, t in (("id", targets.ids), ("name", targets.names)) if t is not None]
-        head = ["node", *(column for column, _ in texts), *([] if self.grown else ["split"])]
-        both = ["uncertainty", "surprise"]
-        columns = probability_columns(self.graph.labels)
-        yield _written([[*head, "labels", "predicted", *both, *columns]])
-        for start in range(0, len(nodes), ROWS):
-            yield _written(
-                [
-                    str(node),
-                    *(harmless(schemas.writable(str(text[node]))) for _, text in texts),
-                    *([] if self.grown else [str(self.split_of(node))]),
-                    harmless("|".join(map(schemas.writable, self.names(self.true[node])))),
-                    harmless("|".join(map(schemas.writable, self.names(self.predicted[node])))),
-                    f"{self.uncertainty[node]:.7g}",
-                    f"{self.surprise[node]:.7g}" if self.labelled[node] else "",
-                    *(f"{p:.7g}" for p in self.p[node].tolist()),
-                ]
-                for node in nodes[start : start + ROWS].tolist()
-            )
-
-
-def _written(rows: Iterator[list[str]] | list[list[str]]) -> str:
-    file = io.StringIO()
-    csv.writer(file).writerows(rows)
-    return file.getvalue()

@@ -85,7 +85,7 @@ def logistic(
     def closure() -> Tensor:
         weights = unit * steered
         logits = torch.mm(rows, weights[:-1]) + (weights[-1:] - mean @ weights[:-1])
-        loss, slope = total_loss(logits, given, several=several)
+        loss, slope = total_loss(logits, given, multilabel=several)
         total = slope.sum(0, keepdim=True)
         change = torch.mm(transposed, slope) - mean.t() @ total + strength * weights[:-1]
         steered.grad = unit * torch.cat([change, total])

@@ -37,7 +37,7 @@ class Ids:
 
     def __init__(self, reader: Reader, kind: str, table: Table | None) -> None:
         self.reader = reader
-        self.sql = f"hanme_ids_{reader.count_up()}"
+        self.sql = reader.new_name()
         self.kind = kind
         first = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
         if table is not None:

@@ -85,7 +85,7 @@ class OnDisk(Made):
         how, reader = repeated_how(rows), rows.table.reader
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
             return self._in_memory(rows, ids)
-        numbered = f"hanme_numbered_{reader.count_up()}"
+        numbered = reader.new_name()
         reader.connection.execute(
             f"CREATE TEMP TABLE {numbered} AS SELECT s.node AS source, t.node AS target FROM "
             f"{rows.numbered(ids)}",

@@ -29,8 +29,9 @@ from hanme.data.tables.draft.relations import (
 )
 from hanme.data.tables.draft.roles import NAME_WORDS, infer_roles
 from hanme.data.tables.read.discover import FoundTable, find_tables
+from hanme.data.tables.read.formats import FORMATS
 from hanme.data.tables.read.reader import Reader
-from hanme.data.tables.read.sources import FORMATS, ResolvedSource
+from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
 

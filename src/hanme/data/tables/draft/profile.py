@@ -10,7 +10,8 @@ from typing import Any
 
 from hanme.data.tables.read.discover import FoundTable
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
-from hanme.data.tables.read.sources import ResolvedSource, quoted
+from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.read.sql import quoted
 from hanme.data.tables.schema.sections import Source
 
 SEPARATORS = ("|", ";", ",")

@@ -13,9 +13,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hanme.data.tables.read.interrupt import stoppable
-from hanme.data.tables.read.scan import identifier
-from hanme.data.tables.read.sources import ResolvedSource, quoted
+from hanme.data.tables.read.interrupt import interruptible
+from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.read.sql import identifier, quoted
 from hanme.errors import HanmeError, one_line
 
 AT_A_TIME = 100_000
@@ -66,7 +66,7 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
             )
         )
         try:
-            rows = stoppable(opened, lambda: opened.execute(query))
+            rows = interruptible(opened, lambda: opened.execute(query))
             if rows.description is None:
                 raise HanmeError(f"{source.title}: it must be one SELECT statement")
             columns = [column[0] for column in rows.description]
@@ -102,7 +102,7 @@ def refuse_cut(path: Path) -> None:
 
 
 def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
-    while block := stoppable(opened, lambda: rows.fetchmany(AT_A_TIME)):
+    while block := interruptible(opened, lambda: rows.fetchmany(AT_A_TIME)):
         columns = zip(*block, strict=True)
         yield {
             f"c{i}": np.array([_text(cell) for cell in column], dtype=object)

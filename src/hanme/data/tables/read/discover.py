@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanme.data.tables.read.databases import table_names
-from hanme.data.tables.read.sources import FORMATS, database_kind, open_text, suffix
+from hanme.data.tables.read.formats import FORMATS, database_kind, open_text, suffix
 from hanme.data.tables.schema.sections import Encoding, Format, Source
 from hanme.errors import HanmeError
 

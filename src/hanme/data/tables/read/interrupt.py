@@ -1,4 +1,4 @@
-"""Let Ctrl-C stop a database, which does not look for it while it computes."""
+"""Let Ctrl-C interrupt a query."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def stoppable(connection: Any, work: Callable[[], T]) -> T:
-    """Return what work on a connection of DuckDB or SQLite returns; an exception here stops it."""
+def interruptible(connection: Any, work: Callable[[], T]) -> T:
+    """Run work on a connection of DuckDB or SQLite; an exception in this thread interrupts it.
+
+    A database does not look for signals while it computes, so it runs in another thread.
+    """
     done: Future[T] = Future()
     thread = Thread(target=_do, args=[work, done], daemon=True)
     try:

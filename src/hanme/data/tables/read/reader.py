@@ -9,7 +9,7 @@ import glob
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -20,25 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanme.data.tables.read.databases import attach, copy_sqlite
-from hanme.data.tables.read.interrupt import stoppable
-from hanme.data.tables.read.scan import Kind, Rows, identifier
-from hanme.data.tables.read.sources import (
-    ResolvedSource,
-    check_end,
-    check_query,
-    file_title,
-    quoted,
-    table_format,
-    translate,
-)
+from hanme.data.tables.read.formats import check_end, file_title, table_format
+from hanme.data.tables.read.interrupt import interruptible
+from hanme.data.tables.read.scan import Kind, Scan
+from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.read.sql import check_query, identifier, quoted, translate
 from hanme.errors import HanmeError, one_line
 
 MEMORY = "1GB"
-"""How much memory DuckDB may take before it uses the disk."""
+"""Memory that DuckDB may use before it uses the disk: it shares the machine with the graph."""
 
 
 class ColumnRequest(NamedTuple):
-    """A column to read: the user's name of it, what to read it as, and how dates are written."""
+    """A column to read: its name in the file, what to read it as, and the format of its dates."""
 
     column: str
     kind: Kind = "text"
@@ -155,66 +149,71 @@ class Reader(ExitStack):
                 f"{type(frame).__name__} ({one_line(error)})"
             ) from None
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn an error of DuckDB, such as too little memory, into one line."""
+    def execute(
+        self,
+        sql: str,
+        *values: object,
+        fetch: str = "fetchall",
+        title: str | None = None,
+        form: str = "query",
+        schema: str | None = None,
+    ) -> Any:
+        """Run a statement, in the tables of an attached database if a `schema` is named.
+
+        An error of DuckDB becomes one line about `title` (default: the folder).
+        """
         try:
-            yield
+            if schema is not None:
+                self.connection.execute(f"USE {schema}")
+            return interruptible(
+                self.connection,
+                lambda: getattr(self.connection.execute(sql, list(values)), fetch)(),
+            )
         except duckdb.Error as error:
-            raise HanmeError(translate(str(error), str(self.folder), "query")) from None
+            raise HanmeError(translate(str(error), title or str(self.folder), form)) from None
+        finally:
+            if schema is not None:
+                self.connection.execute("USE memory")
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the result of a statement, a tuple per row."""
-        with self._translated():
-            found: list[tuple[Any, ...]] = stoppable(
-                self.connection, lambda: self.connection.execute(sql, list(values)).fetchall()
-            )
-        return found
+        return list(self.execute(sql, *values))
 
     def arrays(self, sql: str, *values: object) -> dict[str, NDArray[Any]]:
         """Return the result of a statement, an array per column."""
-        with self._translated():
-            found: dict[str, NDArray[Any]] = stoppable(
-                self.connection, lambda: self.connection.execute(sql, list(values)).fetchnumpy()
-            )
-        return found
+        return dict(self.execute(sql, *values, fetch="fetchnumpy"))
 
     def columns(self, source: ResolvedSource) -> list[str]:
         """Return the names of a table's columns; of several files, those of the first."""
-        return next(self._parts(source)).columns
+        return next(self._scans(source)).columns
 
-    def _check(self, source: ResolvedSource) -> None:
+    def _scans(self, source: ResolvedSource) -> Iterator[Scan]:
+        """Yield a scan for each file of a source, or one for all of its rows."""
         for path in () if source.database else set(source.files) - self._checked:
             check_end(path, table_format(path, source.spec), file_title(path, self.folder))
             self._checked.add(path)
-
-    def _parts(self, source: ResolvedSource) -> Iterator[Rows]:
-        self._check(source)
+        relation, schema = "", None
         if source.frame is not None:
-            yield Rows(self.connection, source, None, source.title, identifier(source.title))
+            relation = identifier(source.title)
         elif source.database == "sqlite":
             key = (source.files[0], source.query or source.spec.table or "")
             if key not in self._copied:
-                self._copied[key] = self._new_name()
+                self._copied[key] = self.new_name()
                 copy_sqlite(self.connection, source, self._copied[key])
-            yield Rows(self.connection, source, None, source.title, self._copied[key])
+            relation = self._copied[key]
         elif source.database == "duckdb":
-            name = self._attached[source.files[0]]
-            at = "" if source.query else f"{name}.{identifier(source.spec.table or '')}"
-            yield Rows(self.connection, source, None, source.title, at, name)
-        elif source.query is not None:
-            yield Rows(self.connection, source, None, source.title)
-        else:
+            schema = self._attached[source.files[0]]
+            relation = "" if source.query else f"{schema}.{identifier(source.spec.table or '')}"
+        elif source.query is None:
             for path in source.files:
-                yield Rows(self.connection, source, path, file_title(path, self.folder))
+                yield Scan(self, source, file_title(path, self.folder), path)
+            return
+        yield Scan(self, source, source.title, relation=relation, schema=schema)
 
-    def count_up(self) -> int:
-        """Return a number that no table of the database has in its name."""
+    def new_name(self) -> str:
+        """Return an unused name for a table of the database."""
         self._count += 1
-        return self._count
-
-    def _new_name(self) -> str:
-        return f"hanme_{self.count_up()}"
+        return f"hanme_{self._count}"
 
     def read(self, source: ResolvedSource, columns: Mapping[str, ColumnRequest]) -> Table:
         """Read some columns of a table, in the order of its rows; ``columns`` names them anew.
@@ -222,33 +221,33 @@ class Reader(ExitStack):
         Text that should be a number but is not becomes NaN. A list is read as one where the file
         has lists, else as text.
         """
-        sql = self._new_name()
+        sql = self.new_name()
         parts: list[tuple[str, int]] = []
         kinds: dict[str, Kind] = {}
         size = 0
-        for rows in self._parts(source):
+        for scan in self._scans(source):
             selected = []
             for alias, (column, kind, date) in columns.items():
-                expression, found = rows.expression(column, kind, date)
-                if kinds.setdefault(alias, found) != found:
+                expression, read_as = scan.expression(column, kind, date)
+                if kinds.setdefault(alias, read_as) != read_as:
                     raise HanmeError(
-                        f"{rows.title}: column {column} is a list in some files of {source.title}, "
+                        f"{scan.title}: column {column} is a list in some files of {source.title}, "
                         "but not in all"
                     )
                 selected.append(f"{expression} AS {alias}")
             verb = f"CREATE TEMP TABLE {sql} AS" if not parts else f"INSERT INTO {sql}"
-            read = rows.sql(wanted.column for wanted in columns.values())
-            ((more,),) = rows.execute(f"{verb} SELECT {', '.join(selected)} FROM {read}")
-            parts.append((rows.title, size))
+            rows = scan.sql(request.column for request in columns.values())
+            ((more,),) = scan.execute(f"{verb} SELECT {', '.join(selected)} FROM {rows}")
+            parts.append((scan.title, size))
             size += more
         if not size:
             raise HanmeError(f"{source.title}: the table is empty")
-        names = {alias: wanted.column for alias, wanted in columns.items()}
+        names = {alias: request.column for alias, request in columns.items()}
         return Table(sql, size, names, kinds, parts, source, self)
 
     def keep(self, table: Table, where: str) -> Table:
         """Return a table of some of the rows, which know where they were."""
-        sql = self._new_name()
+        sql = self.new_name()
         self.rows(
             f"CREATE TEMP TABLE {sql} AS SELECT * FROM {table.sql} WHERE {where} ORDER BY rowid"
         )
@@ -257,7 +256,7 @@ class Reader(ExitStack):
 
     def numbered(self, table: Table) -> Table:
         """Return a table with a column of ids, which are the numbers of the rows from 1 on."""
-        sql = self._new_name()
+        sql = self.new_name()
         number = "CAST(rowid + 1 AS VARCHAR) AS id"
         self.rows(f"CREATE TEMP TABLE {sql} AS SELECT *, {number} FROM {table.sql} ORDER BY rowid")
         self.rows(f"DROP TABLE {table.sql}")
@@ -268,13 +267,13 @@ class Reader(ExitStack):
 
         Columns have the names and, in CSV, the numbers of the file. Messages are about ``where``.
         """
-        found = []
-        for rows in self._parts(table.source):
-            statement = f"SELECT CAST(({condition}\n) AS BOOLEAN) AS part FROM {rows.typed()}"
-            check_query(statement, where, "one condition, such as year >= 2015")
-            answer: dict[str, NDArray[Any]] = rows.execute(statement, where, arrays=True)
+        expected, found = "one condition, such as year >= 2015", []
+        for scan in self._scans(table.source):
+            statement = f"SELECT CAST(({condition}\n) AS BOOLEAN) AS part FROM {scan.typed()}"
+            check_query(statement, where, expected)
+            answer = scan.execute(statement, where, fetch="fetchnumpy")
             if list(answer) != ["part"]:
-                raise HanmeError(f"{where}: it must be one condition, such as year >= 2015")
+                raise HanmeError(f"{where}: it must be {expected}")
             found.append(column(answer, "part", 0).astype(np.bool_))
         part = np.concatenate(found)
         part = part if table.kept is None else part[table.kept]
@@ -285,10 +284,10 @@ class Reader(ExitStack):
     def original(self, table: Table, row: int, alias: str) -> str:
         """Return the text of a cell as the file has it, for a message."""
         part, number = table.file_row(row)
-        rows = next(islice(self._parts(table.source), part, None))
-        expression, _ = rows.expression(table.columns[alias], "text")
-        select = f"SELECT {expression} FROM {rows.sql([table.columns[alias]])}"
-        return str(rows.execute(f"{select} LIMIT 1 OFFSET {number}")[0][0])
+        scan = next(islice(self._scans(table.source), part, None))
+        expression, _ = scan.expression(table.columns[alias], "text")
+        select = f"SELECT {expression} FROM {scan.sql([table.columns[alias]])}"
+        return str(scan.execute(f"{select} LIMIT 1 OFFSET {number}")[0][0])
 
 
 def column(arrays: Mapping[str, NDArray[Any]], name: str, missing: float) -> NDArray[Any]:

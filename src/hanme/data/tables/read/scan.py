@@ -1,30 +1,27 @@
-"""Read one file, frame or query as something that DuckDB selects from."""
+"""Select from one file, frame, database table or query, with every column read as text or cast."""
 
 from __future__ import annotations
 
-import csv
 import glob
 import re
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import duckdb
-
-from hanme.data.tables.read.interrupt import stoppable
-from hanme.data.tables.read.sources import (
-    ResolvedSource,
+from hanme.data.tables.read.formats import (
+    csv_header,
     csv_options,
     open_text,
-    quoted,
-    separator,
     table_format,
-    translate,
+    typed_csv_options,
 )
-from hanme.data.tables.schema.sections import Source
+from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.read.sql import identifier, quoted
 from hanme.errors import HanmeError
+
+if TYPE_CHECKING:
+    from hanme.data.tables.read.reader import Reader
 
 Kind = Literal["text", "number", "list", "joined", "date", "vector"]
 
@@ -33,64 +30,54 @@ _LIST = re.compile(r".*\[\d*\]", re.DOTALL)
 
 
 @dataclass
-class Rows:
-    """One file, a frame, a table of a database, or a query."""
+class Scan:
+    """What DuckDB selects from for one part of a source, with its columns."""
 
-    connection: Any  # the database in memory
+    reader: Reader
     source: ResolvedSource  # what the rows belong to
-    path: Path | None  # the file; None if it is none of its own
     title: str  # what messages call it
-    at: str = ""  # the rows in SQL, if they are in no file
+    path: Path | None = None  # the file, if it is one
+    relation: str = ""  # the rows in SQL, if they are not in a file
     schema: str | None = None  # the attached database whose tables a query names
 
     def __post_init__(self) -> None:
-        self.format = "query" if self.path is None else table_format(self.path, self.source.spec)
-        if self.format == "csv":
-            self.columns = _header(self.path, self.source.spec, self.title) if self.path else []
+        spec = self.source.spec
+        self.format = "query" if self.path is None else table_format(self.path, spec)
+        if self.path is not None and self.format == "csv":
+            self.columns = csv_header(self.path, spec, self.title)
             self.types = ["VARCHAR"] * len(self.columns)
-        else:
-            described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}")
-            self.columns = [row[0] for row in described]
-            if self.format == "json":
-                self._refuse_no_rows([row[1] for row in described])
-            read_as = _json_type if self.format == "json" else str
-            self.types = [read_as(row[1]) for row in described]
+            return
+        described = self.execute(f"DESCRIBE SELECT * FROM {self.sql()}")
+        self.columns, self.types = ([row[i] for row in described] for i in (0, 1))
+        if self.format == "json":
+            self._refuse_other_json()
+            # Cells stay as they are written, whatever type DuckDB would give them.
+            self.types = ["VARCHAR[]" if t.endswith("[]") else "VARCHAR" for t in self.types]
 
-    def _refuse_no_rows(self, types: list[str]) -> None:
-        """Refuse JSON that is no list of objects, or one object of objects by their ids."""
+    def _refuse_other_json(self) -> None:
+        """Refuse JSON that is not a list of objects, such as one object of objects by their ids."""
         rows = 'rows such as {"id": 1, "name": "One"}'
-        keyed = all(type_.startswith("STRUCT") for type_ in types) and len(types) > 1
-        if keyed or types[0].startswith("MAP"):
+        keyed = all(t.startswith("STRUCT") for t in self.types) and len(self.types) > 1
+        if keyed or self.types[0].startswith("MAP"):
             raise HanmeError(
                 f"{self.title}: one object, but expected {rows}; if its keys are ids, "
                 "jq 'to_entries | map({id: .key} + .value)' makes rows of it"
             )
-        if self.columns == ["json"]:
-            marked = self.path is not None and _begins_with_a_mark(self.path)
-            why = "; it begins with a byte order mark: save it as UTF-8 without one"
-            raise HanmeError(f"{self.title}: no {rows} in it{why * marked}")
+        if self.columns == ["json"] and self.path is not None:
+            with open_text(self.path, "utf-8") as file:
+                marked = file.read(1) == "\ufeff"
+            why = "; it begins with a byte order mark: save it as UTF-8 without one" * marked
+            raise HanmeError(f"{self.title}: no {rows} in it{why}")
 
-    def execute(self, statement: str, where: str | None = None, arrays: bool = False) -> Any:
-        """Run a statement and return its rows, or its columns as arrays.
-
-        An error of DuckDB becomes one line, about `where` or these rows.
-        """
-        try:
-            if self.schema is not None:
-                self.connection.execute(f"USE {self.schema}")
-            fetch = "fetchnumpy" if arrays else "fetchall"
-            return stoppable(
-                self.connection, lambda: getattr(self.connection.execute(statement), fetch)()
-            )
-        except duckdb.Error as error:
-            form = self.format if where is None else "query"
-            raise HanmeError(translate(str(error), where or self.title, form)) from None
-        finally:
-            if self.schema is not None:
-                self.connection.execute("USE memory")
+    def execute(self, statement: str, title: str | None = None, fetch: str = "fetchall") -> Any:
+        """Run a statement; an error is about `title`, a query, or else about this part."""
+        form = self.format if title is None else "query"
+        return self.reader.execute(
+            statement, fetch=fetch, title=title or self.title, form=form, schema=self.schema
+        )
 
     def expression(self, column: str, kind: Kind, date: str | None = None) -> tuple[str, Kind]:
-        """Return a column, by the user's name of it, in SQL, and what it is read as.
+        """Return SQL for a column, by its name in the file, and what it is read as.
 
         Text is read without the blanks around it, and empty text as NULL: this is the only place
         where ids are normalised, so the two sides of a link always are.
@@ -99,10 +86,10 @@ class Rows:
         name = f"c{index}" if self.format == "csv" else identifier(self.columns[index])
         type_, text = self.types[index], f"CAST({name} AS VARCHAR)"
         if self.source.frame is not None and type_ in ("DOUBLE", "FLOAT"):
-            # pandas keeps whole numbers with a gap among them as 3.0
-            is_whole = f"{name} = trunc({name}) AND abs({name}) < 1e15"
+            # pandas stores integers with a missing value among them as 3.0
+            integer = f"{name} = trunc({name}) AND abs({name}) < 1e15"
             text = (
-                f"CASE WHEN {is_whole} THEN CAST(CAST({name} AS BIGINT) AS VARCHAR) ELSE {text} END"
+                f"CASE WHEN {integer} THEN CAST(CAST({name} AS BIGINT) AS VARCHAR) ELSE {text} END"
             )
         if self.source.spec.empty:
             empty = f"trim({text}) IN ({', '.join(map(quoted, self.source.spec.empty))})"
@@ -119,47 +106,43 @@ class Rows:
             return (items, "list") if kind == "list" else (joined, "joined")
         return f"nullif(trim({text}), '')", "text"
 
-    def sql(self, wanted: Iterable[str] = ()) -> str:
-        """Return what to select from; the wanted columns of JSON are read as they are written."""
-        if self.at:
-            return self.at
+    def sql(self, columns: Iterable[str] = ()) -> str:
+        """Return what to select from; these `columns` of JSON are read as they are written."""
+        if self.relation:
+            return self.relation
         if self.path is None:
             return f"({(self.source.query or '').rstrip().rstrip(';')}\n)"
         path = quoted(glob.escape(str(self.path)))
         if self.format == "parquet":
             return f"read_parquet({path}, hive_partitioning = false)"
         if self.format == "json":
-            typed = {column: self.types[self._index(column)] for column in wanted}
+            typed = {column: self.types[self._index(column)] for column in columns}
             chosen = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in typed.items())
-            columns = f", columns = {{{chosen}}}" if typed else ""
-            return f"read_json({path}, sample_size = -1, hive_partitioning = false{columns})"
-        spec = self.source.spec
-        columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
-        return (
-            f"read_csv({path}, auto_detect = false, header = true, columns = {{{columns}}}, "
-            f"delim = {quoted(separator(self.path, spec))}, quote = '\"', escape = '\"', "
-            f"encoding = '{spec.encoding}', strict_mode = true, hive_partitioning = false)"
-        )
+            selected = f", columns = {{{chosen}}}" if typed else ""
+            return f"read_json({path}, sample_size = -1, hive_partitioning = false{selected})"
+        named = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
+        options = csv_options(self.path, self.source.spec)
+        return f"read_csv({path}, auto_detect = false, columns = {{{named}}}, {options})"
 
     def typed(self) -> str:
-        """Return what a condition is asked of: numbers are numbers there, under users' names."""
+        """Return what a condition is evaluated on: numbers are numbers, under the file's names."""
         if self.format == "csv" and self.path:
             path = quoted(glob.escape(str(self.path)))
-            return f"read_csv({path}{csv_options(self.source.spec, self.path)})"
+            return f"read_csv({path}, {typed_csv_options(self.path, self.source.spec)})"
         return self.sql()
 
     def _index(self, column: str) -> int:
-        found = [i for i, name in enumerate(self.columns) if name == column]
-        if not found:
+        matches = [i for i, name in enumerate(self.columns) if name == column]
+        if not matches:
             listed = ", ".join(self.columns[:20]) + (", ..." if len(self.columns) > 20 else "")
-            raise HanmeError(f"{self.title}: no column {column!r}; there are {listed}")
-        if len(found) > 1:
-            raise HanmeError(f"{self.title}: there are {len(found)} columns {column!r}")
-        return found[0]
+            raise HanmeError(f"{self.title}: no column {column!r}; expected one of {listed}")
+        if len(matches) > 1:
+            raise HanmeError(f"{self.title}: {len(matches)} columns are called {column!r}")
+        return matches[0]
 
 
 def _number(name: str, type_: str) -> str:
-    """Return a column as numbers; text that is none becomes NaN, refused where its row is known."""
+    """Return SQL for numbers; other text becomes NaN, which is refused where its row is known."""
     if _NUMBERS.fullmatch(type_):
         return f"CAST({name} AS DOUBLE)"
     text = f"nullif(trim(CAST({name} AS VARCHAR)), '')"
@@ -168,7 +151,7 @@ def _number(name: str, type_: str) -> str:
 
 
 def _date(name: str, type_: str, format_: str | None) -> str:
-    """Return a column of dates as years: 2004.5 is the middle of 2004. No date becomes NaN."""
+    """Return SQL for dates as years: 2004.5 is the middle of 2004. Other text becomes NaN."""
     text = f"nullif(trim(CAST({name} AS VARCHAR)), '')"
     if format_ is None or type_.startswith(("DATE", "TIMESTAMP")):
         date = f"TRY_CAST({text} AS TIMESTAMP)"
@@ -179,10 +162,7 @@ def _date(name: str, type_: str, format_: str | None) -> str:
 
 
 def _vector(name: str, type_: str) -> str:
-    """Return a column of several numbers per cell; what is no number becomes NULL in the list.
-
-    A cell with an empty list is an empty cell.
-    """
+    """Return SQL for lists of numbers, NULL for an empty cell; other text in a list is NULL."""
     if _LIST.fullmatch(type_) and _NUMBERS.fullmatch(type_.rpartition("[")[0]):
         return f"nullif(CAST({name} AS DOUBLE[]), [])"
     if _LIST.fullmatch(type_):
@@ -191,35 +171,3 @@ def _vector(name: str, type_: str) -> str:
         inner = rf"regexp_replace(CAST({name} AS VARCHAR), '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
         items = rf"regexp_split_to_array(nullif({inner}, ''), '[\s,;|]+')"
     return f"list_transform({items}, lambda item: TRY_CAST(item AS DOUBLE))"
-
-
-def _json_type(guessed: str) -> str:
-    """Return the type to read a column of JSON with, so that values stay as they are written."""
-    return "VARCHAR[]" if guessed.endswith("[]") else "VARCHAR"
-
-
-def _begins_with_a_mark(path: Path) -> bool:
-    with open_text(path, "utf-8") as file:
-        return file.read(1) == "\ufeff"
-
-
-def _header(path: Path, spec: Source, title: str) -> list[str]:
-    """Read the column names of a CSV file; DuckDB would rename a name that is there twice."""
-    encoding = "utf-8-sig" if spec.encoding == "utf-8" else spec.encoding
-    try:
-        # Mistakes below the header are found by DuckDB, which knows the line.
-        with open_text(path, encoding) as file:
-            rows = csv.reader(file, delimiter=separator(path, spec), strict=True)
-            columns = next(rows, [])
-    except (ValueError, csv.Error, EOFError, OSError, zlib.error) as error:
-        raise HanmeError(f"{title} line 1: no header ({error})") from None
-    if not any(columns):
-        raise HanmeError(f"{title} line 1: no header")
-    if any(odd in column for odd in "\ufffd\0" for column in columns):
-        raise HanmeError(f"{title} line 1: the text is not in the encoding {spec.encoding}")
-    return columns
-
-
-def identifier(name: str) -> str:
-    """Return a name as SQL writes it."""
-    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,69 @@
+"""Write SQL, check queries, and turn DuckDB's messages into one line."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+
+from hanme.errors import HanmeError
+
+# What DuckDB says, and what it means; {0} and {1} are the groups, {flat} is the message.
+MESSAGES = (
+    (
+        r"Invalid unicode|not [\w-]+ encoded",
+        "the text is not in the encoding it is read in (default: utf-8); save it as UTF-8",
+    ),
+    (r"Expected Number of Columns: (\d+) Found: (\d+)", "{1} cells, but the header has {0}"),
+    (r"does not support a full read", "a line is too long"),
+    (r"state machine", "not CSV: lines end with CR LF and with LF; use one of the two"),
+    (
+        r"Failed to parse format specifier (.*?):",
+        "{0!r} is not a format of dates; expected one such as %Y-%m-%d",
+    ),
+    (r"unterminated quote", "a quote is not closed"),
+    (
+        r"Cannot access file|external access",
+        "a query reads only the files that it names in quotes ({flat:.120})",
+    ),
+    (
+        r'Error when sniffing file "(?:[^"]*/)?([^"]*)"',
+        "{0} is not CSV with the separator and encoding of graph.toml, each row with as many cells "
+        "as the header",
+    ),
+    (r"Maximum line size of (\d+) bytes exceeded", "the line is longer than {0} bytes"),
+)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a string of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """Return a name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_query(query: str, where: str, expected: str = "one SELECT statement") -> None:
+    """Refuse anything but a single SELECT."""
+    try:
+        statements = duckdb.extract_statements(query)
+    except duckdb.Error as error:
+        raise HanmeError(translate(str(error), where, "query")) from None
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise HanmeError(f"{where}: it must be {expected}")
+
+
+def translate(message: str, title: str, form: str) -> str:
+    """Turn a message of DuckDB about a file or query into one line that names the place."""
+    flat = re.sub(r" LINE \d+: .*", "", " ".join(message.split()))
+    line = re.search(r"CSV Error on Line: (\d+)", flat)
+    place = f"{title} line {line[1]}" if line else title
+    for pattern, meaning in MESSAGES:
+        if match := re.search(pattern, flat):
+            return f"{place}: {meaning.format(*match.groups(), flat=flat)}"
+    if line:
+        flat = re.sub(r"^.*?Original Line: ", "", flat)
+        return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
+    return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"

@@ -1,0 +1,24 @@
+"""Learners that know nothing of the network: a linear model, trees, and smoothing over the graph.
+
+A new feature block is a class in ``blocks.py`` and a line in ``selection.candidate_blocks``.
+"""
+
+from hanme.linear.blocks import FeatureBlock, parse_block
+from hanme.linear.learner import ColumnContributions, Contributions, Learner
+from hanme.linear.model import LinearModel
+from hanme.linear.selection import LinearSpec, select_blocks
+from hanme.linear.smoothing import Smoothing
+from hanme.linear.trees import Trees
+
+__all__ = [
+    "ColumnContributions",
+    "Contributions",
+    "FeatureBlock",
+    "Learner",
+    "LinearModel",
+    "LinearSpec",
+    "Smoothing",
+    "Trees",
+    "parse_block",
+    "select_blocks",
+]

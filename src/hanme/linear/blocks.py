@@ -1,0 +1,251 @@
+"""Feature blocks: groups of columns of the linear model's design matrix."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.features import to_torch
+from hanme.graph.metapath import Metadata, Metapath
+from hanme.linear.matrices import (
+    GraphMatrices,
+    Scaling,
+    Vector,
+    cost,
+    multiply,
+    reciprocal,
+    scale_rows,
+    subtract,
+    unit_rows,
+)
+
+CHUNK = 2**22
+"""Number of entries of a design matrix that are computed at a time: about 50 MB."""
+
+SPARSE = 0.1
+"""Share of nonzero entries below which sparse products are faster than dense ones."""
+
+FeatureNames = Mapping[str, Sequence[str]]
+"""Names of the features of each node type; empty where they are unknown."""
+
+
+@dataclass(frozen=True)
+class DesignMatrix:
+    """The rows of a block on a graph, computed on request.
+
+    A row is ``(first[i] @ rest - returns[i] * own[i]) / count[i]``. A block leaves out the factors
+    that it does not need.
+
+    Args:
+        first: Links of the target nodes, ``[N, M]``; None if ``rest`` has a row per target node.
+        rest: What lies behind these links, ``[M, D]``; None for the identity.
+        own: The target nodes' own columns, ``[N, D]``.
+        returns: The number of instances that lead back to each target node, ``[N]``.
+        count: The number of instances at each target node that lead elsewhere, ``[N]``.
+        unit: Whether rows are scaled to length 1.
+        idf: Inverse document frequencies of the columns, if they are weighted by them.
+    """
+
+    first: csr_array | None = None
+    rest: csr_array | None = None
+    own: csr_array | None = None
+    returns: Vector | None = None
+    count: Vector | None = None
+    unit: bool = False
+    idf: Vector | None = None
+
+    def rows(self, nodes: NDArray[np.int64]) -> csr_array:
+        """Return the rows of some target nodes, ``[n, D]``."""
+        if self.first is None:
+            assert self.rest is not None
+            return csr_array(self.rest[nodes])
+        rows = csr_array(self.first[nodes])
+        if self.rest is not None:
+            rows = csr_array(rows @ self.rest)
+        if self.own is not None and self.returns is not None and self.returns[nodes].any():
+            rows = subtract(rows, scale_rows(csr_array(self.own[nodes]), self.returns[nodes]))
+        if self.count is not None:
+            rows = scale_rows(rows, reciprocal(self.count[nodes]))
+        return unit_rows(rows) if self.unit else rows.astype(np.float32)
+
+    def times(self, nodes: NDArray[np.int64], weight: Tensor) -> Tensor:
+        """Return the rows of some nodes times a matrix, ``[n, C]``; missing weights count as 0."""
+        known = min(self.width, len(weight))
+        weight = weight[:known].contiguous()
+        products = [
+            torch.mm(to_torch(csr_array(self.rows(some)[:, :known])), weight)
+            for some in self.chunks(nodes)
+        ]
+        return torch.cat(products)
+
+    def transposed_times(self, nodes: NDArray[np.int64], matrix: NDArray[np.float64]) -> Tensor:
+        """Return the transposed rows of some nodes times a matrix, ``[D, C]``."""
+        chunks = self.chunks(nodes)
+        total = np.zeros((self.width, matrix.shape[1]))
+        for some, part in zip(chunks, np.array_split(matrix, len(chunks)), strict=True):
+            total += self.rows(some).T @ part
+        return torch.from_numpy(total).float()
+
+    def gram(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Return the inner products of the rows of some nodes, ``[n, n]`` in double precision."""
+        rows = self.rows(nodes).astype(np.float64)
+        if rows.nnz < SPARSE * rows.shape[0] * rows.shape[1]:
+            return torch.from_numpy((rows @ rows.T).toarray())
+        dense = rows.toarray()
+        return torch.from_numpy(dense @ dense.T)
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        matrix = self.first if self.rest is None else self.rest
+        assert matrix is not None
+        return int(matrix.shape[1])
+
+    @property
+    def entries(self) -> int:
+        """An upper bound of the number of nonzero entries of all rows."""
+        if self.first is None or self.rest is None:
+            matrix = self.rest if self.first is None else self.first
+            assert matrix is not None
+            return int(matrix.nnz)
+        return int(min(cost(self.first, self.rest), self.first.shape[0] * self.width))
+
+    def chunks(self, nodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Divide nodes so that the rows of each part have about ``CHUNK`` entries."""
+        matrix = self.rest if self.first is None else self.first
+        assert matrix is not None
+        per_node = max(1, self.entries // max(1, matrix.shape[0]))
+        parts = max(1, -(-len(nodes) * per_node // CHUNK))
+        return list(np.array_split(nodes, min(parts, max(1, len(nodes)))))
+
+
+@dataclass(frozen=True)
+class FeatureBlock(ABC):
+    """A group of columns, written ``PATH:KIND:SCALING`` or, for a node's own, ``KIND:SCALING``.
+
+    Args:
+        path: The metapath from the target to what the block reads; None for the node itself.
+        scaling: ``"plain"``, or ``"unit"``: features are weighted by inverse document frequency
+            and rows are scaled to length 1.
+    """
+
+    path: Metapath | None
+    scaling: Scaling
+
+    kind: ClassVar[str]
+
+    def __str__(self) -> str:
+        return ":".join([*([self.path.text] if self.path else []), self.kind, self.scaling])
+
+    @property
+    def id_type(self) -> str | None:
+        """The node type whose nodes are the columns; None if columns are features."""
+        return None
+
+    @abstractmethod
+    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+        """Return the rows on a graph; ``idf`` holds the column weights of an earlier fit."""
+
+    @abstractmethod
+    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+        """Return a column in words."""
+
+
+class OwnFeatures(FeatureBlock):
+    """The features of the node itself: ``features:plain``."""
+
+    kind = "features"
+
+    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+        """Return the features of the target nodes."""
+        x, idf = matrices.features(matrices.graph.target, self.scaling, idf)
+        return DesignMatrix(rest=x, idf=idf)
+
+    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+        """Return the name of a feature: ``year``."""
+        return feature_name(names, graph.target, number)
+
+
+class NeighbourIds(FeatureBlock):
+    """The number of instances that lead to each node: ``movie-actor:ids:unit``."""
+
+    kind = "ids"
+    path: Metapath
+
+    @property
+    def id_type(self) -> str:
+        """The node type at the end of the metapath."""
+        return self.path.node_types[-1]
+
+    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+        """Return the product of the links along the metapath."""
+        first, *others = matrices.links(self.path)
+        rest = multiply(others, 1)[0] if others else None
+        return DesignMatrix(first, rest, unit=self.scaling == "unit")
+
+    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+        """Return the type and the name of a node: ``actor: Leila Holm``."""
+        return f"{self.id_type}: {graph.nodes[self.id_type].title(number)}"
+
+
+class NeighbourFeatures(FeatureBlock):
+    """The mean features at the ends of a metapath, without the node's own.
+
+    For example, ``movie-actor-movie:features:unit``.
+    """
+
+    kind = "features"
+    path: Metapath
+
+    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+        """Return the links along the metapath times the features at its end, less the node's."""
+        end = self.path.node_types[-1]
+        x, idf = matrices.features(end, self.scaling, idf)
+        first, *others = matrices.links(self.path)
+        (rest,) = multiply([*others, x], 1)
+        count, own, returns = matrices.instances(self.path), None, None
+        if end == matrices.graph.target:
+            own, returns = x, matrices.returns(self.path)
+            count = count - returns
+        return DesignMatrix(first, rest, own, returns, count, self.scaling == "unit", idf)
+
+    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+        """Return the name of a feature and where it is averaged: ``mean age of actor``."""
+        end, via = self.path.node_types[-1], self.path.node_types[1:-1]
+        where = f" via {'-'.join(via)}" if via else ""
+        return f"mean {feature_name(names, end, number)} of {end}{where}"
+
+
+def feature_name(names: FeatureNames, node_type: str, number: int) -> str:
+    """Return the name of a feature, or its number."""
+    known = names.get(node_type, ())
+    return known[number] if number < len(known) else f"feature {number}"
+
+
+def parse_block(text: str, metadata: Metadata) -> FeatureBlock:
+    """Return the block that a text describes, such as ``movie-actor:ids:unit``."""
+    path, _, kind = text.rpartition(":")[0].rpartition(":")
+    scaling = text.rpartition(":")[2]
+    kinds: dict[tuple[str, bool], type[FeatureBlock]] = {
+        ("features", False): OwnFeatures,
+        ("features", True): NeighbourFeatures,
+        ("ids", True): NeighbourIds,
+    }
+    block = kinds.get((kind, bool(path)))
+    if block is None or scaling not in get_args(Scaling):
+        raise HanmeError(
+            f"feature block {text!r}: expected PATH:ids:SCALING, PATH:features:SCALING or "
+            "features:SCALING, such as movie-actor:ids:unit"
+        )
+    metapath = Metapath.parse(path, metadata) if path else None
+    return block(metapath, "unit" if scaling == "unit" else "plain")

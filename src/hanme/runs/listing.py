@@ -1,0 +1,60 @@
+"""List the runs in a folder with their settings and scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hanme.errors import HanmeError
+from hanme.runs.config import RunConfig
+from hanme.runs.folder import RUNS, Run
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run folder as ``hanme runs`` shows it.
+
+    Args:
+        folder: The folder.
+        state: ``"damaged"`` if a file cannot be read.
+        modified: When its last file was written, in seconds since 1970.
+        config: The configuration; None if damaged.
+        epochs: The number of epochs so far.
+        scores: Micro and macro F1 in percent by part of the split, under the run's own decision;
+            empty unless finished.
+        message: What is damaged.
+    """
+
+    folder: Path
+    state: Literal["finished", "unfinished", "damaged"]
+    modified: float
+    config: RunConfig | None = None
+    epochs: int = 0
+    scores: dict[str, dict[str, float]] | None = None
+    message: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        settings = None if self.config is None else self.config.model_dump(mode="json")
+        return vars(self) | {"folder": str(self.folder), "config": settings}
+
+
+def list_runs(root: Path = RUNS) -> list[ListedRun]:
+    """Return the runs in a folder, the latest first; a damaged one does not hide the others."""
+    folders = [path.parent for path in root.glob("*/config.json")]
+    return sorted(map(_listed, folders), key=lambda run: -run.modified)
+
+
+def _listed(folder: Path) -> ListedRun:
+    modified = max(path.stat().st_mtime for path in folder.iterdir())
+    try:
+        run = Run.open(folder)
+        if not run.finished:
+            epochs = int(next((row["epoch"] for row in reversed(run.metrics())), 0))
+            return ListedRun(folder, "unfinished", modified, run.config, epochs)
+        result = run.result()
+        own = next(iter(result["scores"].values()))  # the run's own decision comes first
+        return ListedRun(folder, "finished", modified, run.config, result["epochs"], own)
+    except HanmeError as error:
+        return ListedRun(folder, "damaged", modified, message=str(error))

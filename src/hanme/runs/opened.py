@@ -1,0 +1,278 @@
+"""Open a run: the single entry point for predicting, scoring and explaining."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hanme.common import device, ranks
+from hanme.data import FittedGraph, is_store, tables_name
+from hanme.decision import Decision
+from hanme.errors import HanmeError
+from hanme.explain import Explainer, Explanation, Fidelity, fidelity
+from hanme.graph import Graph
+from hanme.nn.model import MeanModel, Model, needs_subgraph
+from hanme.runs.build import (
+    build_model,
+    digest_of,
+    known_ids,
+    load_graph,
+    renumber,
+    wide_parts,
+    without_fold_of,
+)
+from hanme.runs.config import RunConfig
+from hanme.runs.folder import Run, load_weights
+from hanme.runs.prediction import Prediction
+from hanme.runs.results import score_parts
+from hanme.training import as_predicted, size_weights
+from hanme.training.batches import SHARED, logits_of, stands_alone
+
+
+class OpenedRun:
+    """A trained model on a graph, with its decision and its result.
+
+    All interfaces use it, so they agree. Make one with :meth:`open`; a fitted
+    :class:`~hanme.Classifier` holds one that was never in a folder.
+
+    Args:
+        config: The configuration.
+        graph: The graph; the final model sees the labels of validation nodes if it was refitted.
+        model: The trained model.
+        decision: Turns its logits into probabilities and labels.
+        result: What ``result.json`` holds.
+        metrics: A row per scored epoch.
+        schema: The schema of the graph it was trained on; None for a data set with a name.
+        folder: The run folder, if there is one.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        graph: Graph,
+        model: Model,
+        *,
+        decision: Decision,
+        result: dict[str, Any],
+        metrics: list[dict[str, float]],
+        schema: FittedGraph | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.config, self.graph, self.model = config, as_predicted(graph, config.training), model
+        self.decision, self.result, self.metrics = decision, result, metrics
+        self.schema, self.folder = schema, folder
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        graph: Graph | str | Path | None = None,
+        source: str | Path | None = None,
+    ) -> OpenedRun:
+        """Open a finished run.
+
+        Args:
+            folder: The run folder.
+            graph: Another graph of the same schema, used as passed; or the path of a
+                ``graph.toml`` or a store, whose columns are encoded as in training (default: the
+                graph of the run, with its tables as they are now).
+            source: Another place to load the run's own graph from.
+        """
+        run = Run.open(Path(folder))
+        result = run.result()  # refuses an unfinished run before its graph is loaded
+        schema = run.fitted()
+        loaded = load_like(run.config, schema, graph, source)
+        return cls(
+            run.config,
+            loaded,
+            _trained_model(run, loaded),
+            decision=run.decision(),
+            result=result,
+            metrics=run.metrics(),
+            schema=schema,
+            folder=run.folder,
+        )
+
+    def with_graph(self, graph: Graph | str | Path) -> OpenedRun:
+        """Return the same model on another graph of the same schema, see :meth:`open`.
+
+        Nodes without ids are the same nodes if the graph has the same number of target nodes.
+        """
+        other = copy.copy(self)
+        for cached in ("_all_logits", "explainer"):
+            vars(other).pop(cached, None)
+        loaded = load_like(self.config, self.schema, graph)
+        other.graph = as_predicted(loaded, self.config.training)
+        other.model = copy.deepcopy(self.model)
+        renumber(other.model, known_ids(self.model, self.graph), loaded)
+        if loaded.targets.ids is None and loaded.targets.num_nodes != self.graph.targets.num_nodes:
+            for part in wide_parts(other.model):
+                part.forget()
+        return other
+
+    @property
+    def differs_from_training(self) -> bool:
+        """Whether ids, labels or split of the graph differ from those of training."""
+        return self.schema is not None and digest_of(self.graph) != self.schema.trained_on
+
+    def require_training_graph(self) -> None:
+        """Refuse to score nodes whose part of the split is unknown."""
+        require_unchanged(self.graph, self.schema, self.folder or "this run")
+
+    @cached_property
+    def _all_logits(self) -> Tensor:
+        return self._compute(None)
+
+    def _compute(self, nodes: Tensor | None) -> Tensor:
+        size = self.config.training.batch_size
+        if ranks.count() > 1 or nodes is not None:
+            size = size or SHARED
+        self.model.to(device.chosen())
+        batch_size = size if stands_alone(self.model) else None
+        logits = logits_of(self.model, self.graph, nodes, batch_size=batch_size)
+        self.model.to(torch.device("cpu"))
+        return logits.float().cpu()
+
+    def logits(self, nodes: Tensor | None = None) -> Tensor:
+        """Return the logits of some target nodes (default: all), ``[R, C]``.
+
+        A node's logits do not depend on which other nodes are requested. Of a stored graph, only
+        what the nodes reach is read.
+        """
+        if nodes is None:
+            return self._all_logits
+        if needs_subgraph(self.model, self.graph) and stands_alone(self.model):
+            return self._compute(nodes)
+        return self._all_logits[nodes]
+
+    def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
+        """Predict labels of target nodes, each by id, else name, else number (default: all)."""
+        targets = self.graph.targets
+        if nodes is None:
+            numbers, logits = torch.arange(targets.num_nodes), self.logits()
+        else:
+            numbers = torch.tensor([targets.find(node) for node in nodes], dtype=torch.long)
+            logits = self.logits(numbers)
+        return Prediction(self.graph, numbers, logits, self.decision, self.differs_from_training)
+
+    def evaluate(self) -> dict[str, Any]:
+        """Return micro and macro F1 in percent by decision rule and part of the split.
+
+        If the final weights were fitted to validation nodes, their scores are those measured in
+        training, by weights that were not.
+        """
+        self.require_training_graph()
+        training = self.config.training
+        by_rule = score_parts(self.graph, self.logits(), self.decision)
+        if training.refit or training.cross_fitted:
+            for rule, parts in self.result["scores"].items():
+                if rule in by_rule and "val" in parts:
+                    by_rule[rule]["val"] = parts["val"]
+                if training.cross_fitted:  # every labelled node was a validation node of a fold
+                    by_rule[rule].pop("train", None)
+        return by_rule
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """The explainer of this model on this graph."""
+        return Explainer(self.model, self.graph, self.decision)
+
+    def explain(self, node: str | int, **options: Any) -> Explanation:
+        """Explain the prediction of a node, see :meth:`Explainer.explain`."""
+        return self.explainer.explain(node, **options)
+
+    def fidelity(self, **options: Any) -> Fidelity:
+        """Measure explanations, see :func:`hanme.explain.fidelity`."""
+        self.require_training_graph()
+        return fidelity(self.model, self.graph, **options)
+
+
+def load_like(
+    config: RunConfig,
+    schema: FittedGraph | None,
+    graph: Graph | str | Path | None = None,
+    source: str | Path | None = None,
+) -> Graph:
+    """Load the graph of a run, or another one of its schema, see :meth:`OpenedRun.open`."""
+    if isinstance(graph, Graph):
+        loaded = _checked(graph, schema)
+    else:
+        if graph is not None and schema is None:
+            name = config.data.name
+            raise HanmeError(f"{graph}: the run was trained on {name}, not on a graph.toml")
+        if graph is not None and source is not None:
+            raise HanmeError(f"--data {source}: --graph {graph} already names the tables")
+        if graph is not None:
+            source = graph if is_store(graph) else tables_name(graph)
+        loaded = load_graph(config, source=source, schema=schema)
+    for kind, width in (schema.widths if schema else {}).items():
+        if (here := loaded.widths.get(kind, 0)) != width:
+            raise HanmeError(
+                f"node type {kind}: {here} features, but the run was trained with {width}; "
+                "one-hot ids cannot grow without training again"
+            )
+    return without_fold_of(loaded, config)
+
+
+def require_unchanged(graph: Graph, schema: FittedGraph | None, where: object) -> None:
+    """Refuse a graph whose ids, labels or split differ from those that a run was trained on."""
+    if schema is not None and digest_of(graph) != schema.trained_on:
+        raise HanmeError(
+            f"{where}: ids, labels or split of its tables have changed since it was trained, so "
+            "training rows may now be test rows; hanme predict and explain NODE still work"
+        )
+
+
+def same_encoding(graph: Graph, schema: FittedGraph) -> bool:
+    """Return whether the columns of a graph are encoded as those of a run."""
+    fitted = graph.provenance.fitted
+    return fitted is None or fitted["features"] == schema.learnt()["features"]
+
+
+def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
+    """Return a graph with the label names of training; refuse one of another schema."""
+    if schema is None:
+        return graph
+    for what, mine, theirs in (
+        ("target", schema.target, graph.target),
+        ("multilabel", schema.multilabel, graph.multilabel),
+        ("types", sorted(schema.features), sorted(graph.node_types)),
+        ("relations", sorted(schema.relations), sorted(graph.edge_types)),
+    ):
+        if mine != theirs:
+            raise HanmeError(
+                f"the schema is not that of the graph trained on: {what}: {theirs}, not {mine}"
+            )
+    if not same_encoding(graph, schema):
+        raise HanmeError(
+            "the columns of this graph are encoded by its own values, not as in training: pass the "
+            "path of its graph.toml instead, so that they are encoded as in training"
+        )
+    names, labels = schema.labels, graph.labels
+    if len(labels) > len(names) or (graph.multilabel and len(labels) < len(names)):
+        raise HanmeError(f"{len(labels)} labels, but the model was trained with {len(names)}")
+    if labels == names:
+        return graph
+    if labels != [str(label) for label in range(len(labels))]:
+        raise HanmeError(f"labels {labels}, but the model was trained with {names}, in this order")
+    return replace(graph, labels=names)
+
+
+def _trained_model(run: Run, graph: Graph) -> Model:
+    """Build a run's model for a graph and load its weights, or those of its folds."""
+    if run.folds:
+        return MeanModel([_trained_model(fold, graph) for fold in run.folds]).eval()
+    model = build_model(run.config.model, graph, run.wide())
+    size_weights(model, graph)
+    load_weights(model, run.weights(), run.folder / "model.safetensors")
+    model.train(False)
+    renumber(model, run.ids(), graph)
+    return model

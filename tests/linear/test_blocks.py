@@ -1,0 +1,175 @@
+"""Feature blocks against a loop over metapath instances."""
+
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from torch_geometric.data import HeteroData
+
+from hanme.data import planted
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.chain import Chain
+from hanme.linear import FeatureBlock, matrices, parse_block
+from hanme.linear.blocks import DesignMatrix
+from hanme.linear.matrices import GraphMatrices, TooLarge, multiply
+
+
+def graph() -> Graph:
+    """A small planted graph with features in every type and one repeated link."""
+    made = planted(movies=40, seed=2).with_features("given-onehot")
+    links = dict(made.links)
+    first = next(iter(links))
+    links[first] = torch.cat([links[first], links[first][:, :1]], 1)
+    return replace(made, links=links)
+
+
+def matrix(text: str, made: Graph) -> DesignMatrix:
+    return parse_block(text, made.metadata()).matrix(GraphMatrices(made))
+
+
+def expected_rows(block: FeatureBlock, made: Graph) -> np.ndarray:
+    """Sum or average the columns at the end of each instance, the node's own left out."""
+    assert block.path is not None
+    end, is_ids = block.path.node_types[-1], block.kind == "ids"
+    x = made.x_dict[end].to_dense().double().numpy()
+    if block.scaling == "unit":
+        x = x * (np.log((1 + len(x)) / (1 + (x != 0).sum(0))) + 1)
+        x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    if is_ids:
+        x = np.eye(made.sizes[end])
+    chain = Chain.build(block.path, made.links, made.sizes)
+    rows = np.zeros((made.targets.num_nodes, x.shape[1]))
+    for node in range(len(rows)):
+        ends = [
+            int(nodes[-1])
+            for some in chain.blocks(node, 1 << 20)
+            for nodes in some.nodes
+            if is_ids or end != made.target or int(nodes[-1]) != node
+        ]
+        if ends:
+            rows[node] = x[ends].sum(0) if is_ids else x[ends].mean(0)
+    if block.scaling == "unit":
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return rows
+
+
+@pytest.mark.parametrize("scaling", ["plain", "unit"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "movie-actor:ids",
+        "movie-actor:features",
+        "movie-actor-movie:features",
+        "movie-director-movie-actor:ids",
+        "movie-director-movie-actor-movie:features",
+    ],
+)
+def test_rows_are_sums_over_instances_without_the_node_itself(text: str, scaling: str) -> None:
+    made = graph()
+    block = parse_block(f"{text}:{scaling}", made.metadata())
+    assert str(block) == f"{text}:{scaling}"
+    nodes = np.array([7, 0, 39, 7])
+    design, expected = block.matrix(GraphMatrices(made)), expected_rows(block, made)[nodes]
+    np.testing.assert_allclose(design.rows(nodes).toarray(), expected, atol=1e-5)
+    np.testing.assert_allclose(design.gram(nodes), expected @ expected.T, atol=1e-4)
+    weight = torch.randn(design.width, 3, generator=torch.Generator().manual_seed(1))
+    times = design.times(nodes, weight)
+    np.testing.assert_allclose(times, expected @ weight.double().numpy(), atol=1e-4)
+    back = design.transposed_times(nodes, times.double().numpy())
+    np.testing.assert_allclose(back, expected.T @ times.double().numpy(), atol=1e-3)
+
+
+def test_few_entries_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph()
+    design, nodes = matrix("movie-actor-movie:features:plain", made), np.arange(40)
+    weight = torch.rand(design.width, 2, generator=torch.Generator().manual_seed(2))
+    whole = design.times(nodes, weight)
+    monkeypatch.setattr("hanme.linear.blocks.CHUNK", 1)
+    assert len(design.chunks(nodes)) == 40
+    torch.testing.assert_close(design.times(nodes, weight), whole)
+
+
+@pytest.mark.parametrize("scaling", ["plain", "unit"])
+def test_a_node_that_reaches_itself_alone_has_no_row(scaling: str) -> None:
+    made = graph()
+    text = f"movie-actor-movie-actor-movie:features:{scaling}"
+    path = parse_block(text, made.metadata()).path
+    alone = torch.stack([torch.zeros(7, dtype=torch.long), torch.arange(7)])
+    there, back = path.steps[:2]
+    made = replace(made, links=made.links | {there: alone, back: alone.flip(0)})
+    x = torch.rand(40, 50, generator=torch.Generator().manual_seed(1))
+    made = replace(made, nodes=made.nodes | {"movie": replace(made.targets, x=x)})
+    assert not matrix(text, made).rows(np.array([0, 5])).toarray().any()  # node 5 has no links
+
+
+def test_rounding_errors_become_no_rows_of_length_1() -> None:
+    data = HeteroData()
+    x = np.random.default_rng(0).integers(0, 4, (10, 30)).astype(np.float32)
+    data["node"].x = torch.from_numpy(np.concatenate([x, 0 * x]))
+    data["node"].y = torch.arange(20) % 2
+    data["tag"].num_nodes = 70
+    tags = torch.arange(70)
+    links = torch.stack([torch.cat([tags % 10, tags % 10 + 10]), tags.repeat(2)])
+    data["node", "has", "tag"].edge_index = links
+    data["tag", "of", "node"].edge_index = links.flip(0)
+    design = matrix("node-tag-node:features:unit", Graph.from_hetero(data))
+    assert design.rows(np.arange(10)).nnz == 0
+    assert design.rows(np.arange(10, 20)).nnz == len(x.nonzero()[0])
+
+
+def test_own_features_never_come_back() -> None:
+    made, text = graph(), "movie-actor-movie:features:plain"
+    x = made.x_dict["movie"].to_dense()
+    x[5] = 100.0
+    nodes = made.nodes | {"movie": replace(made.targets, x=x.to_sparse_csr())}
+    before, after = (
+        matrix(text, each).rows(np.array([5])) for each in (made, replace(made, nodes=nodes))
+    )
+    np.testing.assert_allclose(before.toarray(), after.toarray(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "text", ["movie-actor", "movie-actor:names:unit", "features", "a-b:ids:unit", "ids:unit"]
+)
+def test_an_unknown_block_is_refused(text: str) -> None:
+    with pytest.raises(HanmeError):
+        parse_block(text, graph().metadata())
+
+
+def test_columns_have_names_that_people_know() -> None:
+    made = graph()
+    actor = replace(made.nodes["actor"], names=[f"Leila {i}" for i in range(made.sizes["actor"])])
+    made = replace(made, nodes=made.nodes | {"actor": actor})
+    names = {"movie": ["year", "runtime"], "actor": ["age"]}
+
+    def column(text: str, number: int) -> str:
+        return parse_block(text, made.metadata()).column(made, names, number)
+
+    assert column("movie-actor:ids:unit", 3) == "actor: Leila 3"
+    assert column("features:plain", 1) == "runtime"
+    assert column("features:plain", 7) == "feature 7"
+    assert column("movie-actor:features:unit", 0) == "mean age of actor"
+    assert column("movie-actor-movie:features:unit", 0) == "mean year of movie via actor"
+
+
+def test_products_are_in_the_cheapest_order_that_is_not_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    sizes = [50, 300, 50, 300, 50, 7]
+    dense = [(random.random((a, b)) < 0.03).astype(np.float32) for a, b in pairwise(sizes)]
+    chain = [csr_array(each) for each in dense]
+    for limit in (2**26, 3000):
+        monkeypatch.setattr(matrices, "MAX_ENTRIES", limit)
+        (product,) = multiply(chain, 1)
+        np.testing.assert_allclose(product.toarray(), reduce(np.matmul, dense), rtol=1e-5)
+    left, right = multiply(chain[:4], 2)
+    np.testing.assert_allclose((left @ right).toarray(), reduce(np.matmul, dense[:4]), rtol=1e-5)
+    monkeypatch.setattr(matrices, "MAX_ENTRIES", 100)
+    with pytest.raises(TooLarge):
+        multiply(chain, 1)

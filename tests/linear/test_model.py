@@ -1,0 +1,136 @@
+"""The linear model: what it selects, predicts, explains, saves and carries to another graph."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+
+from hanme.data import planted
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.linear import LinearModel, select_blocks
+from hanme.linear.selection import _affordable, normalised
+
+
+@pytest.fixture(scope="module")
+def movies() -> Graph:
+    return planted(movies=200, guests=0, noise=0, genres=3, seed=1).with_features("given")
+
+
+@pytest.fixture(scope="module")
+def model(movies: Graph) -> LinearModel:
+    return LinearModel.fit(movies, seed=1)
+
+
+def test_it_learns(movies: Graph, model: LinearModel) -> None:
+    logits, test = model.predict(movies), movies.split.test
+    assert ((logits > 0) == movies.label_matrix)[test].float().mean() > 0.85
+    some = torch.tensor([3, 199, 3])
+    torch.testing.assert_close(model.predict(movies, some), logits[some], rtol=1e-5, atol=1e-5)
+    blocks = model.block_logits(movies)
+    assert set(blocks) == {*model.spec.blocks, "bias"}
+    torch.testing.assert_close(sum(blocks.values()), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_contributions_add_up_to_the_logits(movies: Graph, model: LinearModel) -> None:
+    logits = model.predict(movies).double().numpy()
+    for node in (0, 7):
+        found = model.contributions(movies, node)
+        assert found.logits == pytest.approx(logits[node], abs=1e-4)
+    columns = model.columns(movies)
+    assert len(columns) == sum(len(weight) for weight in model.weights)
+    ids = next(one for one in found.blocks if one.node_type and len(one.columns))
+    assert ids.phrase(int(ids.columns[0])) in columns
+
+
+def test_it_is_the_same_after_saving(movies: Graph, model: LinearModel) -> None:
+    values, tensors = model.state()
+    places = [tensor.data_ptr() for tensor in tensors.values() if tensor.numel()]
+    assert len(set(places)) == len(places)  # safetensors refuses shared memory
+    again = LinearModel.from_state(values, tensors, movies)
+    assert torch.equal(again.predict(movies), model.predict(movies))
+    with pytest.raises(HanmeError):
+        LinearModel.from_state(values | {"scales": []}, tensors, movies)
+    with pytest.raises(HanmeError):
+        LinearModel.from_state(values, tensors, replace(movies, labels=["one"]))
+
+
+def test_weights_follow_ids_to_a_graph_in_another_order(movies: Graph) -> None:
+    actors = movies.nodes["actor"]
+    ids = [f"a{i}" for i in range(actors.num_nodes)]
+    graph = replace(movies, nodes=movies.nodes | {"actor": replace(actors, ids=ids)})
+    fitted = LinearModel.fit(graph, seed=1)
+    order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(ids))
+    links = {
+        e: torch.stack(
+            [place[row] if t == "actor" else row for t, row in zip((e[0], e[2]), pair, strict=True)]
+        )
+        for e, pair in graph.links.items()
+    }
+    moved = replace(
+        actors, ids=[ids[i] for i in order], x=actors.x.to_dense()[order].to_sparse_csr()
+    )
+    other = replace(graph, links=links, nodes=graph.nodes | {"actor": moved})
+    torch.testing.assert_close(
+        fitted.aligned_to(other).predict(other), fitted.predict(graph), rtol=1e-4, atol=1e-4
+    )
+    fewer = replace(other.nodes["actor"], ids=["unknown", *moved.ids[1:]])
+    unknown = replace(other, nodes=other.nodes | {"actor": fewer})
+    assert not torch.equal(fitted.aligned_to(unknown).predict(unknown), fitted.predict(graph))
+
+
+def test_a_graph_without_its_links_gives_other_logits(movies: Graph, model: LinearModel) -> None:
+    bare = replace(movies, links={e: x[:, :0] for e, x in movies.links.items()})
+    assert not torch.allclose(model.predict(bare), model.predict(movies))
+
+
+def labelled_by_last(x: torch.Tensor) -> Graph:
+    data = HeteroData()
+    data["node"].x, data["node"].y = x, (x[:, -1] > x[:, -1].median()).long()
+    return Graph.from_hetero(data)
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e6])
+def test_units_and_offsets_of_features_do_not_matter(factor: float) -> None:
+    x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    moved = factor * torch.cat([torch.full((100, 1), 3e4), 10 + x], 1)
+    graph = labelled_by_last(x)
+    expected = LinearModel.fit(graph, seed=1).predict(graph)
+    for other in (labelled_by_last(factor * x), labelled_by_last(moved)):
+        logits = LinearModel.fit(other, seed=1).predict(other)
+        assert (logits.argmax(1) == expected.argmax(1)).float().mean() > 0.95
+
+
+def test_features_that_differ_by_rounding_alone_are_left_out() -> None:
+    rows = torch.tensor([[1 / 3], [1 / 3], [1 / 3 + 2e-8]]).double()
+    assert normalised(rows @ rows.t())[1] == 0
+    graph = labelled_by_last(torch.full((50, 1), 0.1))
+    with pytest.raises(HanmeError, match="no features and no links"):
+        select_blocks(replace(graph, y=torch.arange(50) % 2), seed=1)
+
+
+def test_one_training_node_is_too_few(movies: Graph) -> None:
+    train = torch.zeros_like(movies.split.train)
+    train[0] = True
+    with pytest.raises(HanmeError, match="training nodes"):
+        LinearModel.fit(replace(movies, split=movies.split._replace(train=train)))
+
+
+def test_the_selection_sees_no_validation_label() -> None:
+    graph = planted(movies=120, seed=1).with_features("given")
+    y = graph.y.clone()
+    y[graph.split.val] = 1 - y[graph.split.val]
+    assert select_blocks(graph, 1) == select_blocks(replace(graph, y=y), 1)
+
+
+def test_large_fits_take_the_most_relevant_affordable_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = planted()
+    each = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
+    monkeypatch.setattr("hanme.linear.selection.MAX_WORK", 10 * each)
+    assert _affordable(graph, [4, 20, 5, 1, 3], [0.2, 0.5, 0.2, 0.0, 0.1]) == [0, 2]
+    assert _affordable(graph, [20, 30], [0.1, 0.9]) == [0]
