@@ -231,7 +231,7 @@ def trainer(
         heads=HEADS,
         per_root=per_root,
     )
-    config = TrainingConfig(epochs=10**6, batch_size=batch_size)
+    config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
     return Trainer(model, graph, config, random=draw_weights(model, graph, 483))
 
 
@@ -305,7 +305,12 @@ def finished(given: argparse.Namespace) -> dict[str, Any]:
     values = {
         "data": {"name": str(given.folder / "store")},
         "model": {"options": {**options, "hidden_channels": HIDDEN, "heads": HEADS}},
-        "training": {"epochs": 1, "batch_size": given.batch_size, "decide": "macro"},
+        "training": {
+            "recipe": "paper",
+            "epochs": 1,
+            "batch_size": given.batch_size,
+            "decide": "macro",
+        },
     }
     began = time.perf_counter()
     with watched(found):

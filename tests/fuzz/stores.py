@@ -26,7 +26,7 @@ def uses(store: Path, run: Path) -> dict[str, list[str]]:
         "predict": ["predict", str(run), *of],
         "predict one": ["predict", str(run), "--node", "f7", "--node", "Film, 3", *of],
         "explain": ["explain", str(run), "f7", *of],
-        "check": ["store", str(store), "--check"],
+        "check": ["inspect", str(store), "--check"],
     }
 
 

@@ -61,7 +61,7 @@ def load(
     *,
     source: str | Path | None = None,
     features: Features | None = None,
-    seed: int = 483,
+    seed: int = 0,
     options: dict[str, Any] | None = None,
     fitted: FittedGraph | None = None,
 ) -> Graph:
@@ -119,7 +119,7 @@ def store_graph(
     name, source = known_name(name), arguments.get("source")
     if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
         features = arguments.get("features") or default_features(name)
-        seed = arguments.get("seed", 483)
+        seed = arguments.get("seed", 0)
         Tables.of(source or name).store(folder, features, seed, half, progress)
         return
     graph = load(name, **arguments)
@@ -137,7 +137,7 @@ def _open(name: str, features: Features | None, fitted: FittedGraph | None) -> G
         raise HanmeError(
             f"{name}: stored with other features, labels or relations than the run was trained with"
         )
-    origin = {"name": name, "source": None, "seed": 483, "features": stored}
+    origin = {"name": name, "source": None, "seed": 0, "features": stored}
     return graph.with_provenance(origin=origin | {"options": {}})
 
 
@@ -186,14 +186,8 @@ def tables_name(path: str | Path) -> str:
 
 
 def default_features(name: str) -> Features:
-    """Return what node types other than the target get by default.
-
-    Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
-    target's features, as in the paper.
-    """
-    if is_store(name):
-        return stored_features(name)
-    return "given" if name.lower() == "planted" or is_tables(name) else "mean"
+    """Return the features of other node types by default: a store's own, else ``"given"``."""
+    return stored_features(name) if is_store(name) else "given"
 
 
 def cache_folder() -> Path:

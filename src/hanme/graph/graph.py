@@ -98,7 +98,7 @@ class Graph:
         target: str | None = None,
         *,
         features: Features = "given",
-        seed: int = 483,
+        seed: int = 0,
     ) -> Graph:
         """Make a graph from PyG's :class:`HeteroData`, which is left as it is.
 
@@ -117,7 +117,7 @@ class Graph:
 
     @classmethod
     def from_tables(
-        cls, path: str | Path, *, features: Features | None = None, seed: int = 483
+        cls, path: str | Path, *, features: Features | None = None, seed: int = 0
     ) -> Graph:
         """Read a graph from your own tables, described by a ``graph.toml`` (see docs/tables.md).
 
@@ -138,7 +138,7 @@ class Graph:
         *,
         label: str | None = None,
         features: Features = "given",
-        seed: int = 483,
+        seed: int = 0,
     ) -> Graph:
         """Make a graph from tables in memory: of pandas, polars or Arrow.
 

@@ -123,7 +123,9 @@ class StoredGraph(Graph):
 
     def with_features(self, how: Features) -> Graph:
         """Refuse: features are filled in when a graph is stored."""
-        raise HanmeError("a stored graph keeps its features; choose them with hanme store")
+        raise HanmeError(
+            "a stored graph keeps its features; choose them with hanme inspect --store"
+        )
 
     def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
         """Return the labels of some target nodes, and which parts of the split they are in."""

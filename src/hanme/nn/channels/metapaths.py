@@ -69,9 +69,10 @@ class MetapathChannels(Channels):
         dropout: Dropout on the attention weights of the instances.
         feature_dropout: Dropout on the projected features.
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
-        backend: The backend of :func:`metapath_attention`.
-        per_root: Where a graph is read in batches, attend to at most so many instances of each
-            metapath and root, drawn evenly (default: all).
+        backend: How attention is computed: ``"auto"``, ``"streaming"``, ``"chunked"`` or
+            ``"eager"``.
+        per_root: Maximum number of instances per metapath and node to attend to in batches, drawn
+            evenly and anew each epoch (default: all).
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
 

@@ -45,7 +45,7 @@ def load_tables(
     name: str | Path,
     *,
     features: Features = "given",
-    seed: int = 483,
+    seed: int = 0,
     fitted: FittedGraph | None = None,
     cache: Path | None = None,
 ) -> Graph:
