@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, eye_array, hstack
 
-from hanme.data.store.files import Writer
+from hanme.data.store.files import StoreWriter
+from hanme.data.store.manifest import NodeType
 from hanme.data.store.open import stored_links, stored_nodes
-from hanme.data.store.write import add_features, add_texts, smallest
+from hanme.data.store.write import add_features, add_texts, index_dtype
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.build.links import NumberedLinks
 from hanme.data.tables.build.nodes import NodeIds, NodeRows, feature_rows
@@ -38,7 +39,7 @@ class StoreBuilder:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         config: GraphConfig,
         features: Features,
         half: bool,
@@ -67,10 +68,8 @@ class StoreBuilder:
         return self._mapped(ids.kind, ids.size, width or None, named_by_id=not named)
 
     def _mapped(self, kind: str, size: int, width: int | None, *, named_by_id: bool) -> Nodes:
-        number = self.kinds.index(kind)
-        return stored_nodes(
-            self.writer.mapped, number, kind, nodes=size, width=width, named_by_id=named_by_id
-        )
+        about = NodeType(nodes=size, width=width, named_by_id=named_by_id, extra=[])
+        return stored_nodes(self.writer.arrays, self.kinds.index(kind), kind, about)
 
     def add_links(self, links: NumberedLinks) -> None:
         """Write the links of a relation and of its reverse, each sorted by both ends."""
@@ -94,7 +93,7 @@ class StoreBuilder:
         begin[1 + node] = count
         begin = np.cumsum(begin)
         self.writer.add(f"links.{number}.begin", begin)
-        with self.writer.column(f"links.{number}.end", smallest(sizes[1])) as column:
+        with self.writer.array(f"links.{number}.end", index_dtype(sizes[1])) as column:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
                 (part,) = links.reader.arrays(
                     f"SELECT {far} FROM {links.sql} WHERE {near} >= ? AND {near} < ? "
@@ -103,7 +102,7 @@ class StoreBuilder:
                     last,
                 )
                 column.append(part)
-        self.links.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+        self.links.adjacency[edge_type] = stored_links(self.writer.arrays, number)
 
     def fill(self, graph: Graph) -> Graph:
         """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
