@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from hanme.decision.losses import total_loss
@@ -59,5 +58,7 @@ def calibrate(
 
     first = np.concatenate([start.numpy(), np.zeros(labels)])
     bounds = [(0.0, 10.0)] * size + [(-10.0, 10.0)] * labels
+    from scipy.optimize import minimize  # half a second, and predictions do not need it
+
     found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found[:size].tolist(), torch.from_numpy(found[size:]).float()

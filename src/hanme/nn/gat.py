@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
-from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
@@ -62,8 +62,9 @@ class GAT(GraphModel):
         channels = hidden_channels // heads
         self.graph = Homogeneous(metadata, target, in_channels, channels)
         sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
+        conv = conv_class()
         self.convs = nn.ModuleList(
-            Conv(
+            conv(
                 before,
                 after,
                 k,
@@ -98,30 +99,38 @@ class GAT(GraphModel):
         return h[links.target] if roots is None else h
 
 
-class Conv(GATConv):  # type: ignore[misc]
-    """PyG's :class:`GATConv`, its weights and its result, through the one operator.
+@cache
+def conv_class() -> Callable[..., nn.Module]:
+    """Return the class of layers; PyG takes longer to import than PyTorch, so not before."""
+    from torch_geometric.nn import GATConv
 
-    A node's links are the instances of a metapath with one hop.
-    """
+    class Conv(GATConv):  # type: ignore[misc]
+        """PyG's :class:`GATConv`, its weights and its result, through the one operator.
 
-    def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
-        """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
-        h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
-        z = metapath_attention(
-            chain,
-            (None, h),
-            Constant((0.0, 1.0)),
-            head_dots(h, self.att_dst[0]),
-            self.att_src[0],
-            roots=roots,
-            negative_slope=self.negative_slope,
-            dropout=self.dropout if self.training else 0.0,
-        )
-        out: Tensor = z.flatten(1) + self.bias
-        return out if self.res is None else out + self.res(some(x, roots))
+        A node's links are the instances of a metapath with one hop.
+        """
+
+        def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
+            """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
+            h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
+            z = metapath_attention(
+                chain,
+                (None, h),
+                Constant((0.0, 1.0)),
+                head_dots(h, self.att_dst[0]),
+                self.att_src[0],
+                roots=roots,
+                negative_slope=self.negative_slope,
+                dropout=self.dropout if self.training else 0.0,
+            )
+            out: Tensor = z.flatten(1) + self.bias
+            return out if self.res is None else out + self.res(some(x, roots))
+
+    return Conv
 
 
 def _chain(edge_index: Tensor, nodes: int) -> Chain:
     """Make the chain from each node along its links, seen from where they lead to, and a loop."""
-    links = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=nodes)[0]
+    loops = torch.arange(nodes, device=edge_index.device).expand(2, -1)
+    links = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops], dim=1)
     return Chain.build(HOP, {STEP: links.flip(0)}, {"node": nodes})

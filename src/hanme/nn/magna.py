@@ -10,8 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
-from torch_geometric.utils import softmax
 
 from hanme.common.csr import indptr_of
 from hanme.errors import HanmeError
@@ -21,6 +19,7 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
+from hanme.nn.inits import glorot
 from hanme.nn.model import GraphModel
 
 
@@ -166,6 +165,8 @@ class Diffusion(nn.Module):
 
     def weight(self, h: Tensor, edges: Edges) -> Tensor:
         """Return A's entries: each link's attention, which sums to 1 over the links into a node."""
+        from torch_geometric.utils import softmax  # takes longer to import than PyTorch
+
         # tanh acts on each part of the concatenation by itself: numbers per node, not per link.
         s = (self._by_head(self.W_h(h)).tanh() * self.v[0]).sum(-1)
         t = (self._by_head(self.W_t(h)).tanh() * self.v[1]).sum(-1)

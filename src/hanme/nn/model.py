@@ -9,13 +9,13 @@ from typing import Any, Literal, Protocol, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
 
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels
 from hanme.nn.fusions import Fusion
+from hanme.nn.inits import reset
 
 
 class Model(Protocol):

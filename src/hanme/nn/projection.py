@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
-from torch_geometric.nn import Linear
-from torch_geometric.nn.module_dict import ModuleDict
 
 from hanme.errors import HanmeError
+from hanme.nn.inits import reset
 
 _transposed = WeakTensorKeyDictionary()
 
@@ -45,11 +46,47 @@ def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-class Projection(Linear):  # type: ignore[misc]
-    """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
+class Projection(nn.Module):
+    """A linear layer for dense and for sparse CSR features, initialised as PyTorch's.
+
+    Args:
+        in_channels: The number of features; ``-1`` takes it from the first input.
+        out_channels: The size of the result.
+        bias: Whether to add a bias.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        known = in_channels > 0
+        self.weight: Parameter | UninitializedParameter = (
+            Parameter(torch.empty(out_channels, in_channels)) if known else UninitializedParameter()
+        )
+        self.bias: Parameter | None = Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, once their size is known."""
+        if self.in_channels > 0:
+            bound = 1 / math.sqrt(self.in_channels)
+            for parameter in self.parameters():
+                parameter.data.uniform_(-bound, bound)
+
+    def _set_size(self, in_channels: int) -> None:
+        if isinstance(self.weight, UninitializedParameter):
+            self.in_channels = in_channels
+            self.weight.materialize((self.out_channels, in_channels))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        if prefix + "weight" in state_dict:
+            self._set_size(state_dict[prefix + "weight"].size(1))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
         """Return ``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
+        if is_lazy(self.weight):
+            self._set_size(x.size(1))
+            self.reset_parameters()
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         if x.dtype != weight.dtype:
@@ -67,22 +104,32 @@ class Projection(Linear):  # type: ignore[misc]
         return out if heads is None else torch.unflatten(out, 1, (-1, heads)).transpose(1, 2)
 
 
-class Projections(ModuleDict):  # type: ignore[misc]
-    """A projection per node type, whatever the types are called."""
-
-    # The names in use, which no type may take.
-    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, *vars(torch.nn.Module()), "reset_parameters")
+class Projections(nn.Module):
+    """A projection per node type; types may have any name."""
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
     ) -> None:
+        super().__init__()
         sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
-        super().__init__({t: Projection(size, out_channels) for t, size in sizes.items()})
+        self.types = list(sizes)
+        self.layers = nn.ModuleList(Projection(size, out_channels) for size in sizes.values())
+
+    def __getitem__(self, kind: str) -> nn.Module:
+        return self.layers[self.types.index(kind)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return iter(self.types)
+
+    def values(self) -> Iterator[nn.Module]:
+        """Iterate over the projections, in the order of the types."""
+        return iter(self.layers)
+
+    def items(self) -> Iterator[tuple[str, nn.Module]]:
+        """Iterate over types and projections."""
+        return zip(self.types, self.layers, strict=True)
 
     def reset_parameters(self) -> None:
         """Draw the weights of all types anew."""
-        for projection in self.values():
-            projection.reset_parameters()
+        for projection in self.layers:
+            reset(projection)

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.utils import scatter, softmax
 
 from hanme.graph.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
@@ -59,6 +58,8 @@ def forward(problem: Problem) -> Tensor:
 
 def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
     """Return the attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
+    from torch_geometric.utils import softmax  # takes longer to import than PyTorch
+
     coefficients = _coefficients(problem, block)
     nodes = block.instances.nodes
     score = problem.root_score.index_select(0, nodes[:, 0])
@@ -93,7 +94,8 @@ def _attend(problem: Problem, block: Block) -> Tensor:
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in problem.positions:
         pairs = block.pairs[position]
-        c = scatter(weight * coefficients[position], pairs.of_instance, 0, pairs.row.numel())
+        c = weight.new_zeros(pairs.row.numel(), problem.heads)
+        c = c.index_add(0, pairs.of_instance, weight * coefficients[position])
         value = problem.value(position).index_select(0, pairs.node)
         z = z.index_add(0, pairs.row, c[..., None] * value)
     return z

@@ -7,7 +7,6 @@ other backends are measured against.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.utils import scatter, softmax
 
 from hanme.common.csr import repeat
 from hanme.errors import HanmeError
@@ -19,6 +18,8 @@ from hanme.ops.problem import Problem
 
 def forward(problem: Problem) -> Tensor:
     """Return z of the problem's roots, ``[R, K, D]``."""
+    from torch_geometric.utils import scatter, softmax  # takes longer to import than PyTorch
+
     _refuse_too_large(problem)
     instances = problem.chain.instances(problem.roots)
     group = repeat(problem.chain.count()[problem.roots], len(instances))

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
 
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
@@ -16,6 +15,7 @@ from hanme.graph.metapath import EdgeType
 from hanme.nn.batch import Batch
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Task
+from hanme.nn.inits import reset
 from hanme.nn.projection import Projection, sparse_product
 
 
