@@ -34,7 +34,8 @@ def serve(
         typer.Option("--name", help="Another host name of the server, such as a proxy's."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send.")
+        Path | None,
+        typer.Option(help="File with the token that clients must send (default: a random token)."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     export: Annotated[
@@ -76,6 +77,9 @@ def serve(
     def on_load() -> None:
         print("Loading. Stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
+    def on_skip(message: str) -> None:
+        print(f"hanme: {message}", file=sys.stderr, flush=True)
+
     serve_runs(
         folders,
         host=host,
@@ -85,6 +89,7 @@ def serve(
         source=data,
         on_load=on_load,
         on_start=on_start,
+        on_skip=on_skip,
     )
 
 
