@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from hanme.cli.options import Allow, Device, Json, RunArgument, Source, find_run
-from hanme.cli.show import print_calibration, print_scores
+from hanme.cli.show import print_scores, print_table
 
 
 def evaluate(
@@ -28,4 +28,12 @@ def evaluate(
         print(json.dumps(scores | {"probabilities": probabilities}))
     else:
         print_scores(scores)
-        print_calibration(probabilities)
+        rows = [
+            {
+                "nodes": part,
+                "Brier score": f"{p['brier']:.4f}",
+                "calibration error": f"{p['error']:.4f}",
+            }
+            for part, p in probabilities.items()
+        ]
+        print_table(rows, title="Probabilities")

@@ -13,8 +13,19 @@ if TYPE_CHECKING:
     from hanme.common.options import Option
 
 F = TypeVar("F", bound=Callable[..., None])
-Panels = Mapping[str, Mapping[str, str]]
-"""By panel of the help: fields such as ``training.lr`` with the names of their options."""
+Panels = Mapping[str, str]
+"""Fields such as ``training.lr``, separated by spaces, by panel of the help."""
+NAMES = {
+    "data.source": "--data",
+    "model.name": "--model",
+    "model.options.metapaths": "--metapath -m",
+    "model.options.hidden_channels": "--hidden",
+    "training.labels": "--labels/--no-labels",
+    "training.lts.pace": "--lts",
+    "training.lts.start": "--lts-start",
+    "training.lts.until": "--lts-until",
+}
+"""Options that are not named for the last part of their field, such as ``--weight-decay``."""
 
 
 def takes_fields(panels: Panels) -> Callable[[F], F]:
@@ -35,11 +46,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     panels: Panels = getattr(function, "panels", {})
     signature = inspect.signature(function, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    generated = [
-        _parameter(field, names, panel)
-        for panel in panels
-        for field, names in panels[panel].items()
-    ]
+    generated = [_parameter(field, panel) for panel in panels for field in panels[panel].split()]
 
     @wraps(function)
     def command(**values: Any) -> None:
@@ -55,14 +62,19 @@ def chosen(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("__", "."): value for name, value in fields.items() if value is not None}
 
 
-def _parameter(field: str, names: str, panel: str) -> inspect.Parameter:
+def option_names(field: str) -> list[str]:
+    """Return the names of the option for a field."""
+    return NAMES.get(field, f"--{field.rpartition('.')[2].replace('_', '-')}").split()
+
+
+def _parameter(field: str, panel: str) -> inspect.Parameter:
     """Return the parameter of a command for a field; its name is the field, ``.`` as ``__``."""
     from hanme.runs.config import describe_field
 
     described = describe_field(field)
     kind = _value_type(described.type)
     option = typer.Option(
-        *names.split(),
+        *option_names(field),
         help=described.description + " Repeat it for more than one." * (kind == list[str]),
         show_default=_default(field, described),
         metavar="|".join(described.choices) or None,

@@ -17,17 +17,13 @@ if TYPE_CHECKING:
     from hanme.graph import Graph
     from hanme.runs import RunConfig
 
-FIELDS = {
-    "Options": {
-        "training.seed": "--seed",
-        "model.options.hidden_channels": "--hidden",
-        "model.options.heads": "--heads",
-    },
-    "Data": {"data.features": "--features", "data.source": "--data"},
+PANELS = {
+    "Options": "training.seed model.options.hidden_channels model.options.heads",
+    "Data": "data.features data.source",
 }
 
 
-@takes_fields(FIELDS)
+@takes_fields(PANELS)
 def inspect(
     graph: GraphArgument,
     hops: Annotated[
@@ -141,36 +137,42 @@ def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> Non
 
     target = summary["target"]
     nodes = [
-        [row["type"], f"{row['nodes']:,}", f"{row['features']:,}", f"{row['set']:.1f}"]
+        {
+            "node type": row["type"],
+            "nodes": row["nodes"],
+            "features": row["features"],
+            "nonzero per node": row["set"],
+        }
         for row in summary["nodes"]
     ]
-    print_table(["node type", "nodes", "features", "nonzero per node"], nodes, title="Nodes")
-    dropped = ["dropped, unknown ids"] * any(row["dropped"] for row in summary["relations"])
+    lossy = any(row["dropped"] for row in summary["relations"])
     relations = [
-        [row["relation"], f"{row['links']:,}", *[f"{row['dropped']:,}"] * len(dropped)]
+        {"relation": row["relation"], "links": row["links"]}
+        | ({"dropped, unknown ids": row["dropped"]} if lossy else {})
         for row in summary["relations"]
     ]
-    print_table(["relation", "links", *dropped], relations, title="Relations")
     labels = [
-        [printable(label), f"{count:,}", f"{count / max(1, target['labelled']):.1%}"]
+        {"label": label, "nodes": count, "share": f"{count / max(1, target['labelled']):.1%}"}
         for label, count in zip(target["labels"], target["counts"], strict=True)
     ]
-    print_table(["label", "nodes", "share"], labels, title="Labels")
     metapaths = [
-        [
-            row["metapath"],
-            row["use"],
-            *(short(row[key]) for key in ("instances", "roots", "most")),
-            *(readable(row["bytes"][name]) for name in BACKENDS),
-        ]
+        {
+            "metapath": row["metapath"],
+            "use": row["use"],
+            "instances": short(row["instances"]),
+            "nodes with instances": short(row["roots"]),
+            "largest per node": short(row["most"]),
+            **{name: readable(row["bytes"][name]) for name in BACKENDS},
+        }
         for row in summary["metapaths"]
         if row["instances"]
     ]
+    print_table(nodes, title="Nodes")
+    print_table(relations, title="Relations")
+    print_table(labels, title="Labels")
     print_table(
-        ["metapath", "use", "instances", "nodes with instances", "largest per node", *BACKENDS],
         metapaths,
         title=f"Metapaths from {graph.target} to {graph.target}",
-        left=2,
         caption=f"{', '.join(BACKENDS)}: approximate memory of a backend in training, with {heads} "
         f"heads and hidden size {hidden}; this machine uses "
         f"{choose_backend('auto', graph.y.device)}. Metapaths without instances are not shown.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hanme.cli.options import Allow, Device, GraphOption, Json, Node, RunArgument, Source, find_run
-from hanme.cli.show import print_table, printable
+from hanme.cli.show import print_table
 
 if TYPE_CHECKING:
     from hanme.runs import Prediction
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Rows shown unless --top says otherwise: a screenful."""
-LIKELIEST = 3
-"""Labels shown per row: more do not fit beside ids and names."""
 RANKS = {"uncertain": "uncertainty", "surprising": "surprise"}
 
 
@@ -80,25 +78,13 @@ def _show(prediction: Prediction, limit: int, rank: str | None) -> None:
     keys = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]
     keys += ["predicted"] * prediction.graph.multilabel
     keys = [key for key in keys if rows and key in rows[0]] or ["node"]
-    columns = probability_columns(labels)
-
-    def likeliest(row: dict[str, Any]) -> list[str]:
-        ranked = sorted(zip(labels, (row[c] for c in columns), strict=True), key=lambda x: -x[1])
-        return [printable(f"{label} {p:.0%}") for label, p in ranked[:LIKELIEST]]
-
-    cells = [
-        [
-            *(printable(_text(row[key])) for key in keys),
-            *([f"{row[rank]:.2f}"] if rank else []),
-            *likeliest(row),
-        ]
-        for row in rows
-    ]
-    heads = ["most likely", "second", "third"][: len(labels)]
-    print_table([*keys, *([rank] if rank else []), *heads], cells, width=120, left=len(keys))
+    columns = dict(zip(labels, probability_columns(labels), strict=True))
+    shown = []
+    for row in rows:
+        likely = sorted(labels, key=lambda label: -row[columns[label]])
+        texts = [f"{label} {row[columns[label]]:.0%}" for label in likely]
+        shown.append({key: row[key] for key in [*keys, *([rank] if rank else [])]})
+        shown[-1] |= dict(zip(("most likely", "second", "third"), texts, strict=False))
+    print_table(shown, width=120)
     if len(prediction) > len(rows):
         print(f"{len(rows)} of {len(prediction):,} nodes. See --out, --node, --order and --top.")
-
-
-def _text(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -17,42 +17,19 @@ from hanme.errors import HanmeError
 if TYPE_CHECKING:
     from hanme.runs import Run
 
-FIELDS = {
-    "Options": {
-        "model.name": "--model",
-        "model.options.metapaths": "--metapath -m",
-        "training.epochs": "--epochs",
-        "training.batch_size": "--batch-size",
-        "model.options.per_root": "--per-root",
-        "training.seed": "--seed",
-    },
-    "Model": {
-        "model.options.encoder": "--encoder",
-        "model.options.hidden_channels": "--hidden",
-        "model.options.heads": "--heads",
-        "model.options.dropout": "--dropout",
-        "model.options.gamma": "--gamma",
-        "model.options.values": "--values",
-        "model.options.backend": "--backend",
-    },
-    "Training": {
-        "training.recipe": "--recipe",
-        "training.folds": "--folds",
-        "training.labels": "--labels/--no-labels",
-        "training.patience": "--patience",
-        "training.lr": "--lr",
-        "training.weight_decay": "--weight-decay",
-        "training.select": "--select",
-        "training.decide": "--decide",
-        "training.lts.pace": "--lts",
-        "training.lts.start": "--lts-start",
-        "training.lts.until": "--lts-until",
-    },
-    "Data": {"data.features": "--features", "data.source": "--data"},
+PANELS = {
+    "Options": "model.name model.options.metapaths training.epochs training.batch_size "
+    "model.options.per_root training.seed",
+    "Model": "model.options.encoder model.options.hidden_channels model.options.heads "
+    "model.options.dropout model.options.gamma model.options.values model.options.backend",
+    "Training": "training.recipe training.folds training.labels training.patience training.lr "
+    "training.weight_decay training.select training.decide training.lts.pace training.lts.start "
+    "training.lts.until",
+    "Data": "data.features data.source",
 }
 
 
-@takes_fields(FIELDS)
+@takes_fields(PANELS)
 def train(
     graph: Annotated[
         str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -111,14 +111,17 @@ def tune(
 
 def _print_best(trials: list[Trial], fields: list[str], most: int = 10) -> None:
     """Print the trials with the best scores."""
-    rows = []
-    for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]:
-        settings = [trial.changes.get(field, "") for field in fields]
-        shown = ["\n".join(s) if isinstance(s, list) else str(s) for s in settings]
-        rows.append([str(trial.number), _score(trial), *shown])
-    heads = ["trial", "score", *(field.rpartition(".")[2] for field in fields)]
+    rows = [
+        {"trial": trial.number, "score": trial.score}
+        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
+        for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]
+    ]
     title = "Best trials: validation F1 (%), mean of micro and macro"
-    print_table(heads, rows, title=title, width=140)
+    print_table(rows, title=title, width=140)
+
+
+def _setting(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _score(trial: Trial) -> str:
