@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hanme.cli.fields import chosen, takes_fields
-from hanme.cli.options import Allow, Changes, GraphArgument, Json, changed_fields
+from hanme.cli.options import Range, changed_fields, chosen, takes_fields
 from hanme.cli.show import print_table, printable
 from hanme.errors import HanmeError
 
@@ -17,51 +14,22 @@ if TYPE_CHECKING:
     from hanme.graph import Graph
     from hanme.runs import RunConfig
 
-PANELS = {
-    "Options": "training.seed model.options.hidden_channels model.options.heads",
-    "Data": "data.features data.source",
-}
 
-
-@takes_fields(PANELS)
+@takes_fields(
+    Options="training.seed model.options.hidden_channels model.options.heads",
+    Data="data.features data.source",
+)
 def inspect(
-    graph: GraphArgument,
-    hops: Annotated[
-        int, typer.Option(min=1, max=12, help="Maximum length of the metapaths to show.")
-    ] = 4,
-    limit: Annotated[
-        int,
-        typer.Option(
-            min=1, max=10**6, help="Maximum number of metapaths; default and short ones first."
-        ),
-    ] = 100,
-    json_: Json = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Stored graphs",
-            help="Write the graph to this new or empty folder instead, to be mapped from disk "
-            "rather than loaded: for graphs larger than memory.",
-        ),
-    ] = None,
-    half: Annotated[
-        bool,
-        typer.Option(
-            "--half",
-            rich_help_panel="Stored graphs",
-            help="With --store: features in half precision.",
-        ),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            rich_help_panel="Stored graphs",
-            help="Compare the files of a stored graph with their checksums instead.",
-        ),
-    ] = False,
-    changes: Changes = None,
-    allow: Allow = None,
+    graph: str,
+    *,
+    hops: Annotated[int, Range(1, 12)] = 4,
+    limit: Annotated[int, Range(1, 10**6)] = 100,
+    store: Path | None = None,
+    half: bool = False,
+    check: bool = False,
+    json_: bool = False,
+    changes: list[str] | None = None,
+    allow: list[str] | None = None,
     **fields: Any,
 ) -> None:
     """Show a graph as training sees it, and its metapaths with their cost; or store it on disk.
@@ -69,6 +37,14 @@ def inspect(
     hanme inspect films
 
     hanme inspect films --store films.store
+
+    Args:
+        hops: Maximum length of the metapaths to show.
+        limit: Maximum number of metapaths; default and short ones first.
+        store: Write the graph to this new or empty folder instead, to be mapped from disk rather
+            than loaded: for graphs larger than memory.
+        half: With --store: features in half precision.
+        check: Compare the files of a stored graph with their checksums instead.
     """
     from hanme.experiments.configuration import override, resolve
     from hanme.runs import load_graph

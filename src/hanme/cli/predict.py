@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from hanme.cli.options import Allow, Device, GraphOption, Json, Node, RunArgument, Source, find_run
+from hanme.cli.options import Positive, find_run
 from hanme.cli.show import print_table
 
 if TYPE_CHECKING:
     from hanme.runs import Prediction
-    from hanme.runs.prediction import Order
 
 SHOWN = 20
 """Rows shown unless --top says otherwise: a screenful."""
@@ -21,45 +18,38 @@ RANKS = {"uncertain": "uncertainty", "surprising": "surprise"}
 
 
 def predict(
-    run: RunArgument = None,
-    node: Node = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write a .csv, .parquet or .json file.")
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            metavar="uncertain|surprising",
-            help="Sort by uncertainty, or by how improbable the known label is.",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Keep only this number of nodes, from the first.")
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="train|val|test|unlabelled|unused", help="Keep only nodes of this part."
-        ),
-    ] = None,
-    graph: GraphOption = None,
-    data: Source = None,
-    allow: Allow = None,
-    device: Device = None,
-    json_: Json = False,
+    run: Path | None = None,
+    *,
+    node: list[str] | None = None,
+    out: Path | None = None,
+    order: Literal["uncertain", "surprising"] | None = None,
+    top: Positive | None = None,
+    split: Literal["train", "val", "test", "unlabelled", "unused"] | None = None,
+    graph: Path | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
+    device: str | None = None,
+    json_: bool = False,
 ) -> None:
     """Predict labels and probabilities, for all nodes or for some, by their ids and names.
 
     hanme predict --out predictions.csv
 
     hanme predict runs/films --order uncertain --split unlabelled --top 100
+
+    Args:
+        out: Write a .csv, .parquet or .json file.
+        order: Sort by uncertainty, or by how improbable the known label is.
+        top: Keep only this number of nodes, from the first.
+        split: Keep only nodes of this part.
+        graph: Another graph.toml of the same schema, such as one with new rows.
     """
     from hanme.runs import OpenedRun
 
     prediction = OpenedRun.open(find_run(run), graph=graph, source=data).predict(node)
     prediction = prediction if split is None else prediction.only(split)
     if order or top:
-        prediction = prediction.ranked(cast("Order | None", order), top=top)
+        prediction = prediction.ranked(order, top=top)
     if out is not None:
         prediction.write(out)
     if json_:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hanme.cli.options import Json
 from hanme.cli.show import f1_columns, print_table, printable
 from hanme.errors import HanmeError
 
@@ -16,17 +13,15 @@ if TYPE_CHECKING:
     from hanme.runs.listing import ListedRun
 
 
-def runs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder that holds the run folders.")
-    ] = Path("runs"),
-    json_: Json = False,
-) -> None:
+def runs(folder: Path = Path("runs"), *, json_: bool = False) -> None:
     """List runs with their settings, state and scores, the latest first.
 
     hanme runs
 
     hanme runs results/runs/imdb-han
+
+    Args:
+        folder: Folder that holds the run folders (default: runs).
     """
     from hanme.runs.listing import list_runs
 
