@@ -35,7 +35,7 @@ def test_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "movie-director-movie" in out
     assert "predicted" in out
     assert "(given: " in out
-    assert "part " in out
+    assert "Logit of" in out
     assert "\x1b" not in out
 
 
