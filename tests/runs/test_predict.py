@@ -141,7 +141,7 @@ def test_which_nodes_to_look_at_first(run: Path, tmp_path: Path, monkeypatch, ca
     assert shell(["predict", *options], monkeypatch) == 0
     said = capsys.readouterr()
     assert "Latest run: runs/films" in said.err
-    assert re.search(r"surprise ┃ +most likely ┃ +second ┃ +third", said.out)
+    assert re.search(r"surprise ┃ +most likely +┃ +second +┃ +third", said.out)
 
 
 def test_a_prediction_does_not_depend_on_who_else_is_asked_for(run: Path, tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 0
     said = capsys.readouterr().err
     assert "each default metapath has more than 1 instances" in said
-    assert "--per-root 32 some of its instances: linear is trained" in said
+    assert "--per-root 32 some of its instances: training linear instead" in said
     assert Run.open(tmp_path / "none").config.model.name == "linear"
     han = ["--model", "han", "--out", tmp_path / "han"]
     assert shell(["train", films, *han], monkeypatch) == 2
