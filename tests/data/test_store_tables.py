@@ -106,7 +106,7 @@ def test_stored_tables_are_the_loaded_graph(
         monkeypatch.setattr(store_builder, name, size)
     folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
     said: list[str] = []
-    store_graph(str(folder), tmp_path / "s", features=how, say=said.append)
+    store_graph(str(folder), tmp_path / "s", features=how, progress=said.append)
     same(load(str(tmp_path / "s")), load(str(folder), features=how))
     assert any("film" in text for text in said)
     assert not list((tmp_path / "s").glob(".*"))
@@ -156,7 +156,7 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
     cast, split = cast.split("[split]")
     turned = f"{start}[relations.cast]{cast}[relations.role]{role}[split]{split}"
     (folder / "graph.toml").write_text(turned)
-    tables_load.Tables.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
+    tables_load.GraphSource.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
     same(load(str(tmp_path / "s")), tables_load.load_tables(folder, fitted=fitted))
 
 
@@ -188,4 +188,4 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     grown = OpenedRun.open(tmp_path / "run").predict(["f99"])
     assert grown.differs_from_training
     assert "the graph is stored in" in capsys.readouterr().err
-    assert len(list((tmp_path / "cache" / "stores").glob("*/*"))) == 1
+    assert len(list((tmp_path / "cache" / "tables").glob("*/*-*"))) == 1

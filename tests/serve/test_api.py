@@ -16,6 +16,7 @@ import torch
 from hanme.explain import Explainer
 from hanme.graph import Graph
 from hanme.nn import ChannelModel
+from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, Run
 from serving import GENRES, HOSTILE, Server
 
@@ -224,7 +225,7 @@ def forward(graph: Graph, model: ChannelModel, node: int, beta: list[float]) -> 
     )
     try:
         with torch.no_grad():
-            logits = model(graph.x_dict, graph.links, labels=graph.training_labels)
+            logits = model(Batch.of(graph))
     finally:
         del fusion.forward
     found: list[float] = logits[node].tolist()

@@ -97,7 +97,7 @@ def _store(config: RunConfig, folder: Path, half: bool) -> None:
         data.name,
         folder,
         half=half,
-        say=lambda text: print(printable(text), flush=True),
+        progress=lambda text: print(printable(text), flush=True),
         source=data.source,
         features=data.features,
         seed=config.training.seed if data.seed is None else data.seed,

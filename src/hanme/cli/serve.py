@@ -35,7 +35,7 @@ def serve(
         port: Port; 0: a free one.
         host: Address to listen on, 0.0.0.0 for all (default: only this machine can connect).
         name: Another host name of the server, such as a proxy's.
-        token_file: File with the token that clients must send.
+        token_file: File with the token that clients must send (default: a random token).
         open_: Open the page in a browser.
         export: Write the page of one run as a single .html file instead of serving it.
         node: With --export: id or name of a node to explain.
@@ -62,6 +62,9 @@ def serve(
     def on_load() -> None:
         print("Loading. Stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
+    def on_skip(message: str) -> None:
+        print(f"hanme: {message}", file=sys.stderr, flush=True)
+
     serve_runs(
         folders,
         host=host,
@@ -71,6 +74,7 @@ def serve(
         source=data,
         on_load=on_load,
         on_start=on_start,
+        on_skip=on_skip,
     )
 
 

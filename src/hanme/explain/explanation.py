@@ -56,7 +56,7 @@ ITSELF = "itself (its own features)"
 class Reason:
     """A node that was met or a feature, and its part of the logits by the wide part of a model."""
 
-    block: str  # the block of rows that it is in, such as ``movie-actor:ids:unit``
+    block: str  # the block of rows that it is in, such as ``movie-actor:ids``
     what: str  # the node's name, or the feature
     parts: dict[str, float]  # by label, its part of the logit
     node: tuple[str, int] | None = None  # the type and number of the node; None for a feature

@@ -60,16 +60,16 @@ class Guard:
         app: What is guarded.
         hosts: The names by which the server may be called.
         any_address: Whether it may be called by any IP address, which no other name can fake.
-        token: What clients must know; None for nothing.
+        token: The token that every request must carry, as a cookie or in a header.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
+        token: str,
         hosts: Iterable[str] = LOOPBACK,
         any_address: bool = False,
-        token: str | None = None,
     ) -> None:
         self.app, self.token, self.any_address = app, token, any_address
         self.hosts = {host.lower() for host in hosts}
@@ -120,13 +120,13 @@ class Guard:
             raise Refusal(503, "too many requests at a time", {"Retry-After": "1"})
         self._check_host(headers)
         _check_origin(headers)
-        if self.token is not None and not self._knows(scope, headers):
+        if not self._knows(scope, headers):
             if there := self._entrance(scope):
                 await _say(send, 303, "", there)
                 return
             raise Refusal(
                 401,
-                "this server asks for its token: open the address it has printed, or send "
+                "the token is missing: open the address that hanme serve has printed, or send "
                 "Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -152,7 +152,6 @@ class Guard:
         return (kind.lower() == "bearer" and self._is_token(text.strip())) or self._is_token(cookie)
 
     def _is_token(self, text: str) -> bool:
-        assert self.token is not None
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def _entrance(self, scope: Scope) -> dict[str, str] | None:

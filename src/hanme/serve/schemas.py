@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hanme.common.options import Closed
+from hanme.explain import By, Explanation
 from hanme.serve.search import Match
 
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
@@ -69,7 +71,9 @@ class RunInfo(Shape):
     target: Text
     nodes: int
     multilabel: bool
-    grown: bool = Field(description="Whether the tables have changed since it was trained.")
+    differs_from_training: bool = Field(
+        description="Whether ids, labels or split of the tables have changed since training."
+    )
     explains: bool
     why_not: Text
     labels: list[Label]
@@ -344,7 +348,7 @@ class ExplanationInfo(Shape):
     name: Text
     label: Text
     against: Text | None
-    by: Literal["part", "move", "attention"]
+    by: By
     logit: float
     probability: float
     predicted: list[Text]
@@ -352,6 +356,60 @@ class ExplanationInfo(Shape):
     instances: list[InstanceInfo]
     others: list[Other]
     reasons: list[ReasonInfo]
+
+    @classmethod
+    def of(
+        cls,
+        found: Explanation,
+        against: str | None,
+        node: Callable[[str, int], NodeRef],
+    ) -> ExplanationInfo:
+        """Return an explanation of one label, or of its difference to another one."""
+
+        def value(by_label: Mapping[str, float]) -> float:
+            return by_label[found.label] - (by_label[against] if against else 0.0)
+
+        return cls(
+            node=found.number,
+            id=found.id,
+            name=found.node,
+            label=found.label,
+            against=against,
+            by=cast("By", found.by),
+            logit=value(found.logits),
+            probability=found.probabilities[found.label],
+            predicted=list(found.predicted),
+            metapaths=[
+                MetapathPart(
+                    metapath=text,
+                    weight=weight,
+                    instances=found.counts[text],
+                    part=value(found.parts[text]),
+                )
+                for text, weight in found.metapaths.items()
+            ],
+            instances=[
+                InstanceInfo(
+                    metapath=one.metapath,
+                    nodes=[node(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
+                    attention=one.attention,
+                    hops=list(one.hops),
+                    part=value(one.parts),
+                    move=value(one.moves),
+                )
+                for one in found.instances
+            ],
+            others=[Other(name=name, part=value(parts)) for name, parts in found.others.items()],
+            reasons=[
+                ReasonInfo(
+                    block=one.block,
+                    what=one.what,
+                    node=node(*one.node) if one.node else None,
+                    part=value(one.parts),
+                )
+                for one in found.reasons
+            ],
+        )
 
 
 class InstanceRef(Closed):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Job = Callable[[Callable[[], None]], T]
 
 
-class Full(HanmeError):
+class QueueFull(HanmeError):
     """Raised where too many explanations wait already."""
 
 
@@ -45,7 +45,7 @@ class Pool:
         A job is given a function to call now and then, which raises to end it.
         """
         if self._taken >= self._threads + self._waiting:
-            raise Full("too many explanations are waiting; try again in a second")
+            raise QueueFull("too many explanations are waiting; try again in a second")
         stop = threading.Event()
         self._taken += 1
         future = self._pool.submit(self._job, job, stop)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common.files import whole
-from hanme.data.tables.build.load import Tables
+from hanme.data.tables.build.load import GraphSource
 from hanme.data.tables.draft.infer import infer_frames
 from hanme.data.tables.schema.config import FILE, check_config, read_config
 from hanme.errors import HanmeError
@@ -36,4 +36,4 @@ def load_frames(
         checked = check_config(dict(config), "config")
     else:
         checked = infer_frames(frames, label).config
-    return Tables.find(checked, path, frames=frames).load(features, seed)
+    return GraphSource.find(checked, path, frames=frames).load(features, seed)
