@@ -189,7 +189,7 @@ def test_the_overview_says_how_good_it_is(
     visitor: Visitor, served: dict[str, ServedRun], run: str
 ) -> None:
     visitor.go(f"#/{run}/overview", run)
-    scores = served[run].result["scores"]
+    scores = served[run].run.result["scores"]
     own = scores.get("decided", scores["with_fallback"])["test"]
     text = visitor.text()
     assert f"{own['micro']:.1f} %" in text
@@ -286,7 +286,7 @@ def test_a_node_shows_what_and_why(
     assert f"Why {label}?" in text
     assert f"{100 * row.probabilities[best]:.0f} %" in text
     assert "The paths it looked at" in text
-    found = own.explain(10, against=own.rival(10), top=1)
+    found = own.explain(10, against=own.runner_up(10), top=1)
     assert found.instances[0].nodes[-1].name in text
     total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
     assert float(total) == pytest.approx(found.logit, abs=0.006)
@@ -402,7 +402,7 @@ def test_what_if_takes_links_away_and_adds_them(
     there = {other.number for other in last.nodes}
     new = next(i for i in range(own.graph.nodes[last.type].num_nodes) if i not in there)
     page.locator("#add-relation").select_option(last.relation)
-    page.locator("#add-name").fill(own.known.node(last.type, new).name)
+    page.locator("#add-name").fill(own.index.node(last.type, new).name)
     page.get_by_role("button", name=re.compile("^Add ")).first.click()
     page.locator("#added-0").wait_for()
     page.locator(".paths input").last.uncheck()

@@ -358,13 +358,13 @@ def test_work_stops_when_its_client_goes_away() -> None:
         pool, client = Pool(1, 1, 30), Client()
         task = asyncio.ensure_future(pool.run(client, job))  # type: ignore[arg-type]
         await asyncio.sleep(0.05)
-        assert pool.state().running == 1
+        assert pool.state()["running"] == 1
         client.gone.set()
         with pytest.raises(Stopped):
             await task
         assert await asyncio.to_thread(ended.wait, 5)
         await asyncio.sleep(0.05)
-        assert (pool.state().running, pool.state().stopped) == (0, 1)
+        assert (pool.state()["running"], pool.state()["stopped"]) == (0, 1)
         pool.close()
 
     asyncio.run(go())
@@ -400,7 +400,7 @@ def test_work_is_bounded_in_number_and_time() -> None:
             for _ in range(2)
         ]
         await asyncio.sleep(0.05)
-        assert (pool.state().running, pool.state().waiting) == (1, 1)
+        assert (pool.state()["running"], pool.state()["waiting"]) == (1, 1)
         with pytest.raises(QueueFull):
             await pool.run(client, endless)  # type: ignore[arg-type]
         for task in first:

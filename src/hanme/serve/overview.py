@@ -24,23 +24,20 @@ Differ = Literal["differ", "all", "a_right", "b_right"]
 def overview(served: ServedRun) -> schemas.Overview:
     """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
     result, part = served.run.result, _part(served)
-    worth = result.get("probabilities", {}).get(part, {})
+    quality = result["probabilities"].get(part, {})
     mask = _measured(served, part)
     return schemas.Overview(
         part=part,
         nodes=int(served.graph.split.parts()[part].sum()) if part else 0,
         scores=_scores(served, part) if part else [],
-        brier=worth.get("brier"),
-        calibration_error=worth.get("error"),
-        reliability=[
-            schemas.Bin(count=count, said=said, seen=seen)
-            for count, said, seen in worth.get("reliability", [])
-        ],
+        brier=quality.get("brier"),
+        calibration_error=quality.get("error"),
+        reliability=quality.get("reliability", []),
         confusion=_confusion(served, mask),
         by_label=_by_label(served, mask),
         by_degree=_by_degree(served, mask),
-        metapaths=_metapaths(served),
-        slopes=result.get("slopes", {}),
+        metapaths=served.metapaths,
+        slopes=result["slopes"],
         parts=_parts(served),
     )
 
@@ -137,25 +134,14 @@ def _by_degree(served: ServedRun, mask: Flags) -> list[schemas.ByDegree]:
     return found
 
 
-def _metapaths(served: ServedRun) -> list[schemas.MetapathWeight]:
-    weights: dict[str, float] = {}
-    if served.explainer is not None:
-        opened = served.explainer.open
-        weights = dict(zip(opened.paths, opened.beta, strict=True))
-    return [
-        schemas.MetapathWeight(**count.model_dump(), weight=weights.get(count.metapath))
-        for count in served.metapaths
-    ]
-
-
-def _parts(served: ServedRun) -> list[schemas.PartSize]:
+def _parts(served: ServedRun) -> dict[str, float]:
+    """Return the mean absolute contribution of each part of the model to a logit."""
     if served.explainer is None:
-        return []
+        return {}
     opened = served.explainer.open
-    others = opened.others
-    deep = opened.logits - sum(others.values(), start=torch.zeros_like(opened.logits))
-    named = ({"metapaths": deep} if opened.paths else {}) | others
-    return [schemas.PartSize(name=k, size=float(v.abs().mean())) for k, v in named.items()]
+    deep = opened.logits - sum(opened.others.values(), start=torch.zeros_like(opened.logits))
+    parts = ({"metapaths": deep} if opened.paths else {}) | opened.others
+    return {name: float(logits.abs().mean()) for name, logits in parts.items()}
 
 
 class Pair:

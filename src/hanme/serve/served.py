@@ -6,17 +6,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 
 from hanme.common.numbers import untaken
 from hanme.errors import HanmeError
-from hanme.explain import Explainer
+from hanme.explain import By, Explainer, Explanation
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
 from hanme.nn.channels import MetapathChannels
-from hanme.nn.model import MeanModel, Model
+from hanme.nn.model import MeanModel
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import schemas
@@ -115,7 +116,6 @@ class ServedRun:
         if not bool(torch.isfinite(run.logits()).all()):
             raise HanmeError(f"{run.folder}: the logits of its model are NaN or infinite")
         self.table = Table(run.predict(), index.degree)
-        self.metapaths = _metapaths(run.model, run.graph)
         self.explainer: Explainer | None = None
         self.why_not = ""
         try:
@@ -123,6 +123,25 @@ class ServedRun:
             self._what_if = WhatIf(run.explainer.open, run.graph, index.reverse)
         except HanmeError as error:
             self.why_not = str(error)
+        self.metapaths = self._metapaths()
+
+    def _metapaths(self) -> list[schemas.MetapathInfo]:
+        """Describe the metapaths of the model."""
+        network = self.run.model
+        network = network.parts[0] if isinstance(network, MeanModel) else network
+        parts = [part for part in network.modules() if isinstance(part, MetapathChannels)]
+        counts = {m.text: self.graph.chain(m).count() for part in parts for m in part.metapaths}
+        opened = None if self.explainer is None else self.explainer.open
+        weights = {} if opened is None else dict(zip(opened.paths, opened.beta, strict=True))
+        return [
+            schemas.MetapathInfo(
+                metapath=text,
+                instances=int(count.sum()),
+                roots=int((count > 0).sum()),
+                weight=weights.get(text),
+            )
+            for text, count in counts.items()
+        ]
 
     def info(self) -> schemas.RunInfo:
         """Describe model, graph and labels."""
@@ -233,7 +252,56 @@ class ServedRun:
             metapath=metapath or None,
             **options,
         )
-        return schemas.ExplanationInfo.of(found, against or None, self.index.node)
+        return self._explanation(found, against or None)
+
+    def _explanation(self, found: Explanation, against: str | None) -> schemas.ExplanationInfo:
+        """Return an explanation of one label, or of its difference to another one."""
+        node = self.index.node
+
+        def value(by_label: Mapping[str, float]) -> float:
+            return by_label[found.label] - (by_label[against] if against else 0.0)
+
+        return schemas.ExplanationInfo(
+            node=found.number,
+            id=found.id,
+            name=found.node,
+            label=found.label,
+            against=against,
+            by=cast("By", found.by),
+            logit=value(found.logits),
+            probability=found.probabilities[found.label],
+            predicted=list(found.predicted),
+            metapaths=[
+                schemas.MetapathPart(
+                    metapath=text,
+                    weight=weight,
+                    instances=found.counts[text],
+                    part=value(found.parts[text]),
+                )
+                for text, weight in found.metapaths.items()
+            ],
+            instances=[
+                schemas.InstanceInfo(
+                    metapath=one.metapath,
+                    nodes=[node(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
+                    attention=one.attention,
+                    hops=list(one.hops),
+                    part=value(one.parts),
+                    move=value(one.moves),
+                )
+                for one in found.instances
+            ],
+            others={name: value(parts) for name, parts in found.others.items()},
+            reasons=[
+                schemas.ReasonInfo(
+                    block=one.block,
+                    what=one.what,
+                    node=node(*one.node) if one.node else None,
+                    part=value(one.parts),
+                )
+                for one in found.reasons
+            ],
+        )
 
     def change(
         self, node: int, changes: schemas.Changes, pause: Callable[[], None]
@@ -252,15 +320,15 @@ class ServedRun:
         paths = self.explainer.open.paths.values()
         count = sum(int(path.problem.chain.count()[node]) for path in paths)
         return schemas.Changed(
-            before=self._outcome(self.run.logits()[node]),
-            after=self._outcome(after.float()),
-            instances=schemas.BeforeAfter(before=count, after=left),
+            before=self._outcome(self.run.logits()[node], count),
+            after=self._outcome(after.float(), left),
         )
 
-    def _outcome(self, logits: torch.Tensor) -> schemas.Outcome:
+    def _outcome(self, logits: torch.Tensor, instances: int) -> schemas.Outcome:
         decision, several, rows = self.run.decision, self.graph.multilabel, logits[None].cpu()
         return schemas.Outcome(
             logits=rows[0].tolist(),
+            instances=instances,
             probabilities=decision.probabilities(rows, multilabel=several)[0].tolist(),
             predicted=self.table.names(decision.labels(rows, multilabel=several)[0].numpy()),
         )
@@ -306,19 +374,6 @@ def _graph_key(run: Run) -> str:
     schema, seed = run.fitted(), run.config.training.seed
     known = schema.model_dump(mode="json") if schema else None
     return json.dumps([run.config.data.model_dump(), seed, known], sort_keys=True)
-
-
-def _metapaths(model: Model, graph: Graph) -> list[schemas.MetapathCount]:
-    """Count the instances of the metapaths of a model; folds have the same ones."""
-    model = model.parts[0] if isinstance(model, MeanModel) else model
-    parts = [part for part in model.modules() if isinstance(part, MetapathChannels)]
-    counts = {m.text: graph.chain(m).count() for part in parts for m in part.metapaths}
-    return [
-        schemas.MetapathCount(
-            metapath=text, instances=int(count.sum()), roots=int((count > 0).sum())
-        )
-        for text, count in counts.items()
-    ]
 
 
 def _require(what: str, name: str, known: Mapping[str, object] | Sequence[str]) -> None:

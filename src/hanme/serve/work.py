@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from hanme.errors import HanmeError
-from hanme.serve import schemas
 
 T = TypeVar("T")
 Job = Callable[[Callable[[], None]], T]
@@ -80,12 +79,16 @@ class Pool:
         pause()
         return job(pause)
 
-    def state(self) -> schemas.Work:
-        """Return how many jobs run, wait, and are over."""
+    def state(self) -> dict[str, int]:
+        """Return the number of jobs that run, wait, are done or were stopped."""
         running = min(self._taken, self._threads)
-        return schemas.Work(
-            running=running, waiting=self._taken - running, done=self._done, stopped=self._stopped
-        )
+        waiting = self._taken - running
+        return {
+            "running": running,
+            "waiting": waiting,
+            "done": self._done,
+            "stopped": self._stopped,
+        }
 
     def close(self) -> None:
         """Stop all jobs."""

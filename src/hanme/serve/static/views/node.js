@@ -98,7 +98,7 @@ function verdict(prediction) {
 /** The score of a label as the sum that it is. */
 export function sum(run, prediction, found, report, choice = null) {
   const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
-  const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
+  const parts = grouped(Object.entries(found.others).map(([name, value]) => ({ name, value })), blockWords);
   const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].filter((row) => row.name !== START)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const start = parts.filter((row) => row.name === START);
