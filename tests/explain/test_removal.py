@@ -72,7 +72,7 @@ def without_links(graph: Graph, step: tuple, links: list[tuple[int, int]]) -> Gr
     return replace(graph, links=graph.links | {step: graph.links[step][:, kept]})
 
 
-@pytest.mark.parametrize("sharp", [1.0, 300.0])  # 300: one instance has all the weight of a head
+@pytest.mark.parametrize("sharp", [1.0, 3000.0])  # 3000: one instance has all the weight of a head
 @pytest.mark.parametrize(("model", "options"), MODELS)
 def test_a_move_is_what_deleting_the_instance_does(
     model: type, options: dict, sharp: float
