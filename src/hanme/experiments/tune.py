@@ -219,12 +219,12 @@ def _score_all(
     search: Search, source: Path | None, trial: Any, changes: Mapping[str, Any]
 ) -> float:
     """Return the mean score of a trial over its seeds."""
-    found = []
+    f1 = []
     for number, config in enumerate(search.configs(changes, source)):
         before = number * config.training.epochs
         watch = [_watch(trial, before, config.training.every)] if search.prune else []
-        found.append(_score(config, watch))
-    return statistics.mean(found)
+        f1.append(_score(config, watch))
+    return statistics.mean(f1)
 
 
 def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
