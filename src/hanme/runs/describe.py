@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common.numbers import lasting, short
+from hanme.common.text import duration, short
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back
@@ -151,7 +151,7 @@ def costs(model: Model, graph: Graph) -> list[str]:
         ]
     if graph.stored or any(part.per_root for part in parts):
         return lines
-    seconds = lasting(seconds_per_epoch(model, graph))
+    seconds = duration(seconds_per_epoch(model, graph))
     return [*lines, f"An epoch takes about {seconds} on this machine"]
 
 
