@@ -390,6 +390,7 @@ def _only_hanme_errors(*works: Callable[[], object]) -> None:
 CELL = st.sampled_from([*"abc,;|\"'\n\r\t\0é", "1", "p1", "nan", "", "\ufeff", "\\", "{", "%"])
 
 
+@pytest.mark.slow
 @QUIET
 @given(content=st.one_of(
     st.binary(max_size=60),
@@ -400,6 +401,7 @@ def test_random_bytes_in_a_table(content: bytes, tmp_path: Path) -> None:
     _only_hanme_errors(lambda: load_tables(tables), lambda: render(infer(tables)))
 
 
+@pytest.mark.slow
 @QUIET
 @given(data=st.data())
 def test_random_cuts_in_a_table(data: st.DataObject, tmp_path: Path) -> None:
@@ -418,6 +420,7 @@ WORD = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @QUIET
 @given(data=st.data())
 def test_random_changes_of_the_toml(data: st.DataObject, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,31 +23,13 @@ from hanme.data.tables.build.split import (
     group_numbers,
     read_split,
 )
+from hanme.data.tables.build.store_builder import StoreBuilder
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.graph import EdgeType, Graph, Nodes, Texts
 from hanme.graph.features import to_torch
-
-
-class GraphBuilder(Protocol):
-    """Takes nodes and links, and has the links of the graph."""
-
-    @property
-    def links(self) -> Mapping[EdgeType, Tensor]:
-        """The links so far."""
-        ...
-
-    def add_nodes(
-        self, ids: NodeIds, rows: NodeRows | None, spec: NodeTable, fitted: Mapping[str, Fitted]
-    ) -> Nodes:
-        """Add the nodes of a type, with the features that were `fitted`."""
-        ...
-
-    def add_links(self, links: NumberedLinks) -> None:
-        """Add the links of a relation."""
-        ...
 
 
 class MemoryBuilder:
@@ -82,7 +63,7 @@ def build_graph(
     config: GraphConfig,
     sources: Mapping[str, ResolvedSource],
     run: FittedGraph | None,
-    builder: GraphBuilder,
+    builder: MemoryBuilder | StoreBuilder,
 ) -> Graph:
     """Read the tables into a graph.
 

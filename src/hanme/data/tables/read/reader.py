@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 
 from hanme.data.tables.read.databases import attach, copy_sqlite
 from hanme.data.tables.read.formats import check_end, file_title, table_format
-from hanme.data.tables.read.interrupt import interruptible
 from hanme.data.tables.read.scan import Kind, Scan
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import check_query, identifier, quoted, translate
+from hanme.data.tables.read.sql import (
+    check_query,
+    identifier,
+    interruptible,
+    quoted,
+    translate,
+)
 from hanme.data.tables.read.table import Table
 from hanme.errors import HanmeError, one_line
 
