@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chain import asked
+from graph.test_chain import asked
 from torch import Tensor, nn
 
 from hanme.nn import GAT, MAGNA
