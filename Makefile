@@ -61,7 +61,7 @@ wheel: setup
 	$(BIN)/python -m build --wheel --no-isolation
 
 results: setup
-	$(BIN)/hanme reproduce --out docs/results --runs runs/paper
+	$(BIN)/hanme benchmark --config paper --out docs/results --runs runs/paper
 
 bench: setup
 	$(BIN)/python benchmarks/run.py docs/results

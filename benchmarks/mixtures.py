@@ -12,9 +12,9 @@ import math
 import statistics
 
 from hanme.decision.losses import node_losses
-from hanme.experiments.configuration import completed
+from hanme.experiments.configuration import resolve
 from hanme.nn.channels import Task, WideChannels
-from hanme.runs import RunConfig, load_graph
+from hanme.runs import load_graph
 from hanme.training import choose_wide
 from hanme.training.beliefs import cross_fit
 from hanme.training.fit import fit_wide, wide_logits
@@ -22,14 +22,14 @@ from hanme.training.fit import fit_wide, wide_logits
 
 def losses(name: str, seed: int) -> list[float]:
     """Return the loss of a validation node: of each mixture, nan for one not taken, and of all."""
-    values, made = completed(
+    config, made = resolve(
         {
             "data": {"name": name, "seed": seed},
             "model": {"name": "linear"},
-            "training": {"seed": seed},
+            "training": {"recipe": "paper", "seed": seed},
         }
     )
-    graph = made or load_graph(RunConfig.make(values))
+    graph = made or load_graph(config)
     wide = choose_wide(graph, seed)
     part = WideChannels(Task(graph.metadata(), graph.target, len(graph.labels)), blocks=wide.blocks)
     weights = fit_wide(part, graph, wide, [graph.split.train])[0]

@@ -17,7 +17,6 @@ from typing import Any
 import requests
 
 from hanme.runs import RunConfig, train
-from hanme.training import RECIPES
 
 HOSTILE = (
     "<script>document.title = 'taken'</script>",
@@ -121,9 +120,9 @@ METAPATHS = ["movie-director-movie", "movie-actor-movie"]
 def train_runs(folder: Path) -> None:
     """Train what the tests ask about, three runs on two graphs."""
     planted = {"name": "planted", "options": {"movies": 150}}
-    quick = {"epochs": 8, "lr": 0.02}
+    quick = {"recipe": "paper", "epochs": 8, "lr": 0.02}
     model = {"name": "hanme", "options": {"metapaths": METAPATHS, **SMALL}}
-    training = {"recipe": "default", **RECIPES["default"], **quick}
+    training = {**quick, "recipe": "default"}
     make = RunConfig.make
     train(make({"data": planted, "model": model, "training": training}), folder / "planted")
     train(make({"data": planted, "model": model, "training": quick}), folder / "paper")
@@ -132,7 +131,7 @@ def train_runs(folder: Path) -> None:
             {
                 "data": planted,
                 "model": {"name": "sehgnn", "options": {"hidden_channels": 8}},
-                "training": {"epochs": 1},
+                "training": {"recipe": "paper", "epochs": 1},
             }
         ),
         folder / "closed",

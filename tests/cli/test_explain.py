@@ -9,7 +9,7 @@ import pytest
 
 from hanme.cli import main
 
-QUICK = ["--epochs", "3", "-o", "movies=100"]
+QUICK = ["--epochs", "3", "--set", "data.options.movies=100"]
 
 
 def hanme(*arguments: object) -> None:
@@ -64,8 +64,8 @@ def test_fidelity(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a node to explain, or ask for --fidelity"),
-        (["7", "--fidelity"], "one of the two"),
+        ([], "name either a node to explain or --fidelity"),
+        (["7", "--fidelity"], "either"),
         (["Nobody"], "movie 'Nobody': no node has that id or name"),
         (["100"], "movie 100: there are 100, numbered from 0"),
         (["7", "--label", "Opera"], "unknown label 'Opera'; there are"),

@@ -40,7 +40,7 @@ def config(name: Path | str, metapaths: list[str], epochs: int = 4, **data) -> R
         {
             "data": {"name": str(name), **data},
             "model": {"options": {"metapaths": metapaths, **MODEL}},
-            "training": {"epochs": epochs},
+            "training": {"recipe": "paper", "epochs": epochs},
         }
     )
 

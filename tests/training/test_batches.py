@@ -35,7 +35,9 @@ def model_of(name: str, graph, **changes):
 def trainer(name: str = "hanme", graph=None, **config) -> Trainer:
     graph = planted(**TINY) if graph is None else graph
     model = model_of(name, graph)
-    settings = TrainingConfig(**{"epochs": 4, "lr": 0.01, "batch_size": 16, **config})
+    settings = TrainingConfig(
+        **{"recipe": "paper", "epochs": 4, "lr": 0.01, "batch_size": 16, **config}
+    )
     return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
 
 
@@ -164,7 +166,7 @@ def test_a_model_that_needs_the_whole_graph_says_so() -> None:
     values = {
         "data": {"name": "planted", "options": TINY},
         "model": {"name": "sehgnn", "options": {"hidden_channels": 8}},
-        "training": {"batch_size": 8},
+        "training": {"recipe": "paper", "batch_size": 8},
     }
     with pytest.raises(HanmeError, match="SeHGNN normalises over all nodes"):
         prepare(RunConfig.make(values), planted(**TINY))

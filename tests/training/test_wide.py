@@ -9,7 +9,6 @@ from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import HeteroData
 
 from hanme.data import planted
-from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.channels.blocks import Block, Rows
@@ -214,14 +213,6 @@ def test_a_label_that_no_training_node_has_is_no_mistake() -> None:
     graph = replace(graph, split=split)
     assert settled(graph, "linear")[0] >= 0
     assert settled(graph, "hanme", epochs=2)[0] >= 0
-
-
-def test_old_configurations_keep_their_rule() -> None:
-    base = {"data": {"name": "planted"}, "model": {"name": "han", "options": {"metapaths": []}}}
-    for fallback, rule in ((True, "fallback"), (False, "half")):
-        made = RunConfig.make({**base, "training": {"fallback": fallback}})
-        assert made.training.decide == rule
-        assert made.training.plain == Decision(rule=rule)
 
 
 def test_nothing_is_left_of_a_root_whose_others_have_no_features() -> None:

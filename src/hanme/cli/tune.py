@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hanme.cli.options import Allow, Changes, ConfigFolder, Device, Json, Source, fields
+from hanme.cli.options import Allow, Changes, ConfigFolder, Device, Json, Source, changed_fields
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -19,36 +19,41 @@ if TYPE_CHECKING:
 
 def tune(
     model: Annotated[
-        str, typer.Argument(help="The first part of a configuration's name, e.g. hanme-direct.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="First part of a configuration's name, e.g. hanme-direct."
+        ),
     ],
-    graph: Annotated[str, typer.Argument(help="planted, IMDB, ACM, DBLP, or a graph.toml.")],
-    out: Annotated[Path, typer.Option(help="The TOML file to write the best configuration to.")],
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="planted, IMDB, ACM, DBLP, or a graph.toml.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="TOML file for the best configuration.")],
     study: Annotated[
         Path | None,
-        typer.Option(help="SQLite file that keeps the trials (default: OUT with .db for .toml)."),
+        typer.Option(help="SQLite file with the trials (default: OUT with .db for .toml)."),
     ] = None,
     trials: Annotated[
         int,
         typer.Option(
             min=1,
             max=10**6,
-            help="How many configurations to try, those of an earlier search included.",
+            help="Number of configurations to try, including those of an earlier search.",
         ),
     ] = 20,
     seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Runs per trial: the paper's seed, then 1, 2, ...")
+        int, typer.Option(min=1, max=1000, help="Number of runs per trial, with seeds 0, 1, ...")
     ] = 1,
     epochs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Maximum number of epochs in the search (default: as in the configuration). The "
-            "file that is written keeps the configuration's.",
+            help="Maximum number of epochs in the search (default: as configured). OUT keeps the "
+            "configured number.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of the search.")] = 0,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Give up trials that do worse than the median so far.")
+        bool, typer.Option("--prune", help="Stop trials that score below the median so far.")
     ] = False,
     config_folder: ConfigFolder = None,
     changes: Changes = None,
@@ -58,31 +63,30 @@ def tune(
     device: Device = None,
     json_: Json = False,
 ) -> None:
-    """Search for better settings of a model on a graph and write them to a configuration file.
+    """Search for the best settings of a model on a graph and write a configuration file.
 
     hanme tune hanme-direct IMDB --trials 50 --out my/hanme-direct-IMDB.toml
 
     hanme train --config my/hanme-direct-IMDB.toml --out runs/tuned
 
-    The package's configuration is tried first; its spaces.toml says what may change. A trial's
-    score is the mean of micro and macro F1 on validation nodes, at the epoch that the configuration
-    chooses; test nodes play no part. Kill it at any time: started again, it continues after the
-    trials that are done.
+    The packaged configuration is tried first; spaces.toml in the package has the search space. The
+    score of a trial is the mean of micro and macro F1 on validation nodes, at the epoch that the
+    configuration selects; test nodes are not used. You can stop it at any time: the same command
+    continues after the finished trials.
     """
     from hanme.data import is_tables, known_name
     from hanme.experiments.configuration import changed_config, override
-    from hanme.experiments.summary import first_seeds
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space, write_config
 
     if out.suffix != ".toml":
         raise HanmeError(f"{out}: a configuration's name ends with .toml")
     if out.is_dir():
-        raise HanmeError(f"{out}: it is a folder; name a file")
+        raise HanmeError(f"{out}: a folder, not a file")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
-    values = changed_config(model, graph, config_folder, fields(changes))
+    values = changed_config(model, graph, config_folder, changed_fields(changes))
     space = search_space(model, None if is_tables(graph) else known_name(graph), values)
-    search = Search(values, space, first_seeds(seeds), epochs, seed, prune)
+    search = Search(values, space, list(range(seeds)), epochs, seed, prune)
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
@@ -94,7 +98,7 @@ def tune(
     best = best_trial(done)
     comment = [
         f"Chosen by hanme tune {model} {graph}, of {len(done)} trials, on validation nodes:",
-        f"mean of micro and macro F1 {best.score:.2f} (started from: {_score(done[0])}), "
+        f"mean of micro and macro F1 {best.score:.2f} (first trial: {_score(done[0])}), "
         f"{seeds} seed(s) per trial.",
     ]
     write_config(override(values, best.changes), comment, out)

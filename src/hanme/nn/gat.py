@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
 from hanme.nn.model import GraphModel

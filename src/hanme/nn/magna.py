@@ -15,10 +15,10 @@ from torch_geometric.utils import softmax
 
 from hanme.common.csr import indptr_of
 from hanme.errors import HanmeError
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.cache import GraphCache
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
 from hanme.nn.model import GraphModel

@@ -169,7 +169,7 @@ def samples_of(model: Model) -> dict[Walk, int]:
 
 
 def needs_subgraph(model: Model, graph: Graph) -> bool:
-    """Return whether some roots are computed on the subgraph that they reach.
+    """Return whether nodes are computed on the subgraphs that they reach, never on the whole graph.
 
     That is where the graph is on disk and the model knows its walks, or samples instances.
     """
@@ -187,9 +187,10 @@ def subgraph_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> Sub
 def batch_of(model: Model, graph: Graph, roots: Tensor | None = None, seed: int = 0) -> Batch:
     """Return the batch that computes some target nodes (default: all), on the model's device.
 
-    The seed is that of sampled instances, see :func:`subgraph_of`.
+    It holds the subgraph that these nodes reach, if the model knows its walks. The seed is that of
+    sampled instances, see :func:`subgraph_of`.
     """
-    if roots is not None and needs_subgraph(model, graph):
+    if roots is not None and walks_of(model) is not None:
         graph = subgraph_of(model, graph, roots, seed)
         roots = graph.roots
     return Batch.of(graph, roots).to(device_of(model))

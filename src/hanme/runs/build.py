@@ -126,7 +126,7 @@ def takes_metapaths(model: str) -> bool:
 
 
 def with_metapaths(
-    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "paper"
+    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "default"
 ) -> tuple[str, dict[str, Any]]:
     """Complete a model and its options with the default metapaths of a graph, if it takes some.
 

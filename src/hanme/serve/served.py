@@ -15,7 +15,6 @@ from hanme.errors import HanmeError
 from hanme.explain import By, Explainer
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
-from hanme.graph.chain import Chain
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
@@ -346,7 +345,7 @@ def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, 
 def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[schemas.MetapathCount]:
     found = []
     for metapath in metapaths:
-        count = Chain.build(metapath, graph.links, graph.sizes).count()
+        count = graph.chain(metapath).count()
         found.append(
             schemas.MetapathCount(
                 metapath=metapath.text, instances=int(count.sum()), roots=int((count > 0).sum())

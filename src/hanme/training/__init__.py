@@ -1,7 +1,7 @@
 """Train a model on a graph: epochs, early stopping, the loss-aware schedule, scores."""
 
 from hanme.training.beliefs import belief_blocks
-from hanme.training.config import RECIPES, Recipe, TrainingConfig
+from hanme.training.config import PAPER, Recipe, TrainingConfig
 from hanme.training.fit import fit_wide
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
@@ -26,7 +26,7 @@ from hanme.training.wide import Wide, choose_wide
 __all__ = [
     "F1",
     "LTS",
-    "RECIPES",
+    "PAPER",
     "Answer",
     "Epoch",
     "Recipe",

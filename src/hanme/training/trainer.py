@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, is_lazy
 from torch.optim import Optimizer
 
-from hanme.common import ranks
+from hanme.common import device, ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
-from hanme.nn.model import Model, batch_of, samples_of
+from hanme.nn.model import Model, batch_of, device_of, samples_of
 from hanme.training.batches import (
     alike_until_known,
     key,
@@ -136,12 +136,13 @@ class Trainer:
         began, progress = time.perf_counter(), self.progress
         before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
         epoch = min(before + self.config.every, last)
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._random)
+        place = device_of(self.model)
+        with device.forked_rng(place):
+            device.set_rng_state(self._random, place)
             while progress.trained < epoch:
                 loss, share = self._epoch(progress.trained + 1)
                 progress.trained += 1
-            self._random = torch.get_rng_state()
+            self._random = device.rng_state(place)
         progress.epoch = epoch
         found, val_loss = self._scores()
         score = self._score(epoch, val_loss, found["val"])

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn.inits import reset
 
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
 from hanme.graph.metapath import EdgeType
 from hanme.nn.batch import Batch
-from hanme.nn.cache import GraphCache
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Task
 from hanme.nn.projection import Projection, sparse_product

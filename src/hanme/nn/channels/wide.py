@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
 from hanme.graph.metapath import EdgeType
 from hanme.nn.batch import Batch
-from hanme.nn.cache import GraphCache
 from hanme.nn.channels.base import Channels, Task
 from hanme.nn.channels.blocks import Block, Rows, Vector
 from hanme.nn.channels.forest import Forest

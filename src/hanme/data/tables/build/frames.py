@@ -21,7 +21,7 @@ def load_frames(
     *,
     label: str | None = None,
     features: Features = "given",
-    seed: int = 483,
+    seed: int = 0,
 ) -> Graph:
     """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
     if not frames or not all(isinstance(name, str) and name for name in frames):

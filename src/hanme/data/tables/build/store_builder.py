@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, eye_array, hstack
 
-from hanme.data.store.files import Writer
+from hanme.data.store.files import StoreWriter
+from hanme.data.store.manifest import NodeType
 from hanme.data.store.open import stored_links, stored_nodes
-from hanme.data.store.write import add_features, add_links, add_texts, smallest
+from hanme.data.store.write import add_features, add_links, add_texts, index_dtype
 from hanme.data.tables.build.features import Fitted, width
 from hanme.data.tables.build.links import LinkRows, Made, read_links, repeated_how, say_repeated
 from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn
@@ -40,14 +41,14 @@ class OnDisk(Made):
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         config: GraphConfig,
         features: Features,
         half: bool,
-        say: Callable[[str], None],
+        progress: Callable[[str], None],
     ) -> None:
         super().__init__()
-        self.writer, self.features, self.half, self.say = writer, features, half, say
+        self.writer, self.features, self.half, self.progress = writer, features, half, progress
         self.kinds, self.reverse = list(config.node_types), dict(config.edge_types.values())
         self.replaced = {*self.kinds} - {config.target} if features in ("mean", "onehot") else set()
         self.edge_types = [e for pair in self.reverse.items() for e in pair]
@@ -59,7 +60,7 @@ class OnDisk(Made):
     ) -> tuple[Nodes, dict[str, Fitted]]:
         """Write ids, names and features of a node type, unless :meth:`fill` gives it others."""
         number = self.kinds.index(ids.kind)
-        self.say(f"{ids.kind}: {ids.size:,} nodes")
+        self.progress(f"{ids.kind}: {ids.size:,} nodes")
         add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
         learnt = learn(rows, spec, known)
         columns = 0 if ids.kind in self.replaced else sum(map(width, learnt.values()))
@@ -73,16 +74,14 @@ class OnDisk(Made):
         return self._nodes(ids.kind, ids.size, columns or None, by_id), learnt
 
     def _nodes(self, kind: str, size: int, columns: int | None, by_id: bool) -> Nodes:
-        number = self.kinds.index(kind)
-        return stored_nodes(
-            self.writer.mapped, number, kind, nodes=size, width=columns, named_by_id=by_id
-        )
+        about = NodeType(nodes=size, width=columns, named_by_id=by_id, extra=[])
+        return stored_nodes(self.writer.arrays, self.kinds.index(kind), kind, about)
 
     def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
         """Write the links of a relation and of its reverse, see :func:`read_links`."""
         there = rows.edge_type
         pairs = ((there, "source", "target"), (self.reverse[there], "target", "source"))
-        self.say(f"{'-'.join(there)}: {rows.table.size:,} rows")
+        self.progress(f"{'-'.join(there)}: {rows.table.size:,} rows")
         how, reader = repeated_how(rows), rows.table.reader
         if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
             return self._in_memory(rows, ids)
@@ -110,7 +109,7 @@ class OnDisk(Made):
             number = self.edge_types.index(edge_type)
             sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
             add_links(self.writer, number, Adjacency.of(links, sources), targets)
-            self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+            self.relations.adjacency[edge_type] = stored_links(self.writer.arrays, number)
         return dropped
 
     def _sorted(
@@ -137,7 +136,7 @@ class OnDisk(Made):
         number = self.edge_types.index(edge_type)
         self.writer.add(f"links.{number}.begin", begin)
         again = every - int(begin[-1])
-        with self.writer.column(f"links.{number}.end", smallest(target.size)) as ends:
+        with self.writer.array(f"links.{number}.end", index_dtype(target.size)) as ends:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
                 some = reader.arrays(
                     f"SELECT {'DISTINCT' if once else ''} {near} AS near, {far} AS far {both} "
@@ -151,7 +150,7 @@ class OnDisk(Made):
                 inner = begin[first + 1 : last] - begin[first]
                 same[inner[(inner > 0) & (inner < len(far_ends))] - 1] = False
                 again += int(same.sum())
-        self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
+        self.relations.adjacency[edge_type] = stored_links(self.writer.arrays, number)
         return again
 
     def fill(self, graph: Graph) -> Graph:
@@ -166,7 +165,7 @@ class OnDisk(Made):
         return graph
 
     def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
-        self.say(f"{kind}: {columns:,} features from its neighbours")
+        self.progress(f"{kind}: {columns:,} features from its neighbours")
         nodes = graph.nodes[kind]
         add_features(self.writer, self.kinds.index(kind), rows, columns, self.half)
         by_id = nodes.names is nodes.ids
