@@ -156,7 +156,7 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
     cast, split = cast.split("[split]")
     turned = f"{start}[relations.cast]{cast}[relations.role]{role}[split]{split}"
     (folder / "graph.toml").write_text(turned)
-    tables_load.Tables.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
+    tables_load.GraphSource.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
     same(load(str(tmp_path / "s")), tables_load.load_tables(folder, fitted=fitted))
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hanme.data import FittedGraph, load_tables
-from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
+from hanme.data.tables.read.reader import ColumnRequest, Reader
 from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.read.table import Table
 from hanme.errors import HanmeError
 
 FILMS = """title,year,genres,director,actor_1,actor_2,keywords

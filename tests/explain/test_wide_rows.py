@@ -32,12 +32,28 @@ def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
     assert sum(parts) == pytest.approx(sum(logits) / 2, abs=1e-4)
     assert len({(r.block, r.what) for r in found.reasons}) == len(parts)
     assert sorted(parts, key=abs, reverse=True) == parts
-    both = [reason.what for reason in found.reasons if reason.block == "pairs:plain"]
+    both = [reason.what for reason in found.reasons if reason.block == "pairs"]
     assert both
     assert all(re.fullmatch(r"feature \d+ and feature \d+", what) for what in both)
     assert [r.what for r in explain(MeanModel(models), made, 7, top=2).reasons] == [
         r.what for r in found.reasons[:2]
     ]
+
+
+def test_a_part_does_not_depend_on_how_many_are_shown() -> None:
+    """Blocks of the same columns, scaled otherwise, are added up before the largest are chosen."""
+    made = planted(movies=60).with_features("given-onehot")
+    blocks = [f"movie-actor:ids:{scaling}" for scaling in ("plain", "unit")]
+    model = Linear(made.metadata(), "movie", 5, blocks=[*blocks, "features:unit", "features:plain"])
+    generator, part = torch.Generator().manual_seed(1), model.parts[0]
+    for i, width in enumerate(
+        (made.sizes["actor"], made.sizes["actor"], *[made.widths["movie"]] * 2)
+    ):
+        part.weight[i] = torch.nn.Parameter(torch.randn(width, 5, generator=generator))
+    every = explain(model, made, 7, top=10**6).reasons
+    assert len({(r.block, r.what) for r in every}) == len(every)
+    for top in (1, 2, 5):
+        assert explain(model, made, 7, top=top).reasons == every[:top]
 
 
 def test_a_node_that_meets_nothing_has_no_reasons() -> None:

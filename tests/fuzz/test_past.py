@@ -28,7 +28,7 @@ from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
 from hanme.cli import main
 from hanme.common.files import load_tensors, save_tensors
-from hanme.data.tables.read.interrupt import interruptible
+from hanme.data.tables.read.sql import interruptible
 
 DEEP = "[" * 100_000
 

@@ -58,12 +58,12 @@ def test_a_run_with_trees_opens_again_and_its_reasons_add_up(tmp_path: Path) -> 
     again = Classifier.load(tmp_path / "run", graph)
     np.testing.assert_array_equal(again.predict_proba(), found.predict_proba())
     why = found.explain(7, top=10**6)
-    assert {reason.block for reason in why.reasons} >= {"trees:plain"}
-    told = [reason.what for reason in why.reasons if reason.block == "trees:plain"]
+    assert {reason.block for reason in why.reasons} >= {"trees"}
+    told = [reason.what for reason in why.reasons if reason.block == "trees"]
     assert len(set(told)) == len(told) <= 7
     assert "any node" in told
     for label in graph.labels:
-        parts = [reason.parts[label] for reason in why.reasons if reason.block == "trees:plain"]
+        parts = [reason.parts[label] for reason in why.reasons if reason.block == "trees"]
         assert sum(parts) == pytest.approx(why.others["trees:plain"][label], abs=1e-4)
         added = sum(each[label] for each in why.others.values())
         assert added == pytest.approx(why.logits[label], abs=1e-4)
@@ -165,7 +165,7 @@ def test_words_of_texts_are_left_to_the_linear_part(tmp_path: Path) -> None:
     assert graph.targets.width > trees.MOST_FEATURES
     found = Classifier("linear").fit(graph)
     assert found.scores()["test"]["micro"] > 0.8
-    told = [r.what for r in found.explain(3, top=10**6).reasons if r.block == "trees:plain"]
+    told = [r.what for r in found.explain(3, top=10**6).reasons if r.block == "trees"]
     assert {what.split(" near ")[0] for what in told} == {"a", "b", "c", "any node"}
 
 
@@ -176,7 +176,7 @@ def test_one_feature_is_enough_for_trees() -> None:
     one = replace(graph, nodes=graph.nodes | {"node": nodes}, y=(x.abs() < 0.5).long())
     found = Classifier("linear").fit(one)
     assert found.scores()["test"]["micro"] > 0.95
-    assert "trees:plain" in {reason.block for reason in found.explain(7).reasons}
+    assert "trees" in {reason.block for reason in found.explain(7).reasons}
 
 
 def test_few_nodes_to_choose_a_size_by_and_many_labels_grow_no_trees() -> None:

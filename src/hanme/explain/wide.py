@@ -34,8 +34,9 @@ def wide_reasons(
 ) -> tuple[Reason, ...]:
     """Return what adds most to, or takes most from, a label's logit.
 
-    A reason is a node that was met, or a feature: its number in the row times its weight. Each
-    block's reasons, all of them, add up to what the block gives the logit.
+    A reason is a node that was met, or a feature: its number in the row times its weight. Blocks
+    that differ in their scaling alone read the same columns: their parts are added up before the
+    largest are chosen, so that a reason has the same part whatever ``top`` is.
 
     Args:
         models: The model, or several whose mean is explained.
@@ -46,26 +47,28 @@ def wide_reasons(
         top: How many.
         against: Rank by the difference to this label.
     """
-    found: dict[Block, tuple[Ints, Parts]] = {}
+    found: dict[str, tuple[Ints, Parts]] = {}
+    blocks: dict[str, Block] = {}
     batch = Batch.of(graph)
     for part in filter(None, map(wide_part, models)):
         weights = part.weights(batch.original_ids)
         for block, rows, weight in zip(part.active, part.rows(batch), weights, strict=True):
             columns, parts = rows.shares(node, weight.detach().cpu().numpy())
-            parts = parts / len(models)
-            found[block] = (
-                _sum(*found[block], columns, parts) if block in found else (columns, parts)
-            )
+            parts, name = parts / len(models), str(block).rpartition(":")[0]
+            blocks.setdefault(name, block)
+            found[name] = _sum(*found[name], columns, parts) if name in found else (columns, parts)
     if not any(len(columns) for columns, _ in found.values()):
         return ()
-    blocks = np.repeat(np.arange(len(found)), [len(columns) for columns, _ in found.values()])
+    names_of = np.repeat(list(found), [len(columns) for columns, _ in found.values()])
     columns = np.concatenate([columns for columns, _ in found.values()])
     parts = np.concatenate([parts for _, parts in found.values()])
     size = np.abs(ahead(parts, label, against))
     largest = np.sort(np.argpartition(-size, min(top, len(size) - 1))[:top])
     ranked = largest[np.argsort(-size[largest], kind="stable")]
-    given = list(found)
-    return tuple(_reason(graph, names, given[blocks[i]], int(columns[i]), parts[i]) for i in ranked)
+    return tuple(
+        _reason(graph, names, names_of[i], blocks[names_of[i]], int(columns[i]), parts[i])
+        for i in ranked
+    )
 
 
 def _sum(some: Ints, parts: Parts, others: Ints, more: Parts) -> tuple[Ints, Parts]:
@@ -82,7 +85,12 @@ def ahead(values: Values, label: int, against: int | None) -> Values:
 
 
 def _reason(
-    graph: Graph, names: Mapping[str, Sequence[str]], block: Block, column: int, parts: Parts
+    graph: Graph,
+    names: Mapping[str, Sequence[str]],
+    name: str,
+    block: Block,
+    column: int,
+    parts: Parts,
 ) -> Reason:
     end = block.path.node_types[-1] if block.path else graph.target
     what, met = "", None
@@ -98,7 +106,7 @@ def _reason(
     else:
         what = _named(names[end], column)
     by_label = dict(zip(graph.labels, parts.tolist(), strict=True))
-    return Reason(str(block), what, by_label, met)
+    return Reason(str(name), what, by_label, met)
 
 
 def _named(names: Sequence[str], column: int) -> str:

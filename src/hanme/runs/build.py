@@ -17,7 +17,6 @@ from hanme.graph import Graph, Texts
 from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
-from hanme.nn.batch import Batch
 from hanme.nn.channels import MetapathChannels, WideChannels
 from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
@@ -103,16 +102,13 @@ def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> 
 
 def check_metapaths(model: Model, graph: Graph) -> None:
     """Refuse to train a model on a metapath without instances."""
-    batch = Batch(graph.x_dict, graph.edge_index_dict)
-    for part in model.modules():
-        if not isinstance(part, MetapathChannels):
-            continue
-        for i, metapath in enumerate(part.metapaths):
-            empty = [step for step in metapath.steps if not graph.num_links[step]]
-            # Counting the instances of a stored graph would read all of its links.
-            if empty or not (graph.stored or part.chains(batch)[i].count().any()):
-                why = f"; the relation {empty[0]} is empty" if empty else ""
-                raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
+    parts = [part for part in model.modules() if isinstance(part, MetapathChannels)]
+    for metapath in [metapath for part in parts for metapath in part.metapaths]:
+        empty = [step for step in metapath.steps if not graph.num_links[step]]
+        # Counting the instances of a stored graph would read all of its links.
+        if empty or not (graph.stored or graph.chain(metapath).count().any()):
+            why = f"; the relation {empty[0]} is empty" if empty else ""
+            raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
 
 
 def takes_wide(model: str) -> bool:
