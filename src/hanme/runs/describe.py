@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common.numbers import lasting, short
+from hanme.common.text import duration, short
 from hanme.graph import Graph
 from hanme.graph.defaults import instances, leads_back
 from hanme.graph.metapath import Metapath, count_between, metapaths_between
@@ -149,7 +149,7 @@ def costs(model: Model, graph: Graph) -> list[str]:
         ]
     if graph.stored or any(part.per_root for part in parts):
         return lines
-    seconds = lasting(seconds_per_epoch(model, graph))
+    seconds = duration(seconds_per_epoch(model, graph))
     return [*lines, f"An epoch takes about {seconds} on this machine"]
 
 
@@ -162,9 +162,9 @@ def seconds_per_epoch(model: Model, graph: Graph) -> float:
     """
     parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     with torch.random.fork_rng(devices=[]):
-        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
         chains = [chain for part in parts for chain in part.chains(batch)]
         counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
+        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
         total = counts[order].cumsum(0)
         few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))

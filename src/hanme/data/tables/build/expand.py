@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.data.tables.read.reader import ColumnRequest, Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
@@ -41,7 +41,7 @@ def expand_each(
         if known is None:
             names: dict[str, str] = {}
             for value in values:
-                names[untaken(_relation_name(value), relations.keys() | names.keys())] = value
+                names[unused_name(_relation_name(value), relations.keys() | names.keys())] = value
         else:
             names = _names_in_run(relation, values, known, relations, f"{path}: relations.{name}")
         for own, value in names.items():
