@@ -142,7 +142,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     ),
     "nothing to validate on": (
         SPLIT | {"films.csv": FILES["films.csv"].replace(",val,", ",test,")},
-        r"no labelled row is left for val",
+        r"films\.csv, column part: no row is in val",
     ),
     "label in no training row": (
         SPLIT | film(3, genre="War"), r"films\.csv row 3, column genre: no row in train .* 'War'"

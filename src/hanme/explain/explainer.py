@@ -16,7 +16,7 @@ from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph, Subgraph
-from hanme.graph.names import feature_names
+from hanme.graph.features import feature_names
 from hanme.nn import Model
 from hanme.nn.model import needs_subgraph, subgraph_of
 

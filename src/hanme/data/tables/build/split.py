@@ -59,6 +59,9 @@ def check_split_column(labels: Labels, split: Split, table: Table) -> None:
         raise HanmeError(
             f"{table.place(int(row), 'split')}: the row is in {PARTS[part[row]]}, but has no label"
         )
+    for name, mask in zip(PARTS[:2], split, strict=False):
+        if not mask.any():
+            raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
     y = labels.y.numpy()
     if labels.multilabel:
         unseen = np.argwhere((y > 0) & ~(y[part == 0] > 0).any(axis=0))
