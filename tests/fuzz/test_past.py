@@ -49,10 +49,6 @@ REFUSED = {
     "a name with a zero byte": ["train", "--config", "a\0.toml", "--out", "OUT"],
     "a negative size": ["inspect", "planted", "--hidden", "-5"],
     "a long dotted key": ["train", "planted", "--out", "OUT", "--set", f"{'a.' * 100_000}b=1"],
-    "a study in braces": [
-        "tune", "han", "planted", "--trials", "1", "--set", "data.options.movies=60",
-        "--study", "OUT/{0}", "--out", "OUT/best.toml",
-    ],
     "a path that is not UTF-8": ["train", "planted", "--out", "OUT/\udcff"],
     "a file that is not UTF-8": ["inspect", "OUT/\udcff/graph.toml"],
     "a store's negative seed": ["inspect", "planted", "--store", "OUT/s", "--seed", "-1"],
@@ -67,7 +63,7 @@ REFUSED = {
     "a giant number of seeds": [*TUNE, "--seeds", "99999999999999999999"],
     "a study without a name": [*TUNE, "--study", "."],
     "a study that is a text": [*TUNE, "--study", "OUT/note.txt"],
-    "a study that is another database": [*TUNE, "--study", "OUT/mine.db"],
+    "a study that is another file": [*TUNE, "--study", "OUT/mine.json"],
 }  # fmt: skip
 
 
@@ -76,8 +72,7 @@ def test_options(tmp_path: Path, name: str) -> None:
     command = [text.replace("OUT", str(tmp_path)) for text in REFUSED[name]]
     (tmp_path / "x.toml").mkdir()
     (tmp_path / "note.txt").write_text("mine")
-    with closing(sqlite3.connect(tmp_path / "mine.db")) as database:
-        database.execute("CREATE TABLE mine (a)")
+    (tmp_path / "mine.json").write_text('{"mine": 1}')
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     found = run(command)
     assert found.kind == "refused", found
@@ -475,26 +470,27 @@ def test_what_a_kill_has_left_is_removed(inputs: Inputs, tmp_path: Path) -> None
 
 
 STUDIES = {
-    "a score that is none": "UPDATE trial_values SET value = NULL",
-    "a score of another kind": "UPDATE trial_values SET value_type = 'x'",
-    "a state that is none": "UPDATE trials SET state = 'x'",
-    "a time that is none": "UPDATE trials SET datetime_start = 'x'",
-    "settings that are none": "UPDATE trial_params SET param_value = 'x'",
-    "a range that is no JSON": "UPDATE trial_params SET distribution_json = '{'",
-    "a search that is no JSON": "UPDATE study_user_attributes SET value_json = '{'",
+    "a score that is none": {"score": "x"},
+    "a state that is none": {"state": "x"},
+    "settings that are none": {"params": {"training.lr": "x"}},
+    "settings that are missing": {"params": {}},
+    "a number that is none": {"number": None},
 }
 
 
-@pytest.mark.parametrize("name", [*STUDIES, "an end within a page"])
+@pytest.mark.parametrize("name", [*STUDIES, "an end within the file"])
 def test_a_damaged_study(inputs: Inputs, tmp_path: Path, name: str) -> None:
     sound = inputs.folder / "study"
     if not sound.exists():
         assert run([word.replace("OUT", str(sound)) for word in TUNE]).kind == "accepted"
-    path = tmp_path / "best.db"
-    path.write_bytes((sound / path.name).read_bytes()[: None if name in STUDIES else -3000])
+    path = tmp_path / "best.json"
+    text = (sound / path.name).read_text()
     if name in STUDIES:
-        with closing(sqlite3.connect(path)) as database, database:
-            database.execute(STUDIES[name])
+        values = json.loads(text)
+        del values["sha256"]
+        values["trials"][0] |= STUDIES[name]
+        text = json.dumps(values)
+    path.write_text(text if name in STUDIES else text[:-50])
     found = run([word.replace("OUT", str(tmp_path)) for word in TUNE])
     assert found.kind == "refused", found
     assert not (tmp_path / "best.toml").exists()
