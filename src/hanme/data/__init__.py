@@ -19,8 +19,7 @@ from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
 from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.frames import load_frames
-from hanme.data.tables.build.load import GraphSource, is_large, load_tables
+from hanme.data.tables.build.load import GraphSource, is_large, load_frames, load_tables
 from hanme.data.tables.schema.config import FILE, config_path, is_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph

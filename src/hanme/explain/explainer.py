@@ -16,9 +16,9 @@ from hanme.explain.folds import open_model
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph, Subgraph
-from hanme.graph.names import feature_names
+from hanme.graph.features import feature_names
 from hanme.nn import Model
-from hanme.nn.model import needs_subgraph, samples_of, subgraph_of
+from hanme.nn.model import needs_subgraph, subgraph_of
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -74,7 +74,7 @@ class Explainer:
     @cached_property
     def open(self) -> OpenModel:
         """The model opened on all of the graph."""
-        if self._by_node and samples_of(self.model):
+        if self._by_node and self.model.samples():
             raise HanmeError(
                 "the model draws instances per root (--per-root), node by node: use hanme explain"
             )

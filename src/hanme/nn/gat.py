@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +14,13 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
-from hanme.nn.model import GraphModel
+from hanme.nn.inits import glorot
+from hanme.nn.model import Model
 from hanme.ops import Constant, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 
 
-class GAT(GraphModel):
+class GAT(Model):
     """GAT as a baseline of the Heterogeneous Graph Benchmark.
 
     Of `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ and `"Are we really making
@@ -62,9 +62,8 @@ class GAT(GraphModel):
         channels = hidden_channels // heads
         self.graph = Homogeneous(metadata, target, in_channels, channels)
         sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
-        conv = conv_class()
         self.convs = nn.ModuleList(
-            conv(
+            Conv(
                 before,
                 after,
                 k,
@@ -99,38 +98,57 @@ class GAT(GraphModel):
         return h[links.target] if roots is None else h
 
 
-@cache
-def conv_class() -> Callable[..., nn.Module]:
-    """Return the class of layers; PyG takes longer to import than PyTorch, so not before."""
-    from torch_geometric.nn import GATConv
+class Conv(nn.Module):
+    """PyG's :class:`GATConv`, with the same weights and result, through the one operator.
 
-    class Conv(GATConv):  # type: ignore[misc]
-        """PyG's :class:`GATConv`, its weights and its result, through the one operator.
+    A node's links are the instances of a metapath with one hop.
+    """
 
-        A node's links are the instances of a metapath with one hop.
-        """
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int,
+        *,
+        negative_slope: float,
+        dropout: float,
+        residual: bool,
+    ) -> None:
+        super().__init__()
+        self.heads, self.negative_slope, self.dropout = heads, negative_slope, dropout
+        size = heads * out_channels
+        self.lin = nn.Linear(in_channels, size, bias=False)
+        self.res = nn.Linear(in_channels, size, bias=False) if residual else None
+        self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.bias = nn.Parameter(torch.empty(size))
+        self.reset_parameters()
 
-        def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
-            """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
-            h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
-            z = metapath_attention(
-                chain,
-                (None, h),
-                Constant((0.0, 1.0)),
-                head_dots(h, self.att_dst[0]),
-                self.att_src[0],
-                roots=roots,
-                negative_slope=self.negative_slope,
-                dropout=self.dropout if self.training else 0.0,
-            )
-            out: Tensor = z.flatten(1) + self.bias
-            return out if self.res is None else out + self.res(some(x, roots))
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        glorot(self.lin.weight, *([] if self.res is None else [self.res.weight]))
+        glorot(self.att_src, self.att_dst)
+        nn.init.zeros_(self.bias)
 
-    return Conv
+    def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
+        """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
+        h: Tensor = self.lin(x).unflatten(1, (self.heads, -1))
+        z = metapath_attention(
+            chain,
+            (None, h),
+            Constant((0.0, 1.0)),
+            head_dots(h, self.att_dst[0]),
+            self.att_src[0],
+            roots=roots,
+            negative_slope=self.negative_slope,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        out: Tensor = z.flatten(1) + self.bias
+        return out if self.res is None else out + self.res(some(x, roots))
 
 
 def _chain(edge_index: Tensor, nodes: int) -> Chain:
     """Make the chain from each node along its links, seen from where they lead to, and a loop."""
     loops = torch.arange(nodes, device=edge_index.device).expand(2, -1)
-    links = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops], dim=1)
+    links = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops], 1)
     return Chain.build(HOP, {STEP: links.flip(0)}, {"node": nodes})

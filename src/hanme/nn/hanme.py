@@ -39,8 +39,6 @@ class HANME(ChannelModel):
     The other arguments are those of :class:`~hanme.nn.channels.MetapathChannels`.
     """
 
-    renamed = (("conv.semantic.", "fusion."), ("conv.", "channels.0."), ("lin.", "head."))
-
     def __init__(
         self,
         metadata: Metadata,

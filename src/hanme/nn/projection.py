@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parameter import Parameter, UninitializedParameter, is_lazy
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from hanme.errors import HanmeError
+from hanme.graph.cache import GraphCache
 from hanme.nn.inits import reset
 
-_transposed = WeakTensorKeyDictionary()
+_transposed: GraphCache[Tensor] = GraphCache()
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -28,16 +28,8 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, torch.mm(_transpose(ctx.x), grads[0].contiguous()).t().contiguous()
-
-
-def _transpose(x: Tensor) -> Tensor:
-    """Transpose once per graph, not once per epoch; again if the values were changed in place."""
-    version = x.values()._version
-    if x not in _transposed or _transposed[x][0] != version:
-        _transposed[x] = (version, x.t().to_sparse_csr())
-    transposed: Tensor = _transposed[x][1]
-    return transposed
+        transposed = _transposed.get([ctx.x], lambda: ctx.x.t().to_sparse_csr())
+        return None, torch.mm(transposed, grads[0].contiguous()).t().contiguous()
 
 
 def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
@@ -47,45 +39,37 @@ def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Projection(nn.Module):
-    """A linear layer for dense and for sparse CSR features, initialised as PyTorch's.
+    """A linear layer that also takes sparse CSR features.
 
     Args:
-        in_channels: The number of features; ``-1`` takes it from the first input.
-        out_channels: The size of the result.
+        in_channels: The size of the features; ``-1`` derives it from the first input.
+        out_channels: The size of the output.
         bias: Whether to add a bias.
     """
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        known = in_channels > 0
-        self.weight: Parameter | UninitializedParameter = (
-            Parameter(torch.empty(out_channels, in_channels)) if known else UninitializedParameter()
+        self.out_channels = out_channels
+        self.weight = (
+            UninitializedParameter()
+            if in_channels == -1
+            else nn.Parameter(torch.empty(out_channels, in_channels))
         )
-        self.bias: Parameter | None = Parameter(torch.empty(out_channels)) if bias else None
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew, once their size is known."""
-        if self.in_channels > 0:
-            bound = 1 / math.sqrt(self.in_channels)
-            for parameter in self.parameters():
-                parameter.data.uniform_(-bound, bound)
-
-    def _set_size(self, in_channels: int) -> None:
-        if isinstance(self.weight, UninitializedParameter):
-            self.in_channels = in_channels
-            self.weight.materialize((self.out_channels, in_channels))
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        if prefix + "weight" in state_dict:
-            self._set_size(state_dict[prefix + "weight"].size(1))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        if not is_lazy(self.weight):
+            bound = 1 / math.sqrt(max(1, self.weight.size(1)))
+            nn.init.uniform_(self.weight, -bound, bound)
+            if self.bias is not None:
+                nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
         """Return ``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
-        if is_lazy(self.weight):
-            self._set_size(x.size(1))
+        if isinstance(self.weight, UninitializedParameter):
+            self.weight.materialize((self.out_channels, x.size(1)))
             self.reset_parameters()
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
@@ -104,32 +88,39 @@ class Projection(nn.Module):
         return out if heads is None else torch.unflatten(out, 1, (-1, heads)).transpose(1, 2)
 
 
-class Projections(nn.Module):
-    """A projection per node type; types may have any name."""
+class Projections(nn.ModuleDict):
+    """A projection per node type; a type may have any name."""
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
     ) -> None:
-        super().__init__()
         sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
-        self.types = list(sizes)
-        self.layers = nn.ModuleList(Projection(size, out_channels) for size in sizes.values())
+        super().__init__()
+        self._types = dict.fromkeys(sizes)
+        for t, size in sizes.items():
+            self.add_module(_key(t), Projection(size, out_channels))
 
-    def __getitem__(self, kind: str) -> nn.Module:
-        return self.layers[self.types.index(kind)]
+    def __getitem__(self, node_type: str) -> nn.Module:
+        return super().__getitem__(_key(node_type))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.types)
+        return iter(self._types)
 
-    def values(self) -> Iterator[nn.Module]:
-        """Iterate over the projections, in the order of the types."""
-        return iter(self.layers)
+    def keys(self) -> KeysView[str]:
+        """Return the node types."""
+        return self._types.keys()
 
-    def items(self) -> Iterator[tuple[str, nn.Module]]:
-        """Iterate over types and projections."""
-        return zip(self.types, self.layers, strict=True)
+    def items(self) -> ItemsView[str, nn.Module]:
+        """Return node types and projections."""
+        return dict(zip(self._types, self.values(), strict=True)).items()
 
     def reset_parameters(self) -> None:
         """Draw the weights of all types anew."""
-        for projection in self.layers:
-            reset(projection)
+        reset(*self.values())
+
+
+def _key(node_type: str) -> str:
+    """Return a name that PyTorch accepts for a module: without dots, and not that of a member."""
+    key = node_type.replace("%", "%25").replace(".", "%2E")
+    taken = not key or key[0] == "_" or hasattr(nn.ModuleDict(), key) or key == "reset_parameters"
+    return f"%{key}" if taken else key

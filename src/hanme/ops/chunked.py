@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hanme.graph.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
+from hanme.ops.groups import group_softmax, group_sum
 from hanme.ops.problem import Problem
 
 BLOCK = 1 << 18
@@ -58,8 +59,6 @@ def forward(problem: Problem) -> Tensor:
 
 def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
     """Return the attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
-    from torch_geometric.utils import softmax  # takes longer to import than PyTorch
-
     coefficients = _coefficients(problem, block)
     nodes = block.instances.nodes
     score = problem.root_score.index_select(0, nodes[:, 0])
@@ -67,7 +66,7 @@ def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
         tau = (problem.value(position) * problem.attention).sum(-1)
         score = score + coefficients[position] * tau.index_select(0, nodes[:, position])
     score = F.leaky_relu(score, problem.negative_slope)
-    return softmax(score, block.row, num_nodes=block.roots.numel()), coefficients
+    return group_softmax(score, block.row, block.roots.numel()), coefficients
 
 
 def make_block(chain: Chain, roots: Tensor) -> Block:
@@ -94,8 +93,7 @@ def _attend(problem: Problem, block: Block) -> Tensor:
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in problem.positions:
         pairs = block.pairs[position]
-        c = weight.new_zeros(pairs.row.numel(), problem.heads)
-        c = c.index_add(0, pairs.of_instance, weight * coefficients[position])
+        c = group_sum(weight * coefficients[position], pairs.of_instance, pairs.row.numel())
         value = problem.value(position).index_select(0, pairs.node)
         z = z.index_add(0, pairs.row, c[..., None] * value)
     return z

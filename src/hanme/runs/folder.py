@@ -53,7 +53,7 @@ from hanme.common.options import validated
 from hanme.data import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
-from hanme.graph.texts import Texts
+from hanme.graph.nodes import Texts
 from hanme.nn.model import Model
 from hanme.runs.checks import (
     REMEDY,

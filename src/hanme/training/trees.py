@@ -13,8 +13,7 @@ from torch import Tensor
 
 from hanme.decision.losses import node_losses
 from hanme.graph import Graph
-from hanme.graph.features import to_scipy
-from hanme.graph.names import words_among
+from hanme.graph.features import to_scipy, words_among
 from hanme.nn.channels import WideChannels
 from hanme.nn.channels.forest import Forest
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
@@ -119,7 +120,7 @@ class Embedding(Projection):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew, once their size is known."""
-        if self.in_channels > 0:
+        if not is_lazy(self.weight):
             nn.init.uniform_(self.weight, -0.5, 0.5)
 
 

@@ -9,17 +9,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hanme.common.files import whole
 from hanme.data.store import GraphCache, content_key, open_store
 from hanme.data.store.write import WORK, add_labels, create_store, finish
-from hanme.data.tables.build.builder import MemoryBuilder, build_graph
+from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
 from hanme.data.tables.build.expand import expand_each
 from hanme.data.tables.build.fitted import FittedGraph
+from hanme.data.tables.build.graph import build_graph
 from hanme.data.tables.build.split import check_parts, draw_split
-from hanme.data.tables.build.store_builder import StoreBuilder
+from hanme.data.tables.draft.infer import infer_frames
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource, data_files
-from hanme.data.tables.schema.config import GraphConfig, config_path, read_config
+from hanme.data.tables.schema.config import (
+    FILE,
+    GraphConfig,
+    check_config,
+    config_path,
+    read_config,
+)
 from hanme.data.tables.schema.sections import LinkTable, Source
+from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features
@@ -49,6 +58,30 @@ def load_tables(
             If the tables are large, it is a store, see :data:`LARGE`.
     """
     return GraphSource.of(name, fitted).load(features, seed, cache)
+
+
+def load_frames(
+    frames: Mapping[str, Any],
+    config: Mapping[str, Any] | str | Path | None = None,
+    *,
+    label: str | None = None,
+    features: Features = "given",
+    seed: int = 0,
+) -> Graph:
+    """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
+    if not frames or not all(isinstance(name, str) and name for name in frames):
+        raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
+    path = Path.cwd() / FILE
+    if config is not None and label is not None:
+        raise HanmeError("`label` is for a guess; a configuration names the label itself")
+    if isinstance(config, str | Path):
+        path = whole(config)
+        checked = read_config(path)
+    elif config is not None:
+        checked = check_config(dict(config), "config")
+    else:
+        checked = infer_frames(frames, label).config
+    return GraphSource.find(checked, path, frames=frames).load(features, seed)
 
 
 def is_large(name: str | Path) -> bool:

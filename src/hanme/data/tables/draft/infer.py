@@ -28,7 +28,7 @@ from hanme.data.tables.draft.relations import (
     source_values,
 )
 from hanme.data.tables.draft.roles import NAME_WORDS, infer_roles
-from hanme.data.tables.read.discover import FoundTable, find_tables
+from hanme.data.tables.read.discover import find_tables
 from hanme.data.tables.read.formats import FORMATS
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
@@ -56,29 +56,28 @@ def infer(path: Path, target: str | None = None, label: str | None = None) -> In
 
 def infer_frames(frames: Mapping[str, Any], label: str | None = None) -> InferredConfig:
     """Infer a configuration from tables in memory, by name."""
-    tables = [FoundTable(name, Source(table=name)) for name in frames]
-    return _infer(tables, Path.cwd(), [], frames, None, label)
+    return _infer([Source(table=name) for name in frames], Path.cwd(), [], frames, None, label)
 
 
 def _infer(
-    found: list[FoundTable],
+    found: list[Source],
     folder: Path,
     skipped: list[str],
     frames: Mapping[str, Any] | None,
     target: str | None,
     label: str | None,
 ) -> InferredConfig:
-    sources: list[tuple[FoundTable, ResolvedSource]] = []
-    for one in found:
+    sources: list[ResolvedSource] = []
+    for source in found:
         try:
-            sources.append((one, ResolvedSource.find(one.source, folder, one.title, frames)))
+            sources.append(ResolvedSource.find(source, folder, source.table or "", frames))
         except HanmeError as error:
             skipped.append(str(error))
-    with Reader([source for _, source in sources], folder) as reader:
+    with Reader(sources, folder) as reader:
         tables = []
-        for one, source in sources:
+        for resolved in sources:
             try:
-                tables.append(profile_table(reader, source, one))
+                tables.append(profile_table(reader, resolved))
             except HanmeError as error:
                 skipped.append(str(error))
         if not tables:
@@ -116,8 +115,7 @@ def _apply_rules(
             "no column links rows to each other, so a linear model is trained. To add a relation, "
             'write [relations.NAME] and columns = ["a column whose values repeat"].'
         )
-    messages = (f"{target.title}, column {column.name}: {COPY}" for column in copies)
-    return InferredConfig(draft.config(), draft.reasons, tuple(skipped), tuple(messages))
+    return InferredConfig(draft.config(), draft.reasons, tuple(skipped))
 
 
 def _add_nodes(
@@ -201,12 +199,3 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
         what = "1 label has" if rare == 1 else f"{rare:,} labels have"
         draft.set((*place, "label_min_count"), MIN_ROWS, f"{what} fewer rows")
         draft.set((*place, "label_rest"), "drop", '"other" joins them as one label')
-    others = [
-        column.name
-        for column in table.columns
-        if column not in (label, table.id) and 2 <= column.distinct <= FEW_VALUES
-        and not column.number and not table.refers(column) and not is_split(column)
-    ]  # fmt: skip
-    if others:
-        run = f"hanme init --force --label COLUMN, such as {', '.join(others[:5])}"
-        draft.set((*place, "for another label"), None, run)
