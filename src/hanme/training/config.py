@@ -22,9 +22,9 @@ RECIPES: dict[str, dict[str, Any]] = {
         "start": "odds",
         "select": "loss",
         "decide": "macro",
-        "wide": True,
+        "linear": True,
         "trees": True,
-        "beliefs": True,
+        "smoothing": True,
         "refit": True,
     },
 }
@@ -85,13 +85,12 @@ class TrainingConfig(BaseModel):
     smooth: int = Field(default=1, ge=1, le=10**9)
     start: Literal["drawn", "odds"] = "drawn"
     decide: Rule = "fallback"
-    wide: bool = False
+    linear: bool = False
     trees: bool = False
-    beliefs: bool = False
+    smoothing: bool = False
     refit: bool = False
     folds: int = Field(default=0, ge=0, le=100)
     fold: int | None = Field(default=None, ge=1)
-    labels: bool = False
     lts: LTS | None = None
 
     @model_validator(mode="before")
