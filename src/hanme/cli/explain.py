@@ -151,7 +151,7 @@ def _print_explanation(found: Explanation) -> None:
                 *([shown(n), f"{p[found.label]:+.4f}"] for n, p in found.others.items()),
                 *([f"  {reason}", f"{reason.parts[found.label]:+.4f}"] for reason in found.reasons),
             ],
-            title="The wide part by block, and what counts most in it",
+            title="Linear model, trees and smoothing: by block, and the columns that count most",
             width=WIDTH,
         )
     if not instances:

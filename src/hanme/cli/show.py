@@ -62,10 +62,10 @@ class Training:
         self.epoch, self.parts_before, self.parts = epoch.epoch, self.parts, 0
         self._draw()
 
-    def on_settle(self) -> None:
+    def on_finalize(self) -> None:
         """Note that the epochs are over."""
         self.settling = True
-        self.bar.update(self.task, description="fitting the wide part", completed=self.epochs)
+        self.bar.update(self.task, description="fitting the linear model", completed=self.epochs)
 
     @property
     def share(self) -> float:
@@ -80,7 +80,7 @@ class Training:
     def __str__(self) -> str:
         passed = f"{time.monotonic() - self.began:.0f} s"
         if self.settling:
-            return f"{passed}: fitting the wide part and the decision  {self.scores}".rstrip()
+            return f"{passed}: fitting linear model, slopes and decision  {self.scores}".rstrip()
         if not self.epoch and not self.parts:
             return f"{passed}: {'preparing' if self.started else 'loading'}"
         more = self.share and self.epoch < self.epochs

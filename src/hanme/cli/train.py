@@ -123,7 +123,7 @@ def train(
     recipe: Annotated[
         str | None,
         of_training(
-            help="default: a wide part beside the model, calibrated; paper: as in the papers."
+            help="default: stacked with a linear model and trees; paper: as in the papers."
         ),
     ] = None,
     folds: Annotated[
@@ -137,14 +137,6 @@ def train(
         int | None,
         of_training(
             min=1, show_default=False, help="Folds to train at a time (default: one per core)."
-        ),
-    ] = None,
-    labels: Annotated[
-        bool | None,
-        of_training(
-            "--labels/--no-labels",
-            show_default=False,
-            help="Let the wide part read the labels of other nodes along metapaths (default: no).",
         ),
     ] = None,
     patience: Annotated[
@@ -241,7 +233,6 @@ def train(
         "training.select": select,
         "training.recipe": recipe,
         "training.folds": folds,
-        "training.labels": labels,
         "training.decide": decide,
         "training.lts.pace": lts,
         "training.lts.start": lts_start,
@@ -271,7 +262,7 @@ def train(
             processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,
             on_epoch=shown.on_epoch,
-            on_settle=shown.on_settle,
+            on_finalize=shown.on_finalize,
             on_fold=lambda done: print_costs([f"fold {done} of {run_config.training.folds} done"]),
         )
     if json_:
@@ -281,12 +272,13 @@ def train(
 
 
 def _show(run: Run) -> None:
-    from hanme.runs.build import takes_metapaths, takes_wide
+    from hanme.runs.build import takes_metapaths
+    from hanme.runs.config import LINEAR
 
     result, select = run.result(), run.config.training.select
     by = {"last": "the last", "loss": "least loss on validation nodes"}
     chosen = by.get(select, f"best {select} F1 on validation nodes")
-    explained = takes_metapaths(run.config.model.name) or takes_wide(run.config.model.name)
+    explained = takes_metapaths(run.config.model.name) or run.config.model.name == LINEAR
     commands = "evaluate, predict or explain" if explained else "evaluate or predict"
     print_scores(result["scores"])
     print_worth(run.config.model.name, result)

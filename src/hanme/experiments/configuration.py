@@ -136,11 +136,11 @@ def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
 
 
 def _in_batches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Train on a graph that was stored for its size in batches, without the wide part.
+    """Train on a graph that was stored for its size in batches, without the linear model.
 
     What is set already stays as it is.
     """
-    large = {"training.batch_size": SHARED, "training.wide": False}
+    large = {"training.batch_size": SHARED, "training.linear": False}
     return override(values, {k: v for k, v in large.items() if look_up(values, k) is None})
 
 

@@ -17,9 +17,9 @@ from hanme.data.tables.read.databases import refuse_cut
 from hanme.data.tables.read.formats import database_kind
 from hanme.errors import HanmeError, one_line
 from hanme.experiments.configuration import look_up, override
-from hanme.runs import RunConfig, build_model, load_graph
-from hanme.runs.train import prepare
-from hanme.training import Epoch, settle
+from hanme.runs import RunConfig, build_network, load_graph
+from hanme.runs.train import train_in_memory
+from hanme.training import Epoch
 from hanme.training.metrics import scores
 
 SPACES = Path(__file__).parent / "spaces.toml"
@@ -104,7 +104,7 @@ def run_trials(
     import optuna
 
     for config in search.configs({}, source):  # report mistakes before anything is written
-        build_model(config.model, load_graph(config))
+        build_network(config.model, load_graph(config))
     _refuse_other(study)
     locked = lock(study.with_name(f".{study.name}.lock"), str(study))
     with locked, _keeping(study), warnings.catch_warnings():
@@ -189,18 +189,16 @@ def _try(search: Search, source: Path | None, trial: Any) -> float:
     configs = search.configs(_suggest(trial, search.space), source)
     for number, config in enumerate(configs):
         before = number * config.training.epochs
-        watch = [_watch(trial, before, config.training.every)] if search.prune else []
+        watch = _watch(trial, before, config.training.every) if search.prune else lambda _: None
         found.append(_score(config, watch))
     return statistics.mean(found)
 
 
-def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
+def _score(config: RunConfig, on_epoch: Callable[[Epoch], None]) -> float:
     """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
     graph = load_graph(config)
-    trainer, wide = prepare(config, graph)
-    trainer.run(*callbacks)
-    found = settle(trainer.model, graph, config.training, wide).model
-    f1 = scores(found.held_out, graph.y, {"val": graph.split.val}, found.decision)["val"]
+    outputs = train_in_memory(config, graph, on_epoch).trained.outputs
+    f1 = scores(outputs.held_out, graph.y, {"val": graph.split.val}, outputs.decision)["val"]
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 

@@ -240,8 +240,8 @@ class LinearModel:
         return [block.path.steps for block in self.blocks if block.path]
 
     def frozen(self, graph: Graph) -> LinearModel:
-        """Return the model itself: it reads nothing beyond its walks."""
-        return self
+        """Return a copy with matrices of its own; it reads nothing beyond its walks."""
+        return self.without_design()
 
     def without_design(self) -> LinearModel:
         """Return the model without the matrices that it keeps of the last graph."""
@@ -299,9 +299,10 @@ class LinearModel:
         return cls(spec, blocks, weights, tensors[BIAS], idf, ids).aligned_to(graph)
 
     def _on(self, graph: Graph) -> Design:
-        if self._design is None or not self._design.source.belong_to(graph):
-            self._design = Design.on(GraphMatrices(graph), self.blocks, self.idf)
-        return self._design
+        design = self._design
+        if design is None or not design.source.belong_to(graph):
+            design = self._design = Design.on(GraphMatrices(graph), self.blocks, self.idf)
+        return design
 
     def _weights_on(self, graph: Graph) -> list[Tensor]:
         """Return the weights of each block's columns on a graph or a subgraph of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -131,31 +131,6 @@ class ChannelModel(GraphModel):
             logits.insert(0, self.head(self.fusion(vectors)))
         total: Tensor = reduce(torch.add, logits)
         return total
-
-
-class MeanModel(GraphModel):
-    """The mean of the logits of several models, such as those of cross-fitting."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(cast("Sequence[nn.Module]", models))
-
-    @property
-    def parts(self) -> list[Model]:
-        """The models."""
-        return list(cast("Iterator[Model]", iter(self.models)))
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``."""
-        return torch.stack([model(batch) for model in self.parts]).mean(0)
-
-    def walks(self) -> list[Walk] | None:
-        """Return what all of them walk."""
-        return _all_walks(map(walks_of, self.parts))
-
-    def samples(self) -> dict[Walk, int]:
-        """Return the walks whose instances they sample."""
-        return {walk: n for part in self.parts for walk, n in samples_of(part).items()}
 
 
 def walks_of(model: Model) -> list[Walk] | None:

@@ -13,6 +13,9 @@ from hanme.graph.features import Features
 from hanme.nn import MODELS
 from hanme.training import TrainingConfig
 
+LINEAR = "linear"
+"""The model without a network: linear model and trees, stacked and smoothed."""
+
 PYTHON = "python"
 """What a configuration calls a graph that was made in Python and cannot be loaded by name."""
 
@@ -46,8 +49,11 @@ class ModelConfig(Closed):
 
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
+        if self.name == LINEAR and not self.options:
+            return self
         if self.name not in MODELS:
-            raise HanmeError(f"unknown model {self.name!r}; there are {', '.join(MODELS)}")
+            names = ", ".join([*MODELS, LINEAR])
+            raise HanmeError(f"unknown model {self.name!r}; there are {names}")
         given = ("metadata", "target", "out_channels", "in_channels")  # they follow from the graph
         options = check_options(f"model {self.name}", MODELS[self.name], self.options, given)
         self.options.update(options)

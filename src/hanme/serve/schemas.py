@@ -325,7 +325,7 @@ class Other(Shape):
 
 
 class ReasonInfo(Shape):
-    """A node that was met, or a feature, and its part of the logit by the wide part."""
+    """A linked node or a feature, and its contribution to the logit."""
 
     block: Text
     what: Text

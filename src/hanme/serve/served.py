@@ -19,7 +19,6 @@ from hanme.graph.chain import Chain
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
-from hanme.nn.model import MeanModel
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import schemas
@@ -113,8 +112,8 @@ class Served:
         self.logits = logits
         self.table = Table(run.predict(), known.degree)
         self.metrics = self._metrics()
-        one = model.parts[0] if isinstance(model, MeanModel) else model  # folds walk the same paths
-        paths = one.parts if isinstance(one, ChannelModel) else []
+        network = next(iter(model.networks), None)  # folds have the same metapaths
+        paths = network.parts if isinstance(network, ChannelModel) else []
         self.metapaths = _counts(
             self.graph, (m for p in paths if isinstance(p, MetapathChannels) for m in p.metapaths)
         )

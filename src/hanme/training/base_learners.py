@@ -139,9 +139,7 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     return BaseFit(smoothed, smoothed.over(final))
 
 
-def _stack(
-    linear: Sequence[Component], trees: Sequence[Component], y: Tensor
-) -> list[Stacked]:
+def _stack(linear: Sequence[Component], trees: Sequence[Component], y: Tensor) -> list[Stacked]:
     """Stack components with slopes that minimise the loss of the held-out nodes.
 
     The weights of linear components are added up: their sum is one linear model.
@@ -159,8 +157,10 @@ def _stack(
         parts: dict[str, Learner] = {
             "linear": LinearModel.weighted_sum(models, [slopes[i] for i in kept])
         }
-        parts |= {"trees": each.models[k] for each in trees}
-        stacks.append(Stacked(parts, {"linear": 1.0, "trees": slopes[-1]} if trees else None, bias))
+        if trees and slopes[-1] > 0:
+            parts["trees"] = trees[0].models[k]
+        by_name = {"linear": 1.0, "trees": slopes[-1]}
+        stacks.append(Stacked(parts, {name: by_name[name] for name in parts}, bias))
     return stacks
 
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from hanme.common import device, ranks
 from hanme.common.options import validated
 from hanme.errors import HanmeError
-from hanme.graph import Graph
+from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
 from hanme.linear import Contributions, Learner, LinearModel, Smoothing, Trees
-from hanme.nn.model import Model, needs_subgraph
+from hanme.nn.model import Model, needs_subgraph, samples_of, walks_of
 from hanme.training.batches import SHARED, logits_of, stands_alone
 
 
@@ -66,11 +66,33 @@ class Stacked:
         self.slopes = dict(slopes or dict.fromkeys(parts, 1.0))
         self.bias = torch.zeros(()) if bias is None else bias
 
+    @classmethod
+    def of(cls, model: Model | Stacked) -> Stacked:
+        """Return a network as a stacked model of itself; others as they are."""
+        return model if isinstance(model, Stacked) else cls({"network": Network(model)})
+
     @property
     def network(self) -> Model | None:
         """The network among the parts."""
         networks = [part.model for part in self.parts.values() if isinstance(part, Network)]
         return networks[0] if networks else None
+
+    @property
+    def folds(self) -> list[Stacked]:
+        """The models that this is the mean of, if it is one."""
+        return [part for part in self.parts.values() if isinstance(part, Stacked)]
+
+    @property
+    def networks(self) -> list[Model]:
+        """The networks of the model and of its folds."""
+        own = [self.network] if self.network is not None else []
+        return own + [network for fold in self.folds for network in fold.networks]
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of weights; trees are not counted."""
+        weights = self.state()[1].values()
+        return sum(weight.numel() for weight in weights if weight.is_floating_point())
 
     @property
     def learners(self) -> dict[str, Learner]:
@@ -104,6 +126,26 @@ class Stacked:
     def walks(self) -> list[Walk]:
         """Return the walks of the learners but the network."""
         return [walk for part in self.learners.values() for walk in part.walks()]
+
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances the network samples."""
+        return {walk: n for each in self.networks for walk, n in samples_of(each).items()}
+
+    def needs_subgraph(self, graph: Graph) -> bool:
+        """Return whether some nodes are computed on the subgraph that they reach."""
+        if not self.networks:
+            return graph.stored
+        return all(needs_subgraph(network, graph) for network in self.networks)
+
+    def subgraph(self, graph: Graph, nodes: Tensor) -> Subgraph:
+        """Return the subgraph that the model reads for some target nodes."""
+        walks = self.walks()
+        for network in self.networks:
+            own = walks_of(network)
+            if own is None:
+                raise HanmeError(f"model {type(network).__name__}: it reads the whole graph")
+            walks += own
+        return graph.subgraph(nodes, walks, self.samples() or None)
 
     def aligned_to(self, graph: Graph) -> Stacked:
         """Return the model with the weights of ids in the order of a graph's nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.nn.model import Model
-from hanme.training.base_learners import BaseFit, ValidationHalves, fit_base_learners
+from hanme.training.base_learners import ValidationHalves, fit_base_learners
 from hanme.training.batches import logits_of, update_running_means
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Network, Stacked
@@ -74,66 +75,58 @@ def finalize(
         config: How to train.
         stack: Stack the network with the base learners; else these are a baseline.
     """
-    deep = None if network is None else _logits(network, graph, config)
-    base = fit_base_learners(graph, config) if config.linear or network is None else None
     after = as_predicted(graph, config)
-    alone = None if base is None else _base_outputs(base, graph, after, config)
-    if network is None:
+    deep = None if network is None else _network_logits(network, graph, after, config)
+    base, alone = None, None
+    if config.linear or network is None:
+        base = fit_base_learners(graph, config)
+        logits = Logits(base.held_out.predict(graph), base.final.predict(after))
+        alone = _outputs(*logits, graph, config, calibrated=True)
+    if network is None or deep is None:
         assert base is not None
         assert alone is not None
         return TrainingResult(Stacked({"linear": base.final}), alone, alone)
     part = Network(network, config.batch_size)
     if base is None or alone is None or not stack:
-        model = Stacked({"network": part})
-        final = deep if after is graph else part.predict(after)
-        return TrainingResult(model, _outputs(deep, final, graph, config), alone)
-    return _stack(part, deep, base, alone, graph, after, config)
-
-
-def _stack(
-    network: Network,
-    deep: Tensor,
-    base: BaseFit,
-    alone: FinalOutputs,
-    graph: Graph,
-    after: Graph,
-    config: TrainingConfig,
-) -> TrainingResult:
-    """Stack base learners and network, with slopes fitted to nodes that have selected nothing."""
-    nodes = ValidationHalves.of(graph, config.seed).stacking
-    (first, second), bias = calibrate(
-        [alone.held_out[nodes], deep[nodes]],
-        graph.y[nodes],
-        [1 - NETWORK_PRIOR, NETWORK_PRIOR],
-        NETWORK_PRIOR_WIDTH,
+        outputs = _outputs(*deep, graph, config)
+        return TrainingResult(Stacked({"network": part}), outputs, alone)
+    slopes, bias = _slopes(alone.held_out, deep.held_out, graph, config)
+    held_out, final = (
+        slopes["linear"] * mine + slopes["network"] * theirs + bias
+        for mine, theirs in zip((alone.held_out, alone.logits), deep, strict=True)
     )
-    slopes = {"linear": first, "network": second}
-    model = Stacked({"linear": base.final, "network": network}, slopes, bias)
-    final = deep if after is graph else network.predict(after)
-    outputs = _outputs(
-        first * alone.held_out + second * deep + bias,
-        first * alone.logits + second * final + bias,
-        graph,
-        config,
-        calibrated=True,
-    )
+    model = Stacked({"linear": base.final, "network": part}, slopes, bias)
+    outputs = _outputs(held_out, final, graph, config, calibrated=True)
     return TrainingResult(model, outputs, alone, slopes)
 
 
-def _logits(network: Model, graph: Graph, config: TrainingConfig) -> Tensor:
-    """Return the network's logits of all target nodes; predictions keep its attention means."""
-    logits = logits_of(network, graph, batch_size=config.batch_size)
+class Logits(NamedTuple):
+    """Logits of all target nodes, ``[N, C]``: held out, and of the final weights."""
+
+    held_out: Tensor
+    final: Tensor
+
+
+def _slopes(
+    base: Tensor, network: Tensor, graph: Graph, config: TrainingConfig
+) -> tuple[dict[str, float], Tensor]:
+    """Fit the slopes of base learners and network to nodes that have selected nothing."""
+    nodes = ValidationHalves.of(graph, config.seed).stacking
+    prior = [1 - NETWORK_PRIOR, NETWORK_PRIOR]
+    parts, y = [base[nodes], network[nodes]], graph.y[nodes]
+    slopes, bias = calibrate(parts, y, prior, NETWORK_PRIOR_WIDTH)
+    return dict(zip(("linear", "network"), slopes, strict=True)), bias
+
+
+def _network_logits(network: Model, graph: Graph, after: Graph, config: TrainingConfig) -> Logits:
+    """Return the network's logits; predictions keep the attention means of the whole graph."""
+    held_out = final = logits_of(network, graph, batch_size=config.batch_size)
     if config.batch_size is None:
         update_running_means(network, 1.0)
+    if after is not graph:
+        final = logits_of(network, after, batch_size=config.batch_size)
     network.to(torch.device("cpu"))
-    return logits.cpu()
-
-
-def _base_outputs(
-    base: BaseFit, graph: Graph, after: Graph, config: TrainingConfig
-) -> FinalOutputs:
-    held_out, final = base.held_out.predict(graph), base.final.predict(after)
-    return _outputs(held_out, final, graph, config, calibrated=True)
+    return Logits(held_out.cpu(), final.cpu())
 
 
 def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
