@@ -39,8 +39,8 @@ def test_the_second_epoch_is_known_by_its_parts(
 
         trainer.run(on_epoch)
         time.sleep(0.1)
-        shown.on_settle()
-        assert "fitting the wide part" in str(shown)
+        shown.on_finalize()
+        assert "fitting the linear model" in str(shown)
     assert shares == [0, 1, 1, 1]
     said = capsys.readouterr().err
     assert "What it costs\n" in said

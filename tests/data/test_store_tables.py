@@ -171,7 +171,7 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     values, graph = completed({"data": {"name": str(folder)}, "model": {"name": "hanme"}})
     assert graph is not None
     assert graph.stored
-    assert values["training"] == {"batch_size": 1024, "wide": False}
+    assert values["training"] == {"batch_size": 1024, "linear": False}
     same(graph, want)
     said = capsys.readouterr().err
     assert "MB of tables; the graph is stored in" in said

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from hanme.decision.losses import total_loss
 
-PRIOR_WIDTH = 0.5
-"""Prior standard deviation of slopes and biases: weak, so that a few hundred nodes overrule it."""
+CALIBRATION_WIDTH = 0.5
+"""Prior standard deviation of a calibration slope and of biases: a few nodes overrule it."""
+
+STACKING_WIDTH = 0.2
+"""Prior standard deviation of slopes in a stack of several parts, some of which add nothing."""
 
 MAX_LOGITS = 1 << 24
 """Maximum number of logits to fit to; of more nodes, every second or third is enough."""
@@ -24,7 +27,7 @@ def calibrate(
     parts: Sequence[Tensor],
     y: Tensor,
     prior: Sequence[float] | None = None,
-    width: float = PRIOR_WIDTH,
+    width: float = CALIBRATION_WIDTH,
 ) -> tuple[list[float], Tensor]:
     r"""Fit slopes s >= 0 and a bias b that minimise the loss of Σ s_i logits_i + b.
 
@@ -35,7 +38,7 @@ def calibrate(
         parts: Logits of nodes that the parts were not fitted to, each ``[n, C]``.
         y: Their labels, ``[n]`` or ``[n, C]``.
         prior: Prior mean of each slope (default: equal, with a sum of 1).
-        width: Prior standard deviation of slopes and biases.
+        width: Prior standard deviation of slopes.
 
     Returns:
         The slope of each part, and the bias, ``[C]``.
@@ -49,10 +52,11 @@ def calibrate(
 
     def objective(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         slopes, bias = torch.split(torch.tensor(values), [size, labels])
-        off, shift = (slopes - mean) / width, bias / width
+        off, shift = (slopes - mean) / width, bias / CALIBRATION_WIDTH
         logits = (slopes @ stacked).view(-1, labels) + bias
         loss, gradient = total_loss(logits, targets, multilabel=multilabel)
-        change = [stacked @ gradient.flatten() + off / width, gradient.sum(0) + shift / width]
+        by_bias = gradient.sum(0) + shift / CALIBRATION_WIDTH
+        change = [stacked @ gradient.flatten() + off / width, by_bias]
         loss = loss + (off @ off + shift @ shift) / 2
         return float(loss), torch.cat(change).numpy()
 

@@ -94,7 +94,8 @@ class OpenModel:
         beta = network.fusion.weights([x for part, xs in given if not part.wide for x in xs])
         if beta is None:
             fusion = type(network.fusion).__name__
-            raise _cannot(network, f"its fusion, {fusion}, is no weighted sum with known weights")
+            why = f"its fusion, {fusion}, is not a weighted sum with known weights"
+            raise _cannot(network, why)
         self.weights = self.weights or beta.tolist()
         self.weight = slope * network.head.weight.detach().double()  # [C, K D]
         left = iter(self.weights)

@@ -200,7 +200,7 @@ class LinearModel:
         weights = zip(*(model._weights_on(graph) for model in models), strict=True)
         for matrix, each in zip(models[0]._on(graph).matrices, weights, strict=True):
             logits += matrix.times(nodes.cpu().numpy(), torch.cat(each, 1))
-        return logits.reshape(len(nodes), len(models), -1).transpose(0, 1)
+        return torch.stack(logits.chunk(len(models), 1))
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block and the bias add to the logits, ``[n, C]`` by name."""

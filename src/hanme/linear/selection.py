@@ -230,6 +230,7 @@ def normalised(gram: Tensor) -> tuple[Tensor, float]:
     return (inner / spread).float(), spread
 
 
+@torch.enable_grad()
 def block_weights(grams: Tensor, y: Tensor) -> Tensor:
     """Return the weights of blocks that minimise the leave-one-out error of ridge regression.
 

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
 from hanme.common.options import validated
 from hanme.decision import calibrate
+from hanme.decision.calibration import STACKING_WIDTH
+from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.linear.learner import ColumnContributions, Contributions, Learner
@@ -51,6 +53,12 @@ class SmoothingSpec(BaseModel):
     slope: float
     bias: list[float]
     prior: list[float]
+
+    @model_validator(mode="after")
+    def _one_slope_per_path(self) -> SmoothingSpec:
+        if len(self.slopes) != len(self.paths) or len(self.bias) != len(self.prior):
+            raise ValueError(f"{len(self.slopes)} slopes for {len(self.paths)} paths")
+        return self
 
 
 class Smoothing:
@@ -264,8 +272,15 @@ class HeldOut(NamedTuple):
         size = self.means.square().mean((1, 2)).sqrt()
         size[size == 0] = torch.inf
         prior = [1.0] + [0.0] * len(size)
-        slopes, bias = calibrate([self.logits, *(self.means / size[:, None, None])], self.y, prior)
+        parts = [self.logits, *(self.means / size[:, None, None])]
+        slopes, bias = calibrate(parts, self.y, prior, STACKING_WIDTH)
         return slopes[0], (torch.tensor(slopes[1:]) / size).tolist(), bias
+
+    def loss(self, slope: float, slopes: Sequence[float], bias: Tensor) -> float:
+        """Return the total loss under given slopes."""
+        logits = slope * self.logits + bias
+        logits = logits + torch.einsum("p,pnc->nc", torch.tensor(slopes), self.means)
+        return float(node_losses(logits, self.y).sum())
 
 
 def label_shares(graph: Graph) -> Tensor:
@@ -274,17 +289,23 @@ def label_shares(graph: Graph) -> Tensor:
 
 
 def fit_smoothing(
-    base: Learner, graph: Graph, paths: Sequence[Metapath], held_out: HeldOut
-) -> Smoothing:
+    base: Learner, graph: Graph, paths: Sequence[Metapath], held_out: HeldOut, check: HeldOut
+) -> Smoothing | None:
     """Fit the slopes of smoothing to nodes that the learner has not seen.
+
+    Return None if they do not lower the loss of further nodes: where a split keeps groups or years
+    apart, folds do not, and neighbours seem to tell more than they do.
 
     Args:
         base: The learner to smooth.
         graph: The graph.
         paths: The metapaths.
         held_out: The nodes.
+        check: The further nodes.
     """
     slope, slopes, bias = held_out.slopes()
+    if check.loss(slope, slopes, bias) >= check.loss(1.0, [0.0] * len(paths), 0 * bias):
+        return None
     kept = [i for i, each in enumerate(slopes) if each > 0]
     spec = SmoothingSpec(
         paths=[str(paths[i]) for i in kept],

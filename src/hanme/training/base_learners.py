@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hanme.decision import calibrate
+from hanme.decision.calibration import STACKING_WIDTH
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.linear import Learner, LinearModel, select_blocks
@@ -32,8 +33,8 @@ class ValidationHalves(NamedTuple):
     """Validation nodes, divided: a node that selects something fits no slope.
 
     Args:
-        selection: Mask ``[N]`` of the nodes that select the epoch and, with many labelled nodes,
-            the number of trees.
+        selection: Mask ``[N]`` of the nodes that select the epoch, whether to smooth and, with many
+            labelled nodes, the number of trees.
         stacking: Mask ``[N]`` of the nodes that the slopes of the stack are fitted to.
     """
 
@@ -72,15 +73,18 @@ class FitSets(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, seed: int) -> FitSets:
-        """Return folds of the labelled nodes, or the training nodes if many are labelled."""
-        selection, stacking = ValidationHalves.of(graph, seed)
+        """Return folds of the labelled nodes, or the training nodes if many are labelled.
+
+        Folds leave out training nodes: what validation nodes decide, they have not seen.
+        """
         if not FOLDS <= int(graph.split.labelled.sum()) <= MAX_GRAM_NODES:
+            selection, stacking = ValidationHalves.of(graph, seed)
             return cls([graph], [stacking], [selection])
         splits = [
             without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
             for number in range(1, FOLDS + 1)
         ]
-        held_out = [split.val & ~stacking for split in splits]
+        held_out = [split.val & graph.split.train for split in splits]
         return cls([replace(graph, split=split) for split in splits], held_out, held_out)
 
     @property
@@ -135,7 +139,11 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     unseen = HeldOut.joined(
         [HeldOut.of(g, matrices, paths, each.predict(g), mask) for each, g, mask in triples]
     )
-    smoothed = fit_smoothing(held_out, graph, paths, unseen)
+    selection = ValidationHalves.of(graph, config.seed).selection
+    check = HeldOut.of(graph, matrices, paths, held_out.predict(graph), selection)
+    smoothed = fit_smoothing(held_out, graph, paths, unseen, check)
+    if smoothed is None:
+        return BaseFit(held_out, final)
     return BaseFit(smoothed, smoothed.over(final))
 
 
@@ -147,7 +155,10 @@ def _stack(linear: Sequence[Component], trees: Sequence[Component], y: Tensor) -
     components = [*linear, *trees]
     total = sum(each.prior for each in components)
     fitted, bias = calibrate(
-        [each.logits / each.size for each in components], y, [c.prior / total for c in components]
+        [each.logits / each.size for each in components],
+        y,
+        [each.prior / total for each in components],
+        STACKING_WIDTH,
     )
     slopes = [slope / each.size for slope, each in zip(fitted, components, strict=True)]
     kept = [i for i in range(len(linear)) if slopes[i] > 0] or [0]

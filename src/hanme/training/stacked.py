@@ -79,8 +79,9 @@ class Stacked:
 
     @property
     def folds(self) -> list[Stacked]:
-        """The models that this is the mean of, if it is one."""
-        return [part for part in self.parts.values() if isinstance(part, Stacked)]
+        """The models with a network that this is the mean of, if it is one."""
+        parts = [part for part in self.parts.values() if isinstance(part, Stacked)]
+        return [part for part in parts if part.network is not None]
 
     @property
     def networks(self) -> list[Model]:
