@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install -qq --disable-pip-version-check --no-compile
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test test-all lint fuzz faults kills audit docs picture wheel results bench clean
+.PHONY: setup demo test test-all lint fuzz faults kills audit docs wheel results bench clean
 
 setup: .venv/dev
 
@@ -57,14 +57,11 @@ audit: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-picture: setup
-	$(BIN)/python tools/rooms.py docs/rooms.svg
-
 wheel: setup
 	$(BIN)/python -m build --wheel --no-isolation
 
 results: setup
-	$(BIN)/hanme reproduce --out docs/results --runs runs/paper
+	$(BIN)/hanme benchmark --config paper --out docs/results --runs runs/paper
 
 bench: setup
 	$(BIN)/python benchmarks/run.py docs/results

@@ -45,7 +45,7 @@ def measure(movies: int, batch_size: int | None, seconds: float) -> dict[str, fl
     model = HANME(
         graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=64, heads=8
     )
-    config = TrainingConfig(epochs=10**6, batch_size=batch_size)
+    config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
     with ranks.joined():
         run = Trainer(model, graph, config, random=draw_weights(model, graph, 483))
         run._epoch(1)  # compiled code is loaded and chains are made
@@ -73,7 +73,7 @@ def imdb(seeds: int, batch_size: int) -> dict[str, object]:
             model = HANME(
                 graph.metadata(), "movie", METAPATHS["IMDB"], len(graph.labels), hidden_channels=64
             )
-            config = TrainingConfig(seed=seed, patience=50, batch_size=size)
+            config = TrainingConfig(recipe="paper", seed=seed, patience=50, batch_size=size)
             run = Trainer(model, graph, config, random=draw_weights(model, graph, seed))
             run.run()
             test = scores(run.logits(), graph.y, {"test": graph.split.test}, Decision())["test"]

@@ -115,7 +115,7 @@ def store(folder: Path) -> dict[str, Any]:
     def say(text: str) -> None:
         print(f"{time.perf_counter() - began:6.0f} s  {peak_mb():6.0f} MB  {text}", flush=True)
 
-    store_graph(str(folder), folder / "store", say=say)
+    store_graph(str(folder), folder / "store", progress=say)
     size = sum(path.stat().st_size for path in (folder / "store").iterdir())
     return {
         "seconds": time.perf_counter() - began,
@@ -127,13 +127,13 @@ def store(folder: Path) -> dict[str, Any]:
 
 def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
     """Write a store of ogbn-mag's shape, or so many times that, without ids, from drawn arrays."""
-    from hanme.data.store.files import Writer
+    from hanme.data.store.files import StoreWriter
 
     (folder / "store").mkdir(parents=True)
-    writer, draws = Writer(folder / "store"), np.random.default_rng(483)
+    writer, draws = StoreWriter(folder / "store"), np.random.default_rng(483)
     nodes = {kind: n * times for kind, n in NODES.items()}
     for i, size in enumerate(nodes.values()):
-        with writer.column(f"nodes.{i}.x", "float32", (features,)) as x:
+        with writer.array(f"nodes.{i}.x", "float32", (features,)) as x:
             for begin in range(0, size, 1 << 20):
                 rows = min(1 << 20, size - begin)
                 x.append(draws.random((rows, features), dtype=np.float32) - 0.5)
@@ -153,7 +153,7 @@ def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
     papers = nodes["paper"]
     writer.add("y", draws.integers(0, LABELS, papers).astype(np.int16))
     writer.add("part", draws.choice(3, papers, p=[0.86, 0.08, 0.06]).astype(np.uint8))
-    about = {"width": features, "named_by_id": False}
+    about = {"width": features, "named_by_id": False, "extra": []}
     writer.finish(
         {
             "target": "paper",
@@ -161,9 +161,9 @@ def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
             "types": {kind: {"nodes": size, **about} for kind, size in nodes.items()},
             "relations": relations,
             "metapaths": METAPATHS,
-            "left_out": {},
+            "left_out_metapaths": {},
             "fitted": None,
-            "dropped": {},
+            "dropped_links": {},
             "notes": [],
             "digest": None,
             "features": "given",
@@ -231,7 +231,7 @@ def trainer(
         heads=HEADS,
         per_root=per_root,
     )
-    config = TrainingConfig(epochs=10**6, batch_size=batch_size)
+    config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
     return Trainer(model, graph, config, random=draw_weights(model, graph, 483))
 
 
@@ -305,7 +305,12 @@ def finished(given: argparse.Namespace) -> dict[str, Any]:
     values = {
         "data": {"name": str(given.folder / "store")},
         "model": {"options": {**options, "hidden_channels": HIDDEN, "heads": HEADS}},
-        "training": {"epochs": 1, "batch_size": given.batch_size, "decide": "macro"},
+        "training": {
+            "recipe": "paper",
+            "epochs": 1,
+            "batch_size": given.batch_size,
+            "decide": "macro",
+        },
     }
     began = time.perf_counter()
     with watched(found):

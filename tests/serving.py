@@ -17,7 +17,6 @@ from typing import Any
 import requests
 
 from hanme.runs import RunConfig, train
-from hanme.training import RECIPES
 
 HOSTILE = (
     "<script>document.title = 'taken'</script>",
@@ -40,6 +39,7 @@ class Server:
 
     url: str
     process: subprocess.Popen[str]
+    token: str = ""
 
     @property
     def api(self) -> str:
@@ -50,6 +50,7 @@ class Server:
         method = "POST" if "json" in options or "data" in options else "GET"
         with requests.Session() as session:
             session.trust_env = False
+            session.headers["Authorization"] = f"Bearer {self.token}"
             return session.request(method, f"{self.api}/{path}", timeout=60, **options)
 
     def get(self, path: str, **options: Any) -> Any:
@@ -76,7 +77,8 @@ def serving(*arguments: object, environment: Mapping[str, str] | None = None) ->
         assert process.stderr is not None
         line = process.stdout.readline()
         assert " on http://" in line, line + process.stderr.read()
-        yield Server(line.split()[-1], process)
+        url, _, token = line.split()[-1].partition("?token=")
+        yield Server(url, process, token)
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
     finally:
@@ -121,9 +123,9 @@ METAPATHS = ["movie-director-movie", "movie-actor-movie"]
 def train_runs(folder: Path) -> None:
     """Train what the tests ask about, three runs on two graphs."""
     planted = {"name": "planted", "options": {"movies": 150}}
-    quick = {"epochs": 8, "lr": 0.02}
+    quick = {"recipe": "paper", "epochs": 8, "lr": 0.02}
     model = {"name": "hanme", "options": {"metapaths": METAPATHS, **SMALL}}
-    training = {"recipe": "default", **RECIPES["default"], **quick}
+    training = {**quick, "recipe": "default"}
     make = RunConfig.make
     train(make({"data": planted, "model": model, "training": training}), folder / "planted")
     train(make({"data": planted, "model": model, "training": quick}), folder / "paper")
@@ -132,7 +134,7 @@ def train_runs(folder: Path) -> None:
             {
                 "data": planted,
                 "model": {"name": "sehgnn", "options": {"hidden_channels": 8}},
-                "training": {"epochs": 1},
+                "training": {"recipe": "paper", "epochs": 1},
             }
         ),
         folder / "closed",

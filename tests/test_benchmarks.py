@@ -28,7 +28,7 @@ def small() -> Graph:
 def test_every_backend_takes_a_step(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = small()
     model = module("measure", monkeypatch).build(backend, graph, METAPATHS, 16, 8)
-    trainer = Trainer(model, graph, TrainingConfig())
+    trainer = Trainer(model, graph, TrainingConfig(recipe="paper"))
     assert trainer._epoch(1)[0] > 0
     assert trainer.logits().shape == (60, len(graph.labels))
 

@@ -21,7 +21,9 @@ def micro_f1(
         options = {"encoder": encoder} if encoder else {}
         net = model(graph.metadata(), "movie", metapaths, len(graph.labels), **options)
         random = draw_weights(net, graph, seed)
-        trainer = Trainer(net, graph, TrainingConfig(seed=seed, epochs=epochs), random=random)
+        trainer = Trainer(
+            net, graph, TrainingConfig(recipe="paper", seed=seed, epochs=epochs), random=random
+        )
         trainer.run()
         test = {"test": graph.split.test}
         found.append(100 * scores(trainer.logits(), graph.y, test, Decision())["test"].micro)

@@ -293,16 +293,16 @@ def test_a_graph_of_one_s_own() -> None:
         classifier.predict(nodes=[100])
 
 
-@pytest.mark.parametrize("fallback", [True, False])
-def test_an_explanation_decides_as_a_prediction_does(fallback: bool) -> None:
-    training = {"epochs": 1, "recipe": "paper", "fallback": fallback}
+@pytest.mark.parametrize("rule", ["fallback", "half"])
+def test_an_explanation_decides_as_a_prediction_does(rule: str) -> None:
+    training = {"epochs": 1, "recipe": "paper", "decide": rule}
     classifier = Classifier(**ACTORS | {"training": training}).fit(planted(movies=100))
     with torch.no_grad():
         for name, weight in classifier.model_.network.named_parameters():
             if name in ("lin.bias", "head.bias"):
                 weight.fill_(-100)  # no label is over 0.5
     predicted = classifier.predictions(nodes=[7]).rows()[0]["predicted"]
-    assert len(predicted) == fallback
+    assert len(predicted) == (rule == "fallback")
     assert list(classifier.explain(7).predicted) == predicted
 
 

@@ -1,7 +1,7 @@
 import torch
 import torch_geometric.transforms as T
-from test_chain import MOVIES
 
+from graph.test_chain import MOVIES
 from hanme.transforms import AddMetaPathInstances
 
 

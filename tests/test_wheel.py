@@ -66,7 +66,7 @@ def test_the_package_is_the_installed_one_and_has_its_data(bin: Path, tmp_path: 
 def test_the_command_trains(bin: Path, tmp_path: Path) -> None:
     assert run(bin / "hanme", "--version", cwd=tmp_path).split()[-1] == hanme.__version__
     # Without compiled code: tests/ops/test_streaming.py compiles it in other places.
-    quick = ("--epochs", "2", "--hidden", "16", "--heads", "2", "-o", "movies=100")
+    quick = ("--epochs", "2", "--hidden", "16", "--heads", "2", "--set", "data.options.movies=100")
     quick += ("--backend", "chunked")
     cache = str(tmp_path / "cache")
     run(bin / "hanme", "train", "planted", "--out", "r", *quick, cwd=tmp_path, HANME_CACHE=cache)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier", "Graph", "__version__"]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # PyTorch's threads wait for more work by spinning, for milliseconds, on cores that the walks of
 # hanme.ops.streaming need. Read when PyTorch is first imported: import hanme before it.
@@ -33,7 +33,7 @@ warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabl
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``hanme.Graph`` and ``hanme.Classifier`` when they are first asked for."""
+    """Import ``hanme.Graph`` and ``hanme.Classifier`` on first use."""
     if name == "Classifier":
         from hanme.estimator import Classifier
 

@@ -66,7 +66,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         metapaths: Sequence[str] | None = None,
         options: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
-        seed: int = 483,
+        seed: int = 0,
     ) -> None:
         self.model = model
         self.metapaths = metapaths

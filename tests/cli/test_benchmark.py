@@ -156,7 +156,7 @@ set = { "model.name" = "han", "model.options.hidden_channels" = 16, "training.ep
 
 def test_an_experiment_of_one_s_own(tmp_path: Path) -> None:
     (tmp_path / "widths.toml").write_text(OWN)
-    line = ["benchmark", "--experiment", tmp_path / "widths.toml", "--seed", 7, "--json"]
+    line = ["benchmark", "--config", tmp_path / "widths.toml", "--seed", 7, "--json"]
     line += ["--set", "training.epochs=2", "--processes", 1, "--out", tmp_path / "out"]
     done = hanme(*line)
     assert done.returncode == 0
@@ -182,7 +182,7 @@ def test_a_mistake_in_an_experiment_names_file_and_field(
 ) -> None:
     path = tmp_path / "widths.toml"
     path.write_text(OWN.replace('rule = "without_fallback"', 'rule = "best"'))
-    line = ["benchmark", "--experiment", path, "--out", tmp_path / "out"]
+    line = ["benchmark", "--config", path, "--out", tmp_path / "out"]
     assert f"{path}: rule: Input should be 'with_fallback' or" in refused(*line)
     path.write_text(OWN.replace("heads = 2", "heads = true"))
     assert "widths.toml, HAN, narrow: model han: heads" in refused(*line)
@@ -203,7 +203,7 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
     [
         (["--model", "gru"], "no configuration 'gru-planted'; there are"),
         (["--graph", "Freebase"], "no configuration for Freebase"),
-        (["--lts", "slow"], "--lts 'slow': there are none, linear"),
+        (["--lts", "slow"], "'slow' is not one of 'none', 'linear'"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
         (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
@@ -213,12 +213,12 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         ),
         (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds set it"),
         (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it cannot be changed here"),
-        (["--seed", "3", "--seed", "3"], "--seed: [3, 3] has a seed twice"),
-        (["--experiment", "papers"], "no experiment 'papers'; there are benchmark and paper"),
-        (["--experiment", "paper"], "--graph: the experiment paper has rows of its own"),
-        (["--experiment", "no/such.toml"], "no/such.toml: it cannot be read"),
-        (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),
-        (["--config-folder", __file__], "is a file"),
+        (["--seed", "3", "--seed", "3"], "--seed: the seeds [3, 3] are not unique"),
+        (["--config", "papers"], "no experiment 'papers'; expected benchmark or paper"),
+        (["--config", "paper"], "--graph: the rows of paper are fixed"),
+        (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
+        (["--config-folder", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["--config-folder", __file__], "no such folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

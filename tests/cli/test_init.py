@@ -245,13 +245,13 @@ def test_one_table_without_a_relation_and_runs_without_a_name(
     hanme("init", "parts")
     assert "no finished run in" in refused("predict")
     said = hanme("train", "parts")
-    assert "no relation starts or ends at part: linear is trained" in said
-    assert "The run is in runs/parts:" in said
-    assert "The run is in runs/parts-2:" in hanme("train", "parts", "--seed", "1")
-    assert "The run is in runs/parts-2:" in hanme("train", "parts", "--seed", "1", "--resume")
+    assert "no relation starts or ends at part: training linear instead" in said
+    assert "The run is in runs/parts." in said
+    assert "The run is in runs/parts-2." in hanme("train", "parts", "--seed", "1")
+    assert "The run is in runs/parts-2." in hanme("train", "parts", "--seed", "1", "--resume")
     for command in (["evaluate"], ["predict"], ["explain", "p3"]):
-        assert "The latest run: runs/parts-2" in hanme(*command)
-    assert "latest" not in hanme("explain", "runs/parts", "p3")
+        assert "Latest run: runs/parts-2" in hanme(*command)
+    assert "Latest" not in hanme("explain", "runs/parts", "p3")
     assert "part 'p99': no node has that id" in refused("explain", "runs/parts", "p99")
 
 
@@ -264,3 +264,20 @@ def test_what_is_asked_for_must_be_there(refused: Callable[..., str], tmp_path: 
         "init", tmp_path, "--label", "z"
     )
     assert not (tmp_path / "graph.toml").exists()
+
+
+def test_force_overwrites_and_print_writes_nothing(
+    hanme: Command, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(rows("id,kind,group", 30, lambda i: f"{i},{'ab'[i % 2]},g"))
+    shown = hanme("init", tmp_path, "--print", "--label", "kind")
+    assert tomllib.loads(shown)["nodes"]["a"]["label"] == "kind"
+    assert not (tmp_path / "graph.toml").exists()
+    hanme("init", tmp_path, "--label", "kind")
+    assert (tmp_path / "graph.toml").read_text() == shown
+    (tmp_path / "graph.toml").write_text("mine")
+    assert "--force" in refused("init", tmp_path)
+    assert (tmp_path / "graph.toml").read_text() == "mine"
+    said = hanme("init", tmp_path, "--force", "--label", "kind")
+    assert "label column: kind" in said
+    assert (tmp_path / "graph.toml").read_text() == shown

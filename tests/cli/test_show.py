@@ -19,13 +19,13 @@ def trainer() -> Trainer:
         graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=16, heads=2
     )
     draw_weights(model, graph, seed=1)
-    return Trainer(model, graph, TrainingConfig(epochs=4))
+    return Trainer(model, graph, TrainingConfig(recipe="paper", epochs=4))
 
 
 def test_the_second_epoch_is_known_by_its_parts(
     trainer: Trainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(show, "EVERY", 0.01)
+    monkeypatch.setattr(show, "LINE_SECONDS", 0.01)
     with show.show_epochs() as shown:
         shown.plan("planted", 4)
         assert str(shown) == "0 s: loading"
@@ -40,7 +40,7 @@ def test_the_second_epoch_is_known_by_its_parts(
         trainer.run(on_epoch)
         time.sleep(0.1)
         shown.on_finalize()
-        assert "fitting the linear model" in str(shown)
+        assert "fitting the linear part" in str(shown)
     assert shares == [0, 1, 1, 1]
     said = capsys.readouterr().err
     assert "What it costs\n" in said
@@ -60,8 +60,8 @@ def test_an_epoch_is_estimated_and_nothing_is_left_of_it(trainer: Trainer) -> No
     ("decided", "said"),
     [
         ((50.0, 50.0), ""),
-        ((30.0, 5.0), "does not beat majority. It has learnt nothing."),
-        ((30.0, 45.0), "has a smaller micro F1 than majority. It has learnt little"),
+        ((30.0, 5.0), "does not beat majority. It is no better than"),
+        ((30.0, 45.0), "has a smaller micro F1 than majority: thresholds"),
         ((44.0, 43.0), "does not beat linear. Use --model linear"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_model_that_does_not_win_is_said_so(
 
     baselines = {"majority": f1(40, 6), "linear": f1(45, 44)}
     scores = {"decided": f1(*decided), "with_fallback": f1(1, 1)}
-    show.print_worth("hanme", {"scores": scores, "baselines": baselines})
+    show.print_baselines("hanme", {"scores": scores, "baselines": baselines})
     shown = " ".join(capsys.readouterr().out.split())
     assert said in shown
     assert ("does not beat" in shown or "smaller" in shown) == bool(said)

@@ -29,7 +29,7 @@ TRIALS = 13  # the sampler draws at random up to the tenth, and by the scores so
 
 def search() -> Search:
     values = override(read_config(find_config("han-planted")), {"data.options.movies": 100})
-    return Search(values, search_space("han", "planted", values), [483], epochs=4)
+    return Search(values, search_space("han", "planted", values), [0], epochs=4)
 
 
 def completed(study: Path) -> int:
@@ -66,7 +66,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert best.score == max(trial.score for trial in whole)
     written = read_config(out)
     assert written == override(search().values, best.changes)
-    best_run = RunConfig.make(override(written, {"training.epochs": 4}))
+    best_run = RunConfig.make(override(written, {"training.epochs": 4, "training.seed": 0}))
     run = train(best_run, tmp_path / "run")
     val = run.result()["scores"]["without_fallback"]["val"]
     assert (val["micro"] + val["macro"]) / 2 == pytest.approx(best.score, abs=1e-3)

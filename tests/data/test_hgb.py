@@ -100,7 +100,7 @@ def root(tmp_path):
 
 
 def pairs(data, *relation):
-    return data.links[relation].t().tolist()
+    return sorted(data.links[relation].t().tolist())
 
 
 # ------------------------------------------------------------------------------------ the graph
@@ -322,12 +322,12 @@ WRONG = [
     (("info.dat", "[]"), "info.dat"),
     (("info.dat", "[" * 10**6), "info.dat.*nested"),
     (("info.dat", '{"a":' * 10**6), "info.dat.*nested"),
-    (without("node.dat"), "info.dat: node.dat > node type"),
-    (without("link.dat", "link type", "1", "end"), "link type > 1 > end"),
-    (without("label.dat", "node type", "0"), "info.dat: label.dat > node type"),
-    (without("label.dat", "node type", "0", "0"), "label numbers"),
-    (without("node.dat", "node type", "2"), "link type 4"),
-    (without("node.dat", "node type", "0"), "no node type 0"),
+    (without("node.dat"), "info.dat.*'node.dat'"),
+    (without("link.dat", "link type", "1", "end"), "info.dat.*'end'"),
+    (without("label.dat", "node type", "0"), "info.dat"),
+    (without("label.dat", "node type", "0", "0"), "info.dat.*'0'"),
+    (without("node.dat", "node type", "2"), "info.dat.*node types"),
+    (without("node.dat", "node type", "0"), "info.dat.*node types"),
     (("info.dat", info("aa", [(0, 1, "x")], "l")), "same name"),
 ]
 
@@ -599,13 +599,13 @@ def test_a_changed_file_is_parsed_again(root, tmp_path, parses, kind, hashed, mo
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "removed"])
 def test_a_damaged_cache_is_rebuilt_silently(root, folder, parses, damage):
     first = load_hgb("IMDB", root, source=folder)
-    files = [path for path in (root / "hgb").rglob("*") if path.is_file()]
+    files = [path for path in (root / "hgb").rglob("*") if path.is_file() and path.stat().st_size]
     for number, path in enumerate(files):
         content = path.read_bytes()
         damaged = {
             "empty": b"",
             "cut": content[: len(content) // 2],
-            "flipped": content[:-3] + bytes([content[-3] ^ 1]) + content[-2:],
+            "flipped": content[:-1] + bytes([content[-1] ^ 1]),
         }
         if damage == "removed":
             path.unlink()
@@ -702,10 +702,10 @@ def check_round_trip(graph, data):
             np.testing.assert_array_equal(data.nodes[f"t{kind}"].x.to_dense(), expected)
     local = [types[:i].count(kind) for i, kind in enumerate(types)]
     for number, (start, end) in enumerate(graph["relations"]):
-        expected = [[local[s], local[e]] for s, e, n in graph["links"] if n == number]
+        expected = sorted([local[s], local[e]] for s, e, n in graph["links"] if n == number)
         assert pairs(data, f"t{start}", "to", f"t{end}") == expected
         if (end, start) not in graph["relations"]:
-            backwards = [[e, s] for s, e in expected]
+            backwards = sorted([e, s] for s, e in expected)
             assert pairs(data, f"t{end}", "rev_to", f"t{start}") == backwards
     for node, classes in graph["labels"].items():
         y = data.y[local[node]]

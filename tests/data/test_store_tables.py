@@ -9,9 +9,9 @@ from hanme.data import FittedGraph, load, store_graph
 from hanme.data.tables.build import load as tables_load
 from hanme.data.tables.build import store_builder
 from hanme.errors import HanmeError
-from hanme.experiments.configuration import completed
+from hanme.experiments.configuration import resolve
 from hanme.graph import Graph
-from hanme.runs import OpenedRun, RunConfig, train
+from hanme.runs import OpenedRun, train
 
 FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
 {rows}
@@ -106,7 +106,7 @@ def test_stored_tables_are_the_loaded_graph(
         monkeypatch.setattr(store_builder, name, size)
     folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
     said: list[str] = []
-    store_graph(str(folder), tmp_path / "s", features=how, say=said.append)
+    store_graph(str(folder), tmp_path / "s", features=how, progress=said.append)
     same(load(str(tmp_path / "s")), load(str(folder), features=how))
     assert any("film" in text for text in said)
     assert not list((tmp_path / "s").glob(".*"))
@@ -156,7 +156,7 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
     cast, split = cast.split("[split]")
     turned = f"{start}[relations.cast]{cast}[relations.role]{role}[split]{split}"
     (folder / "graph.toml").write_text(turned)
-    tables_load.Tables.of(folder, fitted).store(tmp_path / "s", "given", 483, False, print)
+    tables_load.GraphSource.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
     same(load(str(tmp_path / "s")), tables_load.load_tables(folder, fitted=fitted))
 
 
@@ -168,16 +168,18 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     want = load(str(folder))
     assert not want.stored
     monkeypatch.setattr(tables_load, "LARGE", 1000)
-    values, graph = completed({"data": {"name": str(folder)}, "model": {"name": "hanme"}})
+    values: dict = {"data": {"name": str(folder)}}
+    config, graph = resolve(values)
     assert graph is not None
     assert graph.stored
-    assert values["training"] == {"batch_size": 1024, "linear": False}
+    assert config.training.batch_size == 1024
+    assert not config.training.linear
     same(graph, want)
     said = capsys.readouterr().err
     assert "MB of tables; the graph is stored in" in said
-    values["training"] |= {"epochs": 1, "batch_size": 16}
-    values["model"]["options"] |= {"hidden_channels": 8, "heads": 2}
-    train(RunConfig.make(values), tmp_path / "run")
+    values["training"] = {"epochs": 1, "batch_size": 16}
+    values["model"] = {"options": {"hidden_channels": 8, "heads": 2}}
+    train(resolve(values)[0], tmp_path / "run")
     found = OpenedRun.open(tmp_path / "run").predict(["f3", "f7"]).rows()
     assert [row["id"] for row in found] == ["f3", "f7"]
     assert capsys.readouterr().err == ""
@@ -186,4 +188,4 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     grown = OpenedRun.open(tmp_path / "run").predict(["f99"])
     assert grown.differs_from_training
     assert "the graph is stored in" in capsys.readouterr().err
-    assert len(list((tmp_path / "cache" / "stores").glob("*/*"))) == 1
+    assert len(list((tmp_path / "cache" / "tables").glob("*/*-*"))) == 1

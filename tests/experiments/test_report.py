@@ -8,9 +8,6 @@ import pytest
 
 from hanme.experiments.benchmark import Experiment
 from hanme.experiments.report import markdown
-from hanme.experiments.summary import summarise_majority
-from hanme.runs import Run
-from hanme.runs.checks import check_result
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -34,10 +31,3 @@ def test_a_row_short_of_a_published_figure_is_named() -> None:
     assert "\nBelow, in micro or macro F1:\n\n- IMDB, HAN: -0.21 / -0.54" in markdown(paper, table)
     lenient = paper.model_copy(update={"tolerance": 2.0})
     assert markdown(lenient, table).endswith("\nNone of ours is more than 2 points below.\n")
-
-
-def test_runs_before_majorities_have_no_row_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = {"with_fallback": {"test": {"micro": 60.0, "macro": 50.0}}}
-    old = check_result({"scores": scores, "epochs": 5, "best_epoch": 3}, Path("result.json"))
-    monkeypatch.setattr(Run, "result", lambda _: old)
-    assert summarise_majority([Run(Path(), None)]) is None

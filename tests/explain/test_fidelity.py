@@ -20,7 +20,7 @@ from hanme.training import Trainer, TrainingConfig, draw_weights
 def trained():
     graph = planted(movies=300)
     net = HANME(graph.metadata(), "movie", graph.metapaths, 5, heads=4, hidden_channels=32)
-    config = TrainingConfig(epochs=100, select="last")
+    config = TrainingConfig(recipe="paper", epochs=100, select="last")
     Trainer(net, graph, config, random=draw_weights(net, graph, 1)).run()
     return net, graph
 

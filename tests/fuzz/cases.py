@@ -213,7 +213,7 @@ def configurations(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
         values = _no_giants(damage_tree(draw, tomllib.loads(path.read_text())))
         path.write_text(tomli_w.dumps(without_none(values)), encoding="utf-8", errors="replace")
     out = str(folder / "run")
-    quick = ["--epochs", "1", "-o", "movies=60"]
+    quick = ["--epochs", "1", "--set", "data.options.movies=60"]
     train = ["train", "--config", str(path), "--out", out, *quick]
     return Case("", [train, ["predict", out, "--json"]], finite)
 
@@ -245,17 +245,17 @@ def options(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
         command += [option, _odd(draw, option)]
     if start[0] == "train":
         command += ["--epochs", "1", "--heads", "1"]
-        command += ["-o", "movies=60"] if start[1] == "planted" else []
+        command += ["--set", "data.options.movies=60"] if start[1] == "planted" else []
     if start[0] == "tune":
         command += ["--trials", "1", "--epochs", "1", "--set", "data.options.movies=60"]
     return Case("", [[text.replace("\0", "") for text in command]])
 
 
-INSPECT = ["--hops", "--hidden", "--heads", "--seed", "--features", "--data", "-o", "--allow"]
+INSPECT = ["--hops", "--hidden", "--heads", "--seed", "--features", "--data", "--set", "--allow"]
 TRAIN = [
     "--model", "--encoder", "-m", "--hidden", "--heads", "--dropout", "--gamma", "--values", "--lr",
     "--backend", "--set", "--lts", "--lts-start", "--lts-until", "--patience", "--weight-decay",
-    "--select", "--decide", "--recipe", "--seed", "--data", "--features", "-o", "--config",
+    "--select", "--decide", "--recipe", "--seed", "--data", "--features", "--config",
 ]  # fmt: skip
 PREDICT = ["--node", "--graph", "--out", "--data", "--allow"]
 EXPLAIN = ["--out", "--top", "--label", "--by", "--data", "--graph", "--allow"]
@@ -271,7 +271,7 @@ def _odd(draw: random.Random, option: str) -> str:
     value = _no_giants(draw.choice(VALUES))
     usual = ["-5", "1e300", "0", "8", "x", "planted", "1", "all"]
     text = draw.choice([*usual, *WORDS, json.dumps(value)])
-    if option in ("--set", "-o"):
+    if option == "--set":
         return f"{draw.choice(FIELDS)}={text}"
     return text if text != "99999999999999999999" or option != "--seeds" else "-1"
 

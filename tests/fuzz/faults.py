@@ -31,7 +31,7 @@ from fuzz.results import contents
 HERE = Path(__file__).parent
 FULL, KILL = 1, 2
 QUICK = [
-    "-o", "movies=60", "--hidden", "8", "--heads", "1", "--epochs", "3", "-m",
+    "--set", "data.options.movies=60", "--hidden", "8", "--heads", "1", "--epochs", "3", "-m",
     "movie-director-movie",
 ]  # fmt: skip
 TINY = ["--set", "data.options.movies=60", "--set", "training.epochs=2"]
@@ -112,7 +112,7 @@ def tune(out: str) -> list[str]:
 
 def store(out: str) -> list[str]:
     """Return the command that stores a graph of tables."""
-    return ["store", str(Path(out).parent / "tables"), "--out", f"{out}/store"]
+    return ["inspect", str(Path(out).parent / "tables"), "--store", f"{out}/store"]
 
 
 def tables(folder: Path) -> None:

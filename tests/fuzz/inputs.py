@@ -54,7 +54,7 @@ class Inputs:
         tables = write_tables(folder / "tables")
         for command in (
             ["train", str(tables), *RESUME, "--out", str(folder / "finished")],
-            ["store", str(tables), "--out", str(folder / "store")],
+            ["inspect", str(tables), "--store", str(folder / "store")],
             ["predict", str(folder / "finished"), "--json"],
         ):
             found = run(command)
@@ -77,7 +77,7 @@ class Inputs:
         settings.write_text(
             '[data]\nname = "planted"\noptions = {movies = 60}\n[model]\nname = "hanme"\n'
             '[model.options]\nmetapaths = ["movie-director-movie"]\nhidden_channels = 8\n'
-            "heads = 2\n[training]\nepochs = 1\n"
+            'heads = 2\n[training]\nrecipe = "paper"\nepochs = 1\n'
         )
         runs = (folder / "finished", folder / "begun")
         return cls(folder, tables, *runs, store, archive, settings)

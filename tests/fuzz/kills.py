@@ -47,7 +47,7 @@ TORCHRUN = [
     "--max-restarts", "1", "-m", "hanme",
 ]  # fmt: skip
 SMALL = ["--set", "data.options.movies=60", "--set", "training.epochs=20"]
-PLANTED = ["train", "planted", "-o", "movies=60", "-m", "movie-director-movie"]
+PLANTED = ["train", "planted", "--set", "data.options.movies=60", "-m", "movie-director-movie"]
 RUN = ["--out", "OUT/run", "--resume"]
 
 
@@ -89,7 +89,7 @@ WORKS = {
         ["best.toml"],
     ),
     "store": Work(
-        ["store", "TABLES", "--out", "OUT/store"],
+        ["inspect", "TABLES", "--store", "OUT/store"],
         ["store/*.bin", "store/manifest.json"],
         last="store/manifest.json",
     ),

@@ -95,7 +95,7 @@ def test_a_relation_may_be_walked_twice_and_links_listed_twice() -> None:
         [1, 2, 2],
         [2, 2, 2],
     ]
-    assert chain_of(data, "p-p-p").ends().indices[0].tolist() == [2, 2, 2]
+    assert chain_of(data, "p-p-p").ends.indices[0].tolist() == [2, 2, 2]
 
 
 def test_an_empty_relation_is_ordinary() -> None:
@@ -103,7 +103,7 @@ def test_an_empty_relation_is_ordinary() -> None:
     chain = chain_of(data, "m-a-m")
     assert chain.count().tolist() == [0, 0]
     assert len(chain.instances()) == len(chain.sample(3, seed=0)) == 0
-    assert chain.ends().indices[0].numel() == 0
+    assert chain.ends.indices[0].numel() == 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -117,7 +117,7 @@ def test_counts_equal_sparse_products(chain: Chain) -> None:
         )
         product = matrix if product is None else product @ matrix
     assert chain.count().tolist() == product.sum(1).astype(int).tolist()
-    ends = chain.ends()
+    ends = chain.ends
     assert ends.count().tolist() == (product.toarray() > 0).sum(1).tolist()
     assert ends.metapath.node_types == (chain.metapath.node_types[0], chain.metapath.node_types[-1])
 
@@ -186,7 +186,7 @@ def test_ends_equal_pyg_add_metapaths() -> None:
         },
         {"m": 8, "a": 8},
     )
-    chain = chain_of(data, "m-a-m").ends()
+    chain = chain_of(data, "m-a-m").ends
     theirs = AddMetaPaths([[("m", "a"), ("a", "m")]])(data)["m", "metapath_0", "m"].edge_index
     ours = torch.stack([chain.sources(0), chain.indices[0]])
     assert sorted(map(tuple, ours.t().tolist())) == sorted(map(tuple, theirs.t().tolist()))
@@ -282,8 +282,8 @@ def test_a_piece_of_a_piece_still_knows_its_roots(case, keep: int) -> None:
 def test_distinct_ends_restrict_before_or_after(case) -> None:
     data, texts, roots = case
     chain = chain_of(data, texts[0])
-    after, before = chain.ends().restrict(roots), chain.restrict(roots)
-    for piece, ends in ((after, after.chains[0]), (before, before.chains[0].ends())):
+    after, before = chain.ends.restrict(roots), chain.restrict(roots)
+    for piece, ends in ((after, after.chains[0]), (before, before.chains[0].ends)):
         found = ends.instances(piece.roots).nodes
         last = piece.nodes[ends.metapath.node_types[-1]][found[:, 1]]
         got = list(zip(ends.original(found[:, 0]).tolist(), last.tolist(), strict=True))

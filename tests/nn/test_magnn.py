@@ -12,6 +12,7 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MAGNN
 from hanme.nn.batch import Batch
+from hanme.nn.model import batch_of
 
 METAPATHS = ["movie-director-movie", "movie-actor-movie-director"]
 
@@ -84,3 +85,15 @@ def test_an_encoder_that_is_not_magnn_s() -> None:
     graph = planted(movies=14)
     with pytest.raises(HanmeError, match="mean, linear, rotate, but got 'direct'"):
         MAGNN(graph.metadata(), "movie", METAPATHS[:1], 5, encoder="direct")
+
+
+def test_a_batch_without_nodes_of_a_type_is_trained() -> None:
+    graph = planted(movies=14)
+    graph.links = {
+        e: links[:, (links[e.index("movie") // 2] != 3)] for e, links in graph.links.items()
+    }
+    model = MAGNN(graph.metadata(), "movie", METAPATHS, 5, hidden_channels=8, heads=2)
+    model(Batch.of(graph))
+    batch = batch_of(model.train(), graph, torch.tensor([3]))
+    assert batch.x_dict["actor"].size(0) == 0
+    assert model(batch).isfinite().all()

@@ -37,14 +37,14 @@ def run_config(name: str, **changes: object) -> RunConfig:
         {
             "data": {"name": "planted", "options": TINY},
             "model": {"name": name, "options": options(name, **changes)},
-            "training": {"epochs": 3, "lr": 0.01},
+            "training": {"recipe": "paper", "epochs": 3, "lr": 0.01},
         }
     )
 
 
 def trainer(name: str, graph: Graph, **config: object) -> Trainer:
     model = build_network(run_config(name).model, graph)
-    settings = TrainingConfig(**{"lr": 0.01, **config})
+    settings = TrainingConfig(**{"recipe": "paper", "lr": 0.01, **config})
     return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
 
 

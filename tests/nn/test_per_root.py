@@ -86,7 +86,9 @@ def test_with_all_instances_drawn_logits_are_exact(
 
 def trainer(graph, **config) -> Trainer:
     model = model_of(graph, per_root=2)
-    settings = TrainingConfig(**{"epochs": 3, "lr": 0.01, "batch_size": 16, **config})
+    settings = TrainingConfig(
+        **{"recipe": "paper", "epochs": 3, "lr": 0.01, "batch_size": 16, **config}
+    )
     return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
 
 

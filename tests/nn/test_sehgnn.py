@@ -152,7 +152,7 @@ def test_while_training_only_training_nodes_are_computed() -> None:
     model = make(graph, hops=2, label_hops=2, dropout=0)
     asked = []
     model.register_forward_pre_hook(lambda _, args: asked.append(args[0].roots))
-    trainer = Trainer(model, graph, TrainingConfig())
+    trainer = Trainer(model, graph, TrainingConfig(recipe="paper"))
     asked.clear()
     trainer.step()
     training, scoring = asked

@@ -24,7 +24,7 @@ def config() -> RunConfig:
         {
             "data": {"name": "planted", "options": {"movies": 60}},
             "model": {"options": OPTIONS},
-            "training": {"epochs": 15, "patience": 50},
+            "training": {"recipe": "paper", "epochs": 15, "patience": 50},
         }
     )
 

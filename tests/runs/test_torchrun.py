@@ -28,13 +28,13 @@ CONFIG = {
             "heads": 2,
         },
     },
-    "training": {"epochs": 3, "batch_size": 7, "lr": 0.01, "select": "last"},
+    "training": {"recipe": "paper", "epochs": 3, "batch_size": 7, "lr": 0.01, "select": "last"},
 }
 OTHERS = {
     name: {
         "data": {"name": "planted", "options": {"movies": 60, "genres": 3}},
         "model": {"name": model, "options": {"hidden_channels": 8, "heads": 2, **options}},
-        "training": {"epochs": 1, "batch_size": 9, "lr": 0.01, "select": "last"},
+        "training": {"recipe": "paper", "epochs": 1, "batch_size": 9, "lr": 0.01, "select": "last"},
     }
     for name, model, options in (
         ("gat", "gat", {}),

@@ -19,7 +19,17 @@ from serving import HOSTILE
 def page(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A report on hostile names, by the command."""
     out = tmp_path_factory.mktemp("report") / "report.html"
-    command = ["hanme", "report", runs / "hostile", "--out", out, "--node", "f0", "-n", HOSTILE[4]]
+    command = [
+        "hanme",
+        "serve",
+        runs / "hostile",
+        "--export",
+        out,
+        "--node",
+        "f0",
+        "-n",
+        HOSTILE[4],
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", list(map(str, command)))
         with pytest.raises(SystemExit) as left:
@@ -62,7 +72,10 @@ def test_the_bundle_holds_every_module_once() -> None:
 
 def test_mistakes_are_one_line(runs: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     run = runs / "hostile"
-    assert "ends with .html" in refused("report", run, "--out", tmp_path / "report.txt")
-    assert "no run" in refused("report", tmp_path / "nothing")
-    assert "no node has" in refused("report", run, "--out", tmp_path / "r.html", "--node", "nobody")
+    out = tmp_path / "report.html"
+    assert "ends with .html" in refused("serve", run, "--export", tmp_path / "report.txt")
+    assert "no run" in refused("serve", tmp_path / "nothing", "--export", out)
+    assert "no node has" in refused("serve", run, "--export", out, "--node", "nobody")
+    assert "one run" in refused("serve", run, run, "--export", out)
+    assert "--export" in refused("serve", run, "--node", "f0")
     assert not list(tmp_path.iterdir())

@@ -21,7 +21,7 @@ SMALL = {"hidden_channels": 16, "heads": 2}
 def trainer(graph=None, model=HANME, **config) -> Trainer:
     graph = planted(movies=120) if graph is None else graph
     net = model(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
-    settings = TrainingConfig(**{"epochs": 12, **config})
+    settings = TrainingConfig(**{"recipe": "paper", "epochs": 12, **config})
     random = draw_weights(net, graph, settings.seed)
     return Trainer(net, graph, settings, random=random)
 
@@ -124,9 +124,9 @@ def test_patience_begins_where_lts_ends() -> None:
 @pytest.mark.parametrize(("epochs", "until"), [(1, 1), (50, 25), (300, 100)])
 def test_lts_comes_to_all_nodes_half_way_where_it_does_not_say(epochs: int, until: int) -> None:
     for lts in (LTS(pace="root"), {"pace": "root"}):
-        config = TrainingConfig(epochs=epochs, lts=lts)
+        config = TrainingConfig(recipe="paper", epochs=epochs, lts=lts)
         assert config.lts == LTS(pace="root", until=until)
-    assert TrainingConfig(epochs=epochs, lts=LTS(until=100)).lts == LTS(until=100)
+    assert TrainingConfig(recipe="paper", epochs=epochs, lts=LTS(until=100)).lts == LTS(until=100)
 
 
 def test_the_least_loss_is_that_of_the_last_epoch_where_lts_never_comes_to_all_nodes() -> None:
@@ -234,7 +234,7 @@ def test_weights_and_dropout_are_drawn_by_seed() -> None:
 def test_batches_of_roots_learn_as_well(model: type) -> None:
     graph = planted(movies=400, guests=0, noise=0, genres=3)
     net = model(graph.metadata(), "movie", graph.metapaths, 3, **SMALL, dropout=0.1)
-    config = TrainingConfig(epochs=25, lr=0.01, batch_size=16)
+    config = TrainingConfig(recipe="paper", epochs=25, lr=0.01, batch_size=16)
     run = Trainer(net, graph, config, random=draw_weights(net, graph, 3))
     epochs: list[Epoch] = []
     run.run(epochs.append)
@@ -246,7 +246,9 @@ def test_an_optimizer_of_one_s_own() -> None:
     graph = planted(movies=120)
     net = HANME(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
     draw_weights(net, graph, 1)
-    run = Trainer(net, graph, TrainingConfig(), optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+    run = Trainer(
+        net, graph, TrainingConfig(recipe="paper"), optimizer=lambda p: torch.optim.SGD(p, lr=0.0)
+    )
     before = run.logits()
     run.step()
     assert torch.equal(run.logits(), before)

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from hanme.cli.options import Allow, Device, Json, RunFolder, Source, the_run
-from hanme.cli.show import print_probabilities, print_scores
+from hanme.cli.options import find_run
+from hanme.cli.show import print_scores, print_table
 
 
 def evaluate(
-    run: RunFolder = None,
-    data: Source = None,
-    allow: Allow = None,
-    device: Device = None,
-    json_: Json = False,
+    run: Path | None = None,
+    *,
+    data: Path | None = None,
+    allow: list[str] | None = None,
+    device: str | None = None,
+    json_: bool = False,
 ) -> None:
-    """Load a run's weights and score them again, with each decision rule.
+    """Score a run again with each decision rule.
 
-    Brier score and calibration error are those measured when it was trained, by weights that had
-    not seen the nodes; reliability.svg in the run folder draws them.
+    Brier score and calibration error are those of training, on nodes held out from the weights;
+    reliability.svg in the run folder draws them.
     """
     from hanme.runs import OpenedRun
 
-    opened = OpenedRun.open(the_run(run), source=data)
+    opened = OpenedRun.open(find_run(run), source=data)
     scores, probabilities = opened.evaluate(), opened.result["probabilities"]
     if json_:
         print(json.dumps(scores | {"probabilities": probabilities}))
-    else:
-        print_scores(scores)
-        print_probabilities(probabilities)
+        return
+    print_scores(scores)
+    columns = {"Brier score": "brier", "calibration error": "error"}
+    rows = [
+        {"nodes": part} | {head: f"{found[key]:.4f}" for head, key in columns.items()}
+        for part, found in probabilities.items()
+    ]
+    print_table(rows, title="Probabilities")

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hanme.cli.show import printable
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder of tables, or one table.")],
-    target: Annotated[
-        str | None, typer.Option(help="The table whose rows to classify (default: a guess).")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Its column of labels (default: a guess).")
-    ] = None,
+    folder: Path,
+    *,
+    target: str | None = None,
+    label: str | None = None,
+    force: bool = False,
+    print_: bool = False,
 ) -> None:
-    """Guess a graph from a folder of tables and write a graph.toml that explains the guesses."""
+    """Infer a graph from a folder of tables and write a graph.toml with a reason per choice.
+
+    hanme init films
+
+    hanme init films --force --label genre
+
+    Args:
+        folder: Folder of tables, or a table.
+        target: Table whose rows to classify (default: inferred).
+        label: Its label column (default: inferred).
+        force: Overwrite an existing graph.toml.
+        print_: Print the graph.toml instead of writing it.
+    """
     from hanme.data import METAPATHS
     from hanme.data.tables.draft.infer import infer
-    from hanme.data.tables.draft.toml_writer import output_path, write
+    from hanme.data.tables.draft.toml_writer import output_path, render, write
 
-    path = output_path(folder)
+    if print_:
+        print(render(infer(folder, target, label)), end="")
+        return
+    path = output_path(folder, force=force)
     inferred = infer(folder, target, label)
     write(inferred, path)
     config = inferred.config
     column = config.nodes[config.target].label
-    wanted = f"its labels are in the column {column}" if column else "say which column is its label"
-    other = "" if label or not column else " If they are in another, delete it and say --label."
-    folder = path.parent
-    taken = str(folder).lower() in map(str.lower, METAPATHS)  # a data set has this name
-    name = shlex.quote(f"./{folder}" if taken else str(folder))
-    print(printable(f"{path} is written. To classify: {config.target}; {wanted}.{other}"))
+    described = f"label column: {column}" if column else "no label column: set one"
+    print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
     for reason in (*inferred.skipped, *inferred.copies):
         print(printable(f"Skipped: {reason}"))
-    print("All of it is a guess from names and values: read it, change what is wrong, then:")
-    print(printable(f"  hanme inspect {name}"))
-    print(printable(f"  hanme train {name}"))
+    is_data_set = str(path.parent).lower() in map(str.lower, METAPATHS)
+    name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))
+    if column and not label:
+        print(f"Wrong column? Run hanme init {name} --force --label COLUMN.")
+    print("Everything is inferred from names and values: check the file, then run:")
+    print(f"  hanme inspect {name}\n  hanme train {name}")

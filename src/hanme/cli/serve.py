@@ -7,71 +7,84 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from hanme.cli.options import Allow, Source, the_run
+from hanme.cli.options import Range, find_run
 from hanme.errors import HanmeError
 
 
 def serve(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="Finished run folders (default: the latest in runs/).",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Listen on this address of this machine, 0.0.0.0 for all (default: this machine "
-            "alone can connect). Clients must know a token then, which is printed once."
-        ),
-    ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", help="Another name the server is called by, such as a proxy's."),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="Ask clients for the token in this file.")
-    ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    data: Source = None,
-    allow: Allow = None,
+    runs: list[Path] | None = None,
+    *,
+    port: Annotated[int, Range(0, 65535)] = 8765,
+    host: str | None = None,
+    name: list[str] | None = None,
+    token_file: Path | None = None,
+    open_: bool = False,
+    export: Path | None = None,
+    node: list[str] | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
 ) -> None:
-    """Serve finished runs: a page to look at them, and an API for programs.
+    """Serve runs as a web page and an API, or export the page as a file to send to a colleague.
 
     hanme serve runs/films --open
 
-    hanme serve runs/films runs/linear --port 8000
+    hanme serve runs/films --export report.html --node f011 --node "The Amber Lantern"
+
+    Args:
+        runs: Run folders (default: the latest in runs/).
+        port: Port; 0: a free one.
+        host: Address to listen on, 0.0.0.0 for all (default: only this machine can connect).
+        name: Another host name of the server, such as a proxy's.
+        token_file: File with the token that clients must send (default: a random token).
+        open_: Open the page in a browser.
+        export: Write the page of one run as a single .html file instead of serving it.
+        node: With --export: id or name of a node to explain.
     """
+    folders = runs or [find_run(None)]
+    if export is not None:
+        _export(folders, export, node or [], data)
+        return
+    if node:
+        raise HanmeError("--node chooses the nodes of an --export")
     try:
-        from hanme.serve.server import serve as serving
+        from hanme.serve.server import serve as serve_runs
     except ImportError as error:
         raise HanmeError(
             f"hanme serve needs FastAPI and uvicorn ({error}): pip install 'hanme[serve]'"
         ) from None
 
-    folders = runs or [the_run(None)]
-
-    def started(address: str) -> None:
-        own = address if token_file is None else address.partition("?")[0]
-        print(f"hanme serves {', '.join(map(str, folders))} on {own}", flush=True)
+    def on_start(address: str) -> None:
+        shown = address if token_file is None else address.partition("?")[0]
+        print(f"hanme serves {', '.join(map(str, folders))} on {shown}", flush=True)
         if open_:
             webbrowser.open(address)
 
-    def loading() -> None:
-        print("Loading; stop the server with Ctrl-C.", file=sys.stderr, flush=True)
+    def on_load() -> None:
+        print("Loading. Stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
-    serving(
+    def on_skip(message: str) -> None:
+        print(f"hanme: {message}", file=sys.stderr, flush=True)
+
+    serve_runs(
         folders,
         host=host,
         port=port,
         names=name or (),
         token_file=token_file,
         source=data,
-        on_load=loading,
-        on_start=started,
+        on_load=on_load,
+        on_start=on_start,
+        on_skip=on_skip,
     )
+
+
+def _export(folders: list[Path], out: Path, nodes: list[str], source: Path | None) -> None:
+    from hanme.serve.report import check_report, write_report
+    from hanme.serve.served import load_runs
+
+    if len(folders) > 1:
+        raise HanmeError(f"--export writes the page of one run, but got {len(folders)}")
+    check_report(out)
+    (served,) = load_runs(folders, source).values()
+    write_report(served, out, nodes)
+    print(f"The report is in {out}.")

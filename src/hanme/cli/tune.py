@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hanme.cli.options import Allow, Changes, ConfigFolder, Device, Json, Source, fields
+from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -18,71 +16,59 @@ if TYPE_CHECKING:
 
 
 def tune(
-    model: Annotated[
-        str, typer.Argument(help="The first part of a configuration's name, e.g. hanme-direct.")
-    ],
-    graph: Annotated[str, typer.Argument(help="planted, IMDB, ACM, DBLP, or a graph.toml.")],
-    out: Annotated[Path, typer.Option(help="The TOML file to write the best configuration to.")],
-    study: Annotated[
-        Path | None,
-        typer.Option(help="SQLite file that keeps the trials (default: OUT with .db for .toml)."),
-    ] = None,
-    trials: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10**6,
-            help="How many configurations to try, those of an earlier search included.",
-        ),
-    ] = 20,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Runs per trial: the paper's seed, then 1, 2, ...")
-    ] = 1,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum number of epochs in the search (default: as in the configuration). The "
-            "file that is written keeps the configuration's.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of the search.")] = 0,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Give up trials that do worse than the median so far.")
-    ] = False,
-    config_folder: ConfigFolder = None,
-    changes: Changes = None,
-    data: Source = None,
-    allow: Allow = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
-    device: Device = None,
-    json_: Json = False,
+    model: str,
+    graph: str,
+    *,
+    out: Path,
+    study: Path | None = None,
+    trials: Annotated[int, Range(1, 10**6)] = 20,
+    seeds: Annotated[int, Range(1, 1000)] = 1,
+    epochs: Positive | None = None,
+    seed: Annotated[int, Range(0, 2**31)] = 0,
+    prune: bool = False,
+    force: bool = False,
+    device: str | None = None,
+    json_: bool = False,
+    config_folder: Path | None = None,
+    changes: list[str] | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
 ) -> None:
-    """Search for better settings of a model on a graph and write them to a configuration file.
+    """Search for the best settings of a model on a graph and write a configuration file.
 
     hanme tune hanme-direct IMDB --trials 50 --out my/hanme-direct-IMDB.toml
 
     hanme train --config my/hanme-direct-IMDB.toml --out runs/tuned
 
-    The package's configuration is tried first; its spaces.toml says what may change. A trial's
-    score is the mean of micro and macro F1 on validation nodes, at the epoch that the configuration
-    chooses; test nodes play no part. Kill it at any time: started again, it continues after the
-    trials that are done.
+    The packaged configuration is tried first; spaces.toml in the package has the search space. The
+    score of a trial is the mean of micro and macro F1 on validation nodes, at the epoch that the
+    configuration selects; test nodes are not used. You can stop it at any time: the same command
+    continues after the finished trials.
+
+    Args:
+        model: First part of a configuration's name, such as hanme-direct.
+        out: TOML file for the best configuration.
+        study: SQLite file with the trials (default: OUT with .db for .toml).
+        trials: Number of configurations to try, including those of an earlier search.
+        seeds: Number of runs per trial, with seeds 0, 1, ...
+        epochs: Maximum number of epochs in the search (default: as configured).
+        seed: Seed of the search.
+        prune: Stop trials that score below the median so far.
+        force: Overwrite OUT.
     """
     from hanme.data import is_tables, known_name
     from hanme.experiments.configuration import changed_config, override
-    from hanme.experiments.summary import first_seeds
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space, write_config
 
     if out.suffix != ".toml":
         raise HanmeError(f"{out}: a configuration's name ends with .toml")
     if out.is_dir():
-        raise HanmeError(f"{out}: it is a folder; name a file")
+        raise HanmeError(f"{out}: a folder, not a file")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
-    values = changed_config(model, graph, config_folder, fields(changes))
+    values = changed_config(model, graph, config_folder, changed_fields(changes))
     space = search_space(model, None if is_tables(graph) else known_name(graph), values)
-    search = Search(values, space, first_seeds(seeds), epochs, seed, prune)
+    search = Search(values, space, list(range(seeds)), epochs, seed, prune)
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
@@ -94,7 +80,7 @@ def tune(
     best = best_trial(done)
     comment = [
         f"Chosen by hanme tune {model} {graph}, of {len(done)} trials, on validation nodes:",
-        f"mean of micro and macro F1 {best.score:.2f} (started from: {_score(done[0])}), "
+        f"mean of micro and macro F1 {best.score:.2f} (first trial: {_score(done[0])}), "
         f"{seeds} seed(s) per trial.",
     ]
     write_config(override(values, best.changes), comment, out)
@@ -107,14 +93,17 @@ def tune(
 
 def _print_best(trials: list[Trial], fields: list[str], most: int = 10) -> None:
     """Print the trials with the best scores."""
-    rows = []
-    for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]:
-        settings = [trial.changes.get(field, "") for field in fields]
-        shown = ["\n".join(s) if isinstance(s, list) else str(s) for s in settings]
-        rows.append([str(trial.number), _score(trial), *shown])
-    heads = ["trial", "score", *(field.rpartition(".")[2] for field in fields)]
+    rows = [
+        {"trial": trial.number, "score": trial.score}
+        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
+        for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]
+    ]
     title = "Best trials: validation F1 (%), mean of micro and macro"
-    print_table(heads, rows, title=title, width=140)
+    print_table(rows, title=title, width=140)
+
+
+def _setting(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _score(trial: Trial) -> str:

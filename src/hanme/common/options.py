@@ -1,12 +1,15 @@
-"""Check options against the signature of the function that takes them."""
+"""Options: described by a pydantic class or by a signature and its docstring, and checked."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from hanme.errors import HanmeError
 
@@ -14,9 +17,81 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Closed(BaseModel):
-    """Values that cannot be changed, and none but those declared."""
+    """An immutable pydantic class without undeclared fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as users see it: in help texts and reference pages."""
+
+    name: str
+    type: Any  # its annotation
+    default: Any  # ``...`` if it has none
+    description: str
+    limits: str = ""  # such as "≥ 1"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a Literal type."""
+        kinds = (self.type, *get_args(self.type))
+        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+
+def class_options(kind: type[BaseModel]) -> dict[str, Option]:
+    """Describe the fields of a pydantic class."""
+    return {
+        name: Option(
+            name,
+            info.annotation,
+            ... if info.is_required() else info.get_default(call_default_factory=True),
+            info.description or "",
+            _limits(info),
+        )
+        for name, info in kind.model_fields.items()
+    }
+
+
+def call_options(function: Callable[..., Any]) -> dict[str, Option]:
+    """Describe the arguments of a function or class by its signature and docstring."""
+    hints, described = _hints(function), _described(inspect.getdoc(function) or "")
+    return {
+        name: Option(
+            name,
+            hints.get(name, parameter.annotation),
+            ... if parameter.default is parameter.empty else parameter.default,
+            described.get(name, ""),
+        )
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+
+
+def _described(docstring: str) -> dict[str, str]:
+    """Return the descriptions in the section ``Args`` of a Google docstring, as plain text."""
+    section = docstring.partition("Args:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8,}.*)*)", section, re.MULTILINE)
+    roles = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+    return {
+        name: roles.sub(r"\1", " ".join(text.split())).replace("`", "").replace('"', "")
+        for name, text in entries
+    }
+
+
+def _limits(info: FieldInfo) -> str:
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = [
+        (sign, getattr(rule, name))
+        for rule in info.metadata
+        for name, sign in signs.items()
+        if hasattr(rule, name)
+    ]
+    return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if abs(bound) <= LARGEST_SHOWN)
+
+
+LARGEST_SHOWN = 10**6
+"""Limits beyond it only keep numbers representable; help does not mention them."""
 
 
 def check_options(
@@ -25,13 +100,13 @@ def check_options(
     """Check names and types of options; the function itself checks ranges.
 
     Args:
-        what: What messages call the function, such as ``"model han"``.
+        what: Name of the function in messages, such as ``"model han"``.
         function: A function or a class; its keyword arguments are the options.
         options: The options.
-        own: Arguments that are not options because the caller gives them.
+        own: Arguments that are not options because the caller passes them.
 
     Returns:
-        The options, with the defaults of those not given.
+        The options, completed with the defaults.
     """
     parameters = inspect.signature(function).parameters
     known = {
@@ -61,17 +136,17 @@ def validated(kind: type[M], values: Any, where: str) -> M:
         first = error.errors()[0]
         if isinstance(own := first.get("ctx", {}).get("error"), HanmeError):
             raise HanmeError(f"{where}: {own}") from None
-        field = ".".join(map(str, first["loc"])) or "all of it"
+        field = ".".join(map(str, first["loc"])) or "the table"
         got = "" if first["type"] == "missing" else f", but got {first['input']!r}"
         raise HanmeError(f"{where}: {field}: {first['msg']}{got}") from None
 
 
 DEEPEST = 50
-"""How deep values may be nested: nothing that is meant needs more."""
+"""Maximum nesting of values; no option needs more than five, and parsers recurse."""
 
 
 def refuse_deep(value: Any, where: str) -> None:
-    """Refuse lists and tables that are nested deeper than anything is meant to be."""
+    """Refuse lists and tables that are nested deeper than ``DEEPEST``."""
     level = [value]
     for _ in range(DEEPEST):
         level = [

@@ -1,7 +1,7 @@
 """Load graphs.
 
-A data set is called by its name, or by the path of a ``graph.toml`` that describes a user's own
-tables. ``IMDB`` is the data set; ``./IMDB`` is a folder of that name.
+A data set is referred to by its name, or by the path of a ``graph.toml`` that describes a user's
+own tables, or of a store. ``IMDB`` is the data set; ``./IMDB`` is a folder of that name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
 from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.frames import load_frames
-from hanme.data.tables.build.load import Tables, is_large, load_tables
+from hanme.data.tables.build.load import GraphSource, is_large, load_frames, load_tables
 from hanme.data.tables.schema.config import FILE, config_path, is_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -61,34 +60,33 @@ def load(
     *,
     source: str | Path | None = None,
     features: Features | None = None,
-    seed: int = 483,
+    seed: int = 0,
     options: dict[str, Any] | None = None,
     fitted: FittedGraph | None = None,
 ) -> Graph:
-    """Load a graph by name: ``planted``, one of the benchmark's, or a ``graph.toml``.
+    """Load a graph by name or path.
 
     Args:
-        name: A name of ``METAPATHS``; or a ``graph.toml``, or a folder with one.
+        name: A name of ``METAPATHS``; or a ``graph.toml``, a folder with one, or a store.
         source: Where the benchmark's files are: a folder or an archive; or another ``graph.toml``
-            to read instead of the one named.
+            or store to read instead of the one named.
         features: What node types other than the target get, see
             :func:`~hanme.graph.features.fill_features` (default: :func:`default_features`).
         seed: Draws the validation nodes, and the whole planted graph.
         options: Further keyword arguments of :func:`planted`.
-        fitted: What a run has learnt from the columns of its ``graph.toml``.
+        fitted: What a run has fitted to the columns of its ``graph.toml``.
     """
     name = known_name(name)
+    if options and name != "planted":
+        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
     if is_store(source or name):
-        return _open(source or name, features, options, fitted)
+        return _open(known_name(str(source or name)), features, fitted)
     features = features or default_features(name)
-    options = options or {}
     if name == "planted":
         if source is not None:
-            raise HanmeError(f"planted is made on the spot: it takes no files, but got {source}")
-        check_options("planted", planted, options, own=("seed",))
-        graph = planted(seed=seed, **options).with_features(features)
-    elif options:
-        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
+            raise HanmeError(f"planted is generated and takes no files, but got {source}")
+        check_options("planted", planted, options or {}, own=("seed",))
+        graph = planted(seed=seed, **options or {}).with_features(features)
     elif is_tables(name):
         graph = load_tables(
             source or name, features=features, seed=seed, fitted=fitted, cache=cache_folder()
@@ -97,7 +95,7 @@ def load(
         graph = load_hgb(name, cache_folder(), source=source, seed=seed)
         graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
     origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
-    return graph.with_provenance(origin=origin | {"features": features, "options": options})
+    return graph.with_provenance(origin=origin | {"features": features, "options": options or {}})
 
 
 def store_graph(
@@ -105,8 +103,8 @@ def store_graph(
     folder: Path,
     *,
     half: bool = False,
-    say: Callable[[str], None] = lambda text: None,
-    **how: Any,
+    progress: Callable[[str], None] = lambda text: None,
+    **arguments: Any,
 ) -> None:
     """Store a graph in a folder, which :func:`load` then opens by mapping its files.
 
@@ -114,65 +112,57 @@ def store_graph(
         name: See :func:`load`.
         folder: A new or empty folder.
         half: Whether to store features in half precision.
-        say: Called with what is being written.
-        **how: Further arguments of :func:`load`.
+        progress: Called with a line about each part.
+        **arguments: Further arguments of :func:`load`.
     """
-    name, source = known_name(name), how.get("source")
-    if is_tables(name) and not is_store(source or name) and not how.get("options"):
-        features = how.get("features") or default_features(name)
-        Tables.of(source or name).store(folder, features, how.get("seed", 483), half, say)
+    name, source = known_name(name), arguments.get("source")
+    if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
+        features = arguments.get("features") or default_features(name)
+        seed = arguments.get("seed", 0)
+        GraphSource.of(source or name).store(folder, features, seed, half, progress)
         return
-    graph = load(name, **how)
+    graph = load(name, **arguments)
     features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
-    write_store(graph, folder, features=features, half=half, say=say)
+    write_store(graph, folder, features=features, half=half, progress=progress)
 
 
-def _open(
-    path: str | Path,
-    features: Features | None,
-    options: dict[str, Any] | None,
-    fitted: FittedGraph | None,
-) -> Graph:
-    """Open a store, if it was made in the way asked for."""
-    name = known_name(str(path))
-    graph, has = open_store(name), stored_features(name)
-    if options:
-        raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
-    if features not in (None, has):
-        raise HanmeError(f"{name}: stored with features = {has}, not {features}; store it again")
-    learnt = None if fitted is None else fitted.learnt() | {"trained_on": ""}
-    if learnt is not None and learnt != {**(graph.provenance.fitted or {}), "trained_on": ""}:
+def _open(name: str, features: Features | None, fitted: FittedGraph | None) -> Graph:
+    """Open a store, if it has the features that were requested."""
+    graph, stored = open_store(name), stored_features(name)
+    if features not in (None, stored):
+        raise HanmeError(f"{name}: stored with features = {stored}, not {features}; store it again")
+    required = None if fitted is None else fitted.learnt() | {"trained_on": ""}
+    if required is not None and required != {**(graph.provenance.fitted or {}), "trained_on": ""}:
         raise HanmeError(
             f"{name}: stored with other features, labels or relations than the run was trained with"
         )
-    origin = {"name": name, "source": None, "seed": 483, "features": has}
+    origin = {"name": name, "source": None, "seed": 0, "features": stored}
     return graph.with_provenance(origin=origin | {"options": {}})
 
 
 def known_name(name: str) -> str:
     """Return the name that loads a data set from any folder.
 
-    That is its spelling in ``METAPATHS``, in whatever case it was typed, or the whole path of a
-    ``graph.toml``. In another case than there, the name of a folder with one is refused.
+    That is its spelling in ``METAPATHS``, regardless of case, or the absolute path of a
+    ``graph.toml`` or a store. A name in another case is refused where a folder is called so.
     """
     if name in METAPATHS:
         return name
-    for known in METAPATHS:
-        if known.lower() == name.lower():
-            refuse_ambiguous(name)
-            return known
+    if known := _in_any_case(name):
+        refuse_ambiguous(name)
+        return known
     if is_store(name):
         return str(Path(name).absolute())
     if is_tables(name):
         return tables_name(name)
     raise HanmeError(
-        f"unknown data set {name!r}; there are {', '.join(METAPATHS)}, or name a graph.toml"
+        f"unknown data set {name!r}; expected {', '.join(METAPATHS)}, a graph.toml or a store"
     )
 
 
 def refuse_ambiguous(name: str) -> None:
     """Refuse the name of a benchmark data set, in any case, where a folder here is called so."""
-    known = next((known for known in METAPATHS if known.lower() == name.lower()), None)
+    known = _in_any_case(name)
     if known is not None and (Path(name) / FILE).exists():
         raise HanmeError(
             f"{name}: the data set {known}, or the folder here? Write ./{name} for the folder"
@@ -180,27 +170,25 @@ def refuse_ambiguous(name: str) -> None:
         )
 
 
+def _in_any_case(name: str) -> str | None:
+    return next((known for known in METAPATHS if known.lower() == name.lower()), None)
+
+
 def tables_name(path: str | Path) -> str:
-    """Return the whole path of a ``graph.toml``, or of the one in a folder."""
+    """Return the absolute path of a ``graph.toml``, or of the one in a folder."""
     if not is_tables(path):
         raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
-    found = config_path(path)
-    if not is_tables(found):
-        raise HanmeError(f"{path}: a link to {found}, whose name does not end with .toml")
-    return str(found)
+    config = config_path(path)
+    if not is_tables(config):
+        raise HanmeError(f"{path}: a link to {config}, whose name does not end with .toml")
+    return str(config)
 
 
 def default_features(name: str) -> Features:
-    """Return what node types other than the target get by default.
-
-    Tables and ``planted`` keep the features they have. A benchmark graph gets the mean of the
-    target's features, as in the paper.
-    """
-    if is_store(name):
-        return stored_features(name)
-    return "given" if name.lower() == "planted" or is_tables(name) else "mean"
+    """Return the features of other node types by default: a store's own, else ``"given"``."""
+    return stored_features(name) if is_store(name) else "given"
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads and parsed graphs: ``HANME_CACHE``, or the user's cache."""
+    """Return the folder of downloads and cached graphs: ``HANME_CACHE``, or the user's cache."""
     return Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))

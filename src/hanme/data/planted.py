@@ -52,7 +52,7 @@ def planted(
     noise: float = 0.1,
     guests: int = 2,
     credits: int = 10,
-    seed: int = 483,
+    seed: int = 0,
 ) -> Graph:
     """Make a graph of movies, actors, directors and keywords, a part of whose paths carry genres.
 

@@ -1,12 +1,13 @@
-"""What a benchmark trains: models with their configuration files, or the rows of an experiment.
+"""The rows of a benchmark: models with their configuration files, or those of an experiment.
 
-An experiment is a TOML file beside this one: ``benchmark.toml``, ``paper.toml``.
+An experiment is a TOML file such as the packaged ``benchmark.toml`` and ``paper.toml``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,11 +19,11 @@ from hanme.data import is_tables
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import (
     changed_config,
-    completed,
     graph_name,
     look_up,
     override,
     refuse_fixed,
+    resolve,
 )
 from hanme.experiments.summary import slug
 from hanme.runs import RunConfig
@@ -34,16 +35,16 @@ PACKAGED = ("benchmark", "paper")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the report, to be trained over several seeds."""
+    """A row of the report, trained once per seed."""
 
-    name: str  # what the report calls it
-    model: str  # the model as configuration files call it, such as ``hanme-direct``
-    graph: str  # the graph as they call it
-    lts: str  # LTS's pace, or ``"none"``
+    name: str  # its name in the report
+    model: str  # the model as in the names of configuration files, such as ``hanme-direct``
+    graph: str  # the graph as in their names
+    lts: str  # the pace of LTS, or ``"none"``
     values: Mapping[str, Any]  # the configuration
-    folder: str  # the name of the folder that has a run folder per seed
-    published: Sequence[dict[str, Any]] = ()  # the figures to compare with
-    curves: bool = True  # whether to draw its F1 by epoch
+    folder: str  # name of the folder with a run folder per seed
+    published: Sequence[dict[str, Any]] = ()  # published scores to compare with
+    curves: bool = True  # draw F1 by epoch
 
     @classmethod
     def make(
@@ -56,12 +57,10 @@ class Entry:
     ) -> Entry:
         """Make a row from a configuration, see :func:`changed_config`.
 
-        ``lts`` is LTS's pace or ``"none"``; None leaves it as the configuration has it.
+        ``lts`` is a pace or ``"none"``; None keeps that of the configuration.
         """
         values = changed_config(model, graph, configs, changes)
-        if lts == "none":
-            values = override(values, {"training.lts": None})
-        elif lts is not None:
+        if lts is not None:
             schedule = look_up(values, "training.lts") or {}
             values = override(values, {"training.lts": {**schedule, "pace": lts}})
         pace, on = _pace(RunConfig.make(values)), graph_name(graph)
@@ -70,11 +69,11 @@ class Entry:
         return cls(name, model, on, pace, values, slug(f"{on} {name}"), figures)
 
     def run_folder(self, runs: Path, seed: int) -> Path:
-        """Return where the run of a seed goes."""
+        """Return the run folder of a seed."""
         return runs / self.folder / str(seed)
 
     def jobs(self, runs: Path, seeds: Sequence[int]) -> list[Job]:
-        """Return a run per seed and where it goes."""
+        """Return the configuration and the folder of a run per seed."""
         return [
             (
                 RunConfig.make(override(self.values, {"training.seed": seed})),
@@ -85,7 +84,7 @@ class Entry:
 
 
 class Row(Closed):
-    """A row of an experiment: fields to ``set``, and whose figures were ``published``."""
+    """A row of an experiment: the fields it sets, and the model in ``published.toml``."""
 
     name: str
     set: dict[str, Any] = Field(default_factory=dict)
@@ -94,52 +93,55 @@ class Row(Closed):
 
 
 class Experiment(Closed):
-    """What to compare and how the report reads."""
+    """The rows to compare and the text of the report."""
 
-    name: str  # that of the file, and of the report
-    title: str  # the report's title
-    about: str  # what it shows; ``{count}`` and ``{seeds}`` stand for the seeds
-    rule: Literal["with_fallback", "without_fallback"]  # the decision rule whose scores come first
-    sources: list[str] | None = None  # whose published figures to compare with (default: all)
-    # points that a row may be below a published figure without being named
-    tolerance: float = Field(ge=0)
-    costs: bool = True  # whether its tables show parameters, time and memory
-    # the names of the figures; ``{graph}`` stands for the graph
-    figures: dict[Literal["boxes", "curves"], str]
+    name: str  # of the file and of the report
+    title: str  # of the report
+    about: str  # introduction; ``{count}`` and ``{seeds}`` stand for the seeds
+    seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1)
+    rule: Literal["with_fallback", "without_fallback"]  # decision rule of the first scores
+    sources: list[str] | None = None  # of published scores to compare with (default: all)
+    tolerance: float = Field(ge=0)  # points below a published score before a row is listed
+    costs: bool = True  # show parameters, time and memory
+    figures: dict[Literal["boxes", "curves"], str]  # file names; ``{graph}`` stands for the graph
     base: dict[str, Any] = Field(default_factory=dict)  # the configuration that rows start from
-    # the rows; without any, they come from configuration files
-    row: list[Row] = Field(default_factory=list)
+    row: list[Row] = Field(default_factory=list)  # default: one per configuration file
 
     @classmethod
     def read(cls, name: str) -> Experiment:
-        """Read ``benchmark``, ``paper``, or a TOML file of one's own."""
+        """Read ``benchmark``, ``paper``, or another TOML file."""
         path = HERE / f"{name}.toml" if name in PACKAGED else Path(name)
         if path.suffix != ".toml":
-            there = " and ".join(PACKAGED)
-            raise HanmeError(f"no experiment {name!r}; there are {there}, or name a TOML file")
+            names = " or ".join(PACKAGED)
+            raise HanmeError(f"no experiment {name!r}; expected {names}, or a TOML file")
         return validated(cls, {"name": path.stem, **read_toml(path)}, str(path))
+
+    def first_seeds(self, number: int) -> list[int]:
+        """Return the first seeds, continued by 1, 2, 3, ... where there are not enough."""
+        more = (seed for seed in count(1) if seed not in self.seeds)
+        return [*self.seeds, *islice(more, number)][:number]
 
     def stems(self, graph: str) -> dict[str, str]:
         """Return the names of a graph's figures by kind, without suffix."""
         return {kind: name.replace("{graph}", graph) for kind, name in self.figures.items()}
 
     def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
-        """Make the rows, with new values by field; a row keeps those that it sets itself."""
+        """Make the rows with some fields changed; a row keeps the fields that it sets itself."""
         refuse_fixed(changes, f"{self.name}.toml and the seeds set it")
         return [self._entry(row, changes, source) for row in self.row]
 
     def _entry(self, row: Row, changes: Mapping[str, Any], source: Path | None) -> Entry:
-        values, _ = completed(override(self.base, {**changes, **row.set}))
-        values = override(values, from_source(values["data"]["name"], source))
-        config = RunConfig.make(values, f"{self.name}.toml, {row.name}")
+        values = override(self.base, {**changes, **row.set})
+        values = override(values, from_source(str(look_up(values, "data.name")), source))
+        config, _ = resolve(values, f"{self.name}.toml, {row.name}")
         graph, model = graph_name(config.data.name), row.published or config.model.name
         figures = published(graph, row.published, self.sources) if row.published else []
         pace, folder = _pace(config), slug(row.name)
-        return Entry(row.name, model, graph, pace, values, folder, figures, row.curves)
+        return Entry(row.name, model, graph, pace, config.model_dump(), folder, figures, row.curves)
 
 
 def published(graph: str, model: str, sources: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return what others report for a model on a graph, perhaps only some of these sources."""
+    """Return the published scores of a model on a graph, of all or some sources."""
     figures = read_toml(HERE / "published.toml")["figure"]
     return [
         figure
@@ -150,7 +152,7 @@ def published(graph: str, model: str, sources: Sequence[str] | None = None) -> l
 
 
 def from_source(graph: str, source: Path | None) -> dict[str, str]:
-    """Return the change that reads a graph from ``source``, if it is read from files at all."""
+    """Return the field that reads a benchmark graph from ``source``; none for other graphs."""
     own = graph.lower() == "planted" or is_tables(graph)
     return {} if source is None or own else {"data.source": str(source)}
 

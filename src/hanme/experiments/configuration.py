@@ -1,6 +1,6 @@
-"""Configuration files: the configuration of a run as TOML, one file per model and graph.
+"""Configuration files: the configuration of a run as TOML, and how it is resolved.
 
-The package has its own in ``configs/``, called ``MODEL-GRAPH.toml``: ``hanme-direct-IMDB.toml``.
+The packaged files are ``configs/MODEL-GRAPH.toml``, such as ``hanme-direct-IMDB.toml``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from hanme.training.batches import SHARED
 CONFIGS = Path(__file__).parent / "configs"
 FIXED = ("data.name", "data.seed", "model.name", "training.seed")
 """Fields that an experiment sets itself."""
+LARGE = {"training.batch_size": SHARED, "training.linear": False}
+"""Defaults for tables that were stored for their size: batches, and no linear part."""
 
 
 def packaged() -> list[str]:
-    """Return the names of the package's configurations, such as ``han-IMDB``."""
+    """Return the names of the packaged configurations, such as ``han-IMDB``."""
     return sorted(path.stem for path in CONFIGS.glob("*-*.toml"))
 
 
 def models(graph: str, folder: Path | None = None) -> list[str]:
-    """Return the models that have a configuration for a graph, in the package or in a folder.
+    """Return the models that have a configuration for a graph, packaged or in a folder.
 
-    Any of the package's models can be trained on a user's own tables, which it has no files for.
+    A user's own tables need no file: all packaged models can be trained on them.
     """
     end = f"-{graph_name(graph)}"
     own = folder.glob("*-*.toml") if folder else []
@@ -49,7 +51,7 @@ def _applies(path: Path, graph: str) -> bool:
 
 
 def graph_name(graph: str) -> str:
-    """Return what file names call a graph: its own name, or the folder of its ``graph.toml``."""
+    """Return the name of a graph in file names: its own, or the folder of its ``graph.toml``."""
     if not is_tables(graph):
         return known_name(graph)
     path = Path(known_name(graph))
@@ -59,7 +61,7 @@ def graph_name(graph: str) -> str:
 def find_config(name: str, folder: Path | None = None) -> Path:
     """Find a configuration file, ``path/to/a.toml`` or a name such as ``han-IMDB``.
 
-    Files in ``folder`` replace the package's.
+    Files in ``folder`` replace the packaged ones.
     """
     if name.endswith(".toml") or len(Path(name).parts) > 1:
         return Path(name)
@@ -81,7 +83,7 @@ def changed_config(
 ) -> dict[str, Any]:
     """Read the configuration of a model on a graph, change some fields and check the result.
 
-    Files in ``folder`` replace the package's; tables of a user's own need no file.
+    Files in ``folder`` replace the packaged ones; a user's own tables need no file.
     """
     name = f"{model}-{graph_name(graph)}"
     refuse_fixed(changes, f"{name} and --seeds set it")
@@ -108,12 +110,14 @@ def refuse_fixed(changes: Mapping[str, Any], why: str) -> None:
             raise HanmeError(f"--set {field}: it cannot be changed here; {why}")
 
 
-def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
-    """Return a copy with the data set's full name and, if the model needs some, its metapaths.
+def resolve(
+    values: Mapping[str, Any], where: str = "configuration"
+) -> tuple[RunConfig, Graph | None]:
+    """Resolve a configuration: the full name of its graph, default metapaths, batches if large.
 
     Returns:
-        The values, and the graph if it had to be loaded: the default metapaths of a user's own
-        tables depend on how many instances they have.
+        The configuration, and the graph if it had to be loaded: the default metapaths of a user's
+        own tables depend on the number of their instances.
     """
     name = known_name(str(look_up(values, "data.name")))
     values = override(values, {"data.name": name})
@@ -121,38 +125,32 @@ def completed(values: Mapping[str, Any]) -> tuple[dict[str, Any], Graph | None]:
     options = look_up(values, "model.options") or {}
     if not isinstance(options, dict):
         raise HanmeError(f"model.options: expected a table of options, but got {options!r}")
+    graph, large = None, False
     if not takes_metapaths(model):
-        return values, None
-    if "metapaths" in options:
+        pass
+    elif "metapaths" in options:
         large = is_tables(name) and is_large(str(look_up(values, "data.source") or name))
-        return (_in_batches(values) if large else values), None
-    if name in METAPATHS:
-        return override(values, {"model.options.metapaths": METAPATHS[name]}), None
-    graph = load_graph(RunConfig.make(override(values, {"model": {"name": "linear"}})))
-    recipe = str(look_up(values, "training.recipe") or "paper")
-    model, options = with_metapaths(model, options, graph, recipe=recipe)
-    values = override(values, {"model.name": model, "model.options": options})
-    return (_in_batches(values) if graph.stored and is_tables(name) else values), graph
-
-
-def _in_batches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Train on a graph that was stored for its size in batches, without the linear model.
-
-    What is set already stays as it is.
-    """
-    large = {"training.batch_size": SHARED, "training.linear": False}
-    return override(values, {k: v for k, v in large.items() if look_up(values, k) is None})
+    elif name in METAPATHS:
+        values = override(values, {"model.options.metapaths": METAPATHS[name]})
+    else:
+        graph = load_graph(RunConfig.make(override(values, {"model": {"name": "linear"}}), where))
+        recipe = str(look_up(values, "training.recipe") or "default")
+        model, options = with_metapaths(model, options, graph, recipe=recipe)
+        values = override(values, {"model.name": model, "model.options": options})
+        large = graph.stored and is_tables(name)
+    defaults = {"model.name": model} | (LARGE if large else {})
+    unset = {field: value for field, value in defaults.items() if look_up(values, field) is None}
+    return RunConfig.make(override(values, unset), where), graph
 
 
 def _defaults(model: str, graph: str) -> dict[str, Any]:
-    """Return what ``hanme train`` uses for a model, such as ``hanme-direct``, on tables."""
+    """Return the configuration of ``hanme train`` for a model such as ``hanme-direct``."""
     if model not in models("planted"):
         raise HanmeError(f"unknown model {model!r}; there are {', '.join(models('planted'))}")
     name, _, encoder = model.partition("-")
     options = {"encoder": encoder} if encoder else {}
-    given = {"data": {"name": graph}, "model": {"name": name, "options": options}}
-    values, _ = completed(given | {"training": {"recipe": "default"}})
-    config = RunConfig.make(values)
+    values = {"data": {"name": graph}, "model": {"name": name, "options": options}}
+    config, _ = resolve(values, model)
     return config.model_dump(exclude={"training": {"seed"}}, exclude_none=True)
 
 

@@ -91,13 +91,13 @@ def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def _majorities(entries: Sequence[Entry], runs: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row per graph for the commonest labels, which every run knows."""
+    """Return a row per graph for the most common labels, which every run has scored."""
     first = {entry.graph: entry for entry in reversed(entries)}
     rows = []
     for graph, entry in first.items():
         found = summarise_majority([Run.open(entry.run_folder(runs, seed)) for seed in seeds])
         row = {"name": "majority", "model": "majority", "graph": graph, "lts": "none"}
-        rows += [] if found is None else [{**row, "published": [], **found}]
+        rows.append({**row, "published": [], **found})
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Scores over several seeds."""
+"""Scores of runs over several seeds."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from typing import Any
 
 from hanme.runs import Run
 
-PAPER_SEED = 483
-
 RULES = {
     "with_fallback": "with fallback",
     "without_fallback": "HGB's rule",
     "expected_f1": "expected F1",
 }
-"""The decision rules that models are compared under; runs before 0.3 have no ``expected_f1``."""
+"""The decision rules that models are compared under, by their names in tables."""
 
 AVERAGES = ("micro", "macro")
-
-
-def first_seeds(count: int) -> list[int]:
-    """Return this many seeds: the paper's, then 1, 2, 3, ..."""
-    others = (seed for seed in range(1, count + 1) if seed != PAPER_SEED)
-    return [PAPER_SEED, *others][:count]
 
 
 def slug(name: str) -> str:
@@ -36,25 +28,25 @@ def slug(name: str) -> str:
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """Return mean and standard deviation over all runs, by decision rule, split and average."""
     results = [run.result() for run in runs]
-    by_rule = {
-        rule: [result["scores"].get(rule) or result.get(rule) for result in results]
-        for rule in RULES
-    }
-    costs = ("seconds_per_epoch", "peak_memory_mb")
-    return _over_seeds({rule: found for rule, found in by_rule.items() if all(found)}) | {
+    scores = [result["scores"] | {"expected_f1": result["expected_f1"]} for result in results]
+    return {
+        **_over_seeds({rule: [by_rule[rule] for by_rule in scores] for rule in RULES}),
         "parameters": results[0]["parameters"],
         "best_epochs": [result["best_epoch"] for result in results],
-        **{cost: statistics.median(result[cost] for result in results) for cost in costs},
+        **{cost: statistics.median(result[cost] for result in results) for cost in COSTS},
     }
 
 
-def summarise_majority(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the same for the commonest labels; None for runs before 0.3, which do not know it."""
-    found = [run.result()["baselines"].get("majority") for run in runs]
-    if not all(found):
-        return None
-    costs = {"parameters": 0, "seconds_per_epoch": 0.0, "peak_memory_mb": 0.0}
-    return _over_seeds(dict.fromkeys(RULES, found)) | costs
+def summarise_majority(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the same for the baseline that predicts the most common label."""
+    scores = [run.result()["baselines"]["majority"] for run in runs]
+    return _over_seeds(dict.fromkeys(RULES, scores)) | {
+        "parameters": 0,
+        **dict.fromkeys(COSTS, 0.0),
+    }
+
+
+COSTS = ("seconds_per_epoch", "peak_memory_mb")
 
 
 def _over_seeds(by_rule: Mapping[str, list[Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ what they reach, and leaves these numbers as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from hanme.common.csr import indptr_of, repeat, stretches
 from hanme.common.draws import distinct, keyed, within
 from hanme.errors import HanmeError
+from hanme.graph.cache import GraphCache
 from hanme.graph.metapath import EdgeType, Metapath
 
 
@@ -105,6 +106,23 @@ class Chain:
             links.append(link)
         chain = cls(metapath, sizes, tuple(indptr), tuple(indices), root_ids)
         return chain, Instances(nodes, torch.stack(links, 1), within(nodes[:, 0]))
+
+    @classmethod
+    def cached(
+        cls,
+        metapath: Metapath,
+        edge_index_dict: Mapping[EdgeType, Tensor],
+        num_nodes: Mapping[str, int],
+        root_ids: Tensor | None = None,
+    ) -> Chain:
+        """Return what :meth:`build` returns, built once for the same links."""
+        links = [edge_index_dict[step] for step in metapath.steps]
+
+        def build() -> Chain:
+            return replace(cls.build(metapath, edge_index_dict, num_nodes), root_ids=root_ids)
+
+        sizes = tuple(num_nodes[t] for t in metapath.node_types)
+        return _chains.get(links, build, (metapath.steps, sizes))
 
     def __len__(self) -> int:
         """Return the number of hops, L."""
@@ -201,8 +219,9 @@ class Chain:
             links.append(link)
         return Instances(torch.stack(nodes, 1), torch.stack(links, 1), number)
 
+    @cached_property
     def ends(self) -> Chain:
-        """Return the one-hop chain from roots to the distinct ends of their instances: HAN's."""
+        """The one-hop chain from roots to the distinct ends of their instances: HAN's."""
         product = self._matrix(0)
         for hop in range(1, len(self)):
             product = product @ self._matrix(hop)
@@ -281,6 +300,9 @@ class Chain:
         if roots is None:
             return torch.arange(self.sizes[0], device=self.device)
         return roots.to(self.device)
+
+
+_chains: GraphCache[Chain] = GraphCache()
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,10 @@ from hanme.common.html import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
 from hanme.graph.adjacency import Adjacency, Relations
+from hanme.graph.cache import GraphCache
+from hanme.graph.chain import Chain
 from hanme.graph.features import Features, fill_features
-from hanme.graph.metapath import EdgeType, Walk
+from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.graph.nodes import Nodes
 from hanme.graph.splits import Split
 
@@ -80,9 +82,6 @@ class Graph:
     visible: Tensor | None = None
     provenance: Provenance = field(default_factory=Provenance)
 
-    _adjacency: dict[EdgeType, Adjacency] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
     completions: dict[Walk, Tensor] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -98,7 +97,7 @@ class Graph:
         target: str | None = None,
         *,
         features: Features = "given",
-        seed: int = 483,
+        seed: int = 0,
     ) -> Graph:
         """Make a graph from PyG's :class:`HeteroData`, which is left as it is.
 
@@ -117,7 +116,7 @@ class Graph:
 
     @classmethod
     def from_tables(
-        cls, path: str | Path, *, features: Features | None = None, seed: int = 483
+        cls, path: str | Path, *, features: Features | None = None, seed: int = 0
     ) -> Graph:
         """Read a graph from your own tables, described by a ``graph.toml`` (see docs/tables.md).
 
@@ -138,7 +137,7 @@ class Graph:
         *,
         label: str | None = None,
         features: Features = "given",
-        seed: int = 483,
+        seed: int = 0,
     ) -> Graph:
         """Make a graph from tables in memory: of pandas, polars or Arrow.
 
@@ -226,13 +225,15 @@ class Graph:
         return {e: links.size(1) for e, links in self.links.items()}
 
     def adjacency(self, edge_type: EdgeType) -> Adjacency:
-        """Return the links of an edge type as CSR arrays, made when they are first asked for."""
+        """Return the links of an edge type as CSR arrays, computed once for the same links."""
         if isinstance(self.links, Relations):
             return self.links.adjacency[edge_type]
-        if edge_type not in self._adjacency:
-            size = self.nodes[edge_type[0]].num_nodes
-            self._adjacency[edge_type] = Adjacency.of(self.links[edge_type], size)
-        return self._adjacency[edge_type]
+        links, size = self.links[edge_type], self.nodes[edge_type[0]].num_nodes
+        return _adjacency.get([links], lambda: Adjacency.of(links, size), size)
+
+    def chain(self, metapath: Metapath) -> Chain:
+        """Return the chain of a metapath, computed once for the same links."""
+        return Chain.cached(metapath, self.links, self.sizes)
 
     def link_chunks(self, edge_type: EdgeType) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the two ends of all links of an edge type, of a stored graph some at a time."""
@@ -300,6 +301,9 @@ class Graph:
         rows += [["links", "-".join(e), links] for e, links in self.num_links.items()]
         labels = ", ".join(self.labels)
         return html_table(["", "type", "number"], rows, f"labels of {self.target}: {labels}")
+
+
+_adjacency: GraphCache[Adjacency] = GraphCache()
 
 
 def label_matrix(y: Tensor, labels: int) -> Tensor:

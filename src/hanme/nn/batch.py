@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from hanme.graph import Graph, Subgraph
-from hanme.graph.metapath import EdgeType, Walk
-from hanme.nn.cache import GraphCache
+from hanme.graph.cache import GraphCache
+from hanme.graph.chain import Chain
+from hanme.graph.metapath import EdgeType, Metapath, Walk
 
 K = TypeVar("K")
 
@@ -48,6 +49,24 @@ class Batch:
             return batch
         ids, sampled = graph.original_ids, graph.sampled_instances
         return replace(batch, original_ids=ids, sampled_instances=sampled)
+
+    def chain(self, metapath: Metapath) -> Chain:
+        """Return the chain of a metapath, computed once for the same links."""
+        sizes = {t: self._size(t) for t in metapath.node_types}
+        root_ids = None if self.original_ids is None else self.original_ids[metapath.root]
+        return Chain.cached(metapath, self.edge_index_dict, sizes, root_ids)
+
+    def _size(self, node_type: str) -> int:
+        """Return the number of nodes of a type; without features, the highest number in links."""
+        if node_type in self.x_dict:
+            return self.x_dict[node_type].size(0)
+        ends = [
+            links[i]
+            for e, links in self.edge_index_dict.items()
+            for i in (0, 1)
+            if e[2 * i] == node_type and links.numel()
+        ]
+        return max((int(end.max()) + 1 for end in ends), default=0)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; a graph is copied there once."""

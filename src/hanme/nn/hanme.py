@@ -23,20 +23,19 @@ class HANME(ChannelModel):
     Args:
         metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         target: The node type to classify.
-        metapaths: Metapaths that start at ``target``.
+        metapaths: Metapaths that start at the target, such as ``movie-actor-movie``. ``hanme
+            train`` and ``Classifier`` default to those of the graph.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
         hidden_channels: The size of a node's vector, all heads together.
         heads: The number of attention heads.
-        encoder: ``"multihop"``, ``"direct"``, ``"mean"``, ``"linear"``, ``"rotate"``, a class or an
-            instance.
+        encoder: How an instance becomes a vector: ``"multihop"``, ``"direct"``, ``"mean"``,
+            ``"linear"``, ``"rotate"``, a class or an instance.
         fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a class or an instance.
         channels: Channels beside the metapaths': names in ``CHANNELS``, classes or instances.
 
     The other arguments are those of :class:`~hanme.nn.channels.MetapathChannels`.
     """
-
-    renamed = (("conv.semantic.", "fusion."), ("conv.", "channels.0."), ("lin.", "head."))
 
     def __init__(
         self,

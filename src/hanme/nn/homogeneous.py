@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from hanme.common.csr import repeat, take_rows
 from hanme.errors import check_choice
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain, Restriction, checked_roots
 from hanme.graph.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.cache import GraphCache
 from hanme.nn.checks import features_of
 from hanme.nn.projection import Projections
 

@@ -91,12 +91,6 @@ class SeHGNN(ChannelModel):
         super().__init__(
             target, channels, fusion, _head(hidden_channels, out_channels, layers, dropout)
         )
-        self.renamed = [
-            *((f"embed.{i}.", f"channels.0.embed.{i}.") for i in range(features)),
-            *((f"embed.{features + i}.", f"channels.1.embed.{i}.") for i in range(labels)),
-            *((f"{part}.", f"fusion.{part}.") for part in ("project", "concat", "own")),
-            ("fusion.", "fusion.attention."),
-        ]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

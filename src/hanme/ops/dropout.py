@@ -5,6 +5,8 @@ backends see the same draw, a second walk sees the draw of the first, and a root
 depend on which other roots are computed beside it.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -37,7 +39,7 @@ def node_dropout(x: Tensor, dropout: float, nodes: Tensor | None) -> Tensor:
     if nodes is None or dropout == 0:
         return F.dropout(x, dropout)
     seed = torch.randint(2**62, ()).to(x.device)
-    kept = keep(seed, nodes, torch.zeros_like(nodes), x[0].numel(), dropout).view_as(x)
+    kept = keep(seed, nodes, torch.zeros_like(nodes), math.prod(x.shape[1:]), dropout).view_as(x)
     return x * kept / (1 - dropout)
 
 

@@ -15,7 +15,6 @@ from hanme.graph import Graph
 from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
-from hanme.nn.batch import Batch
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
@@ -97,16 +96,13 @@ def build_network(config: ModelConfig, graph: Graph) -> Model:
 
 def check_metapaths(model: Model, graph: Graph) -> None:
     """Refuse to train a model on a metapath without instances."""
-    batch = Batch(graph.x_dict, graph.edge_index_dict)
-    for part in model.modules():
-        if not isinstance(part, MetapathChannels):
-            continue
-        for i, metapath in enumerate(part.metapaths):
-            empty = [step for step in metapath.steps if not graph.num_links[step]]
-            # Counting the instances of a stored graph would read all of its links.
-            if empty or not (graph.stored or part.chains(batch)[i].count().any()):
-                why = f"; the relation {empty[0]} is empty" if empty else ""
-                raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
+    parts = [part for part in model.modules() if isinstance(part, MetapathChannels)]
+    for metapath in [metapath for part in parts for metapath in part.metapaths]:
+        empty = [step for step in metapath.steps if not graph.num_links[step]]
+        # Counting the instances of a stored graph would read all of its links.
+        if empty or not (graph.stored or graph.chain(metapath).count().any()):
+            why = f"; the relation {empty[0]} is empty" if empty else ""
+            raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
 
 
 def is_stacked(config: RunConfig) -> bool:
@@ -120,7 +116,7 @@ def takes_metapaths(model: str) -> bool:
 
 
 def with_metapaths(
-    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "paper"
+    model: str, options: dict[str, Any], graph: Graph, *, recipe: str = "default"
 ) -> tuple[str, dict[str, Any]]:
     """Complete a model and its options with the default metapaths of a graph, if it takes some.
 

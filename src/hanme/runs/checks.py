@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from hanme.common import device
 from hanme.common.files import parse_json, regular
 from hanme.common.options import validated
 from hanme.errors import HanmeError, one_line
@@ -95,7 +96,7 @@ def check_state(
         expected = {f"model.{name}": shape for name, shape in model.items()}
         if epoch:
             expected |= {f"best.{name}": shape for name, shape in model.items()}
-        expected |= {"random": torch.get_rng_state().shape}
+        expected |= {"random": device.rng_state(device.chosen()).shape}
         weights = [p.shape for group in trainer.optimizer.param_groups for p in group["params"]]
         for name, tensor in tensors.items():
             if name.startswith("adam."):

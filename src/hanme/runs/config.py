@@ -1,37 +1,70 @@
-"""What a run is made of, as it stands in its ``config.json``."""
+"""The configuration of a run, as in its ``config.json`` and in configuration files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from hanme.common.options import Closed, check_options, validated
+from hanme.common.options import (
+    Closed,
+    Option,
+    call_options,
+    check_options,
+    class_options,
+    validated,
+)
 from hanme.data import default_features
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
-from hanme.nn import MODELS
-from hanme.training import TrainingConfig
+from hanme.nn import ENCODERS, MODELS
+from hanme.nn.channels import MetapathChannels
+from hanme.training import LTS, TrainingConfig
 
 LINEAR = "linear"
 """The model without a network: linear model and trees, stacked and smoothed."""
 
 PYTHON = "python"
-"""What a configuration calls a graph that was made in Python and cannot be loaded by name."""
+"""``data.name`` of a graph that was made in Python and cannot be loaded by name."""
+
+OF_GRAPH = ("metadata", "target", "out_channels", "in_channels")
+"""Arguments of a model that follow from the graph: they are no options."""
 
 
 class DataConfig(Closed):
-    """Which graph to load, see :func:`hanme.data.load`; the seed is by default the run's."""
+    """The graph to load, see :func:`hanme.data.load`."""
 
-    name: str
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
-    source: str | None = None
-    features: Features
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field(
+        description="planted, IMDB, ACM, DBLP, Freebase, a graph.toml, a folder with one, or a "
+        "stored graph."
+    )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="Seed of the split. Default: the seed of the training.",
+    )
+    source: str | None = Field(
+        default=None,
+        description="Folder or archive with the files of a benchmark graph. Default: the folder "
+        "in HANME_DATA; without one they are downloaded.",
+    )
+    features: Features = Field(
+        default="given",
+        description="Features of node types other than the target. given: those in the data, the "
+        "mean of the neighbours' for types without any; mean: the mean of the neighbours', "
+        "starting from the target; onehot: ids; given-onehot: those in the data, ids for types "
+        "without any.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the generated graph planted."
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _usual_features(cls, values: Any) -> Any:
+    def _keep_stored_features(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("features") is None:
             return values | {"features": default_features(str(values.get("name", "")))}
         return values
@@ -44,8 +77,10 @@ class ModelConfig(Closed):
     the model checks the ranges when it is built.
     """
 
-    name: str = "hanme"
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field(default="hanme", description=f"Model: {', '.join([*MODELS, LINEAR])}.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the model: its keyword arguments."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
@@ -54,14 +89,13 @@ class ModelConfig(Closed):
         if self.name not in MODELS:
             names = ", ".join([*MODELS, LINEAR])
             raise HanmeError(f"unknown model {self.name!r}; there are {names}")
-        given = ("metadata", "target", "out_channels", "in_channels")  # they follow from the graph
-        options = check_options(f"model {self.name}", MODELS[self.name], self.options, given)
+        options = check_options(f"model {self.name}", MODELS[self.name], self.options, OF_GRAPH)
         self.options.update(options)
         return self
 
 
 class RunConfig(Closed):
-    """All of it."""
+    """The graph, the model and how it is trained."""
 
     data: DataConfig
     model: ModelConfig
@@ -73,17 +107,48 @@ class RunConfig(Closed):
         return validated(cls, values, where)
 
     def of_fold(self, fold: int) -> RunConfig:
-        """Return the configuration of the model without a fold."""
+        """Return the configuration of the model that leaves out a fold."""
         return self.model_copy(update={"training": self.training.model_copy(update={"fold": fold})})
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Return what another configuration has otherwise, as ``field: mine, other``."""
+        """Return the fields in which another configuration differs, as ``field: mine, other``."""
         mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())
         return [
             f"{key}: {mine.get(key)}, {theirs.get(key)}"
             for key in sorted(mine.keys() | theirs.keys())
             if mine.get(key) != theirs.get(key)
         ]
+
+
+def describe_field(path: str) -> Option:
+    """Describe a field such as ``training.lr`` or, of HAN-ME, ``model.options.heads``."""
+    table, _, name = path.rpartition(".")
+    if table == "model.options":
+        return model_options("hanme")[name]
+    kinds: dict[str, type[BaseModel]] = {
+        "data": DataConfig,
+        "model": ModelConfig,
+        "training": TrainingConfig,
+        "training.lts": LTS,
+    }
+    return class_options(kinds[table])[name]
+
+
+def model_options(model: str) -> dict[str, Option]:
+    """Describe the options of a model; ``hanme`` passes more of them to its encoders.
+
+    An argument that a model does not describe itself means the same as HAN-ME's.
+    """
+    if model == LINEAR:
+        return {}
+    options = call_options(MODELS[model])
+    sources: list[Callable[..., Any]] = [MODELS["hanme"], MetapathChannels, *ENCODERS.values()]
+    for name, option in [item for source in sources for item in call_options(source).items()]:
+        if name in options and not options[name].description:
+            options[name] = replace(options[name], description=option.description)
+        elif model == "hanme" and option.default is not ...:
+            options.setdefault(name, option)
+    return {name: option for name, option in options.items() if name not in OF_GRAPH}
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, cast
 
 import torch
@@ -23,11 +22,10 @@ from hanme import __version__
 from hanme.common.memory import resident_mb
 from hanme.errors import HanmeError
 from hanme.explain import By
-from hanme.runs import Prediction
 from hanme.serve import schemas, table
 from hanme.serve.overview import Differ, Pair, overview
-from hanme.serve.served import Missing, Served, Unable
-from hanme.serve.work import Full, Pool, TooLong
+from hanme.serve.served import NotFound, NotSupported, ServedRun
+from hanme.serve.work import Pool, QueueFull, TooLong
 
 API = "/api/v1"
 STATIC = Path(__file__).parent / "static"
@@ -41,19 +39,21 @@ QUICK = 2
 MOST_FOUND = 1000
 """How many nodes a search may leave in a table."""
 
-PIECE = 1 << 16
-"""Bytes of a CSV file that are sent at a time."""
-
 MOST_PAIRS = 8
 """How many comparisons are kept."""
 
-STATUS: dict[type[HanmeError], int] = {Missing: 404, Unable: 409, Full: 429, TooLong: 503}
+STATUS: dict[type[HanmeError], int] = {
+    NotFound: 404,
+    NotSupported: 409,
+    QueueFull: 429,
+    TooLong: 503,
+}
 
 
 class State:
     """What all requests share."""
 
-    def __init__(self, runs: Mapping[str, Served]) -> None:
+    def __init__(self, runs: Mapping[str, ServedRun]) -> None:
         self.runs = runs
         self.started = time.monotonic()
         self.pool = Pool(THREADS, WAITING, SECONDS)
@@ -61,10 +61,10 @@ class State:
         self.infos = schemas.RunList(runs=[served.info() for served in runs.values()])
         self._pairs: dict[tuple[str, str], Pair] = {}
 
-    def run(self, name: str) -> Served:
+    def run(self, name: str) -> ServedRun:
         """Return a run by name."""
         if name not in self.runs:
-            raise Missing(f"no run {name!r}; there are {', '.join(self.runs)}")
+            raise NotFound(f"no run {name!r}; there are {', '.join(self.runs)}")
         return self.runs[name]
 
     def pair(self, a: str, b: str) -> Pair:
@@ -85,7 +85,7 @@ Shared = Annotated[State, Depends(_state)]
 Name = Annotated[str, InPath(description="The name of a run.", max_length=1000)]
 
 
-async def _run(state: Shared, run: Name) -> Served:
+async def _run(state: Shared, run: Name) -> ServedRun:
     return state.run(run)
 
 
@@ -93,7 +93,7 @@ def _pair(state: Shared, a: Name, b: Name) -> Pair:
     return state.pair(a, b)
 
 
-OfRun = Annotated[Served, Depends(_run)]
+OfRun = Annotated[ServedRun, Depends(_run)]
 OfRuns = Annotated[Pair, Depends(_pair)]
 Node = Annotated[int, InPath(ge=0, lt=2**53, description="The number of a target node.")]
 Offset = Annotated[int, Query(ge=0, lt=2**53, description="How many rows to pass over.")]
@@ -113,7 +113,7 @@ async def _query(
     of: Annotated[str, Query(max_length=1000, description="Sort by this probability.")] = "",
     descending: Annotated[bool | None, Query(description="Largest first.")] = None,
 ) -> table.Query:
-    find, target = run.known.search.find, [run.graph.target]
+    find, target = run.index.search.find, [run.graph.target]
     found = await run_in_threadpool(find, q, target, MOST_FOUND) if q else []
     return table.Query(
         which=filter,
@@ -178,7 +178,7 @@ async def show_overview(state: Shared, run: OfRun) -> schemas.Overview:
 @router.get("/runs/{run}/metrics")
 async def show_metrics(run: OfRun) -> schemas.Metrics:
     """Show the curves of training."""
-    return run.metrics
+    return run.metrics()
 
 
 @router.get("/runs/{run}/graph")
@@ -195,7 +195,7 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
 ) -> schemas.Hits:
     """Find nodes by name or id, whole, by a part, or nearly."""
-    return await run_in_threadpool(run.known.hits, q, type or None, limit)
+    return await run_in_threadpool(run.index.hits, q, type or None, limit)
 
 
 @router.get("/runs/{run}/nodes/{type}/{number}")
@@ -220,13 +220,8 @@ async def list_predictions(
 @router.post("/runs/{run}/predictions")
 def find_predictions(run: OfRun, nodes: schemas.Nodes) -> schemas.Predictions:
     """Return the predictions of nodes by id or name, in their order."""
-    try:
-        found = [run.graph.targets.find(node) for node in nodes.nodes]
-    except HanmeError as error:
-        raise Missing(str(error)) from None
-    return schemas.Predictions(
-        total=len(found), offset=0, rows=[run.table.row(node) for node in found]
-    )
+    rows = [run.table.row(run.target(node)) for node in nodes.nodes]
+    return schemas.Predictions(total=len(rows), offset=0, rows=rows)
 
 
 @router.get(
@@ -238,19 +233,10 @@ def download_predictions(run: OfRun, query: Asked) -> StreamingResponse:
     """Download predictions as CSV, all that the filter leaves."""
     nodes = torch.from_numpy(run.table.select(query).copy())
     return StreamingResponse(
-        _csv(run.table.prediction.take(nodes)),
+        run.table.prediction.take(nodes).csv(),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="predictions.csv"'},
     )
-
-
-def _csv(table: Prediction) -> Iterator[bytes]:
-    """Yield the CSV file that ``hanme predict --out`` writes, a piece at a time."""
-    with TemporaryDirectory(prefix="hanme-") as folder:
-        path = Path(folder) / "predictions.csv"
-        table.write(path)
-        with path.open("rb") as file:
-            yield from iter(lambda: file.read(PIECE), b"")
 
 
 @router.get("/runs/{run}/predictions/{node}")
@@ -307,7 +293,7 @@ def compare_node(pair: OfRuns, node: Node) -> schemas.Difference:
     return pair.row(pair.a.target(node))
 
 
-def make_app(runs: Mapping[str, Served]) -> FastAPI:
+def make_app(runs: Mapping[str, ServedRun]) -> FastAPI:
     """Make the application that serves some runs."""
     state = State(runs)
 

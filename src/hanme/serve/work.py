@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from hanme.errors import HanmeError
-from hanme.serve import schemas
 
 T = TypeVar("T")
 Job = Callable[[Callable[[], None]], T]
 
 
-class Full(HanmeError):
+class QueueFull(HanmeError):
     """Raised where too many explanations wait already."""
 
 
@@ -45,7 +44,7 @@ class Pool:
         A job is given a function to call now and then, which raises to end it.
         """
         if self._taken >= self._threads + self._waiting:
-            raise Full("too many explanations are waiting; try again in a second")
+            raise QueueFull("too many explanations are waiting; try again in a second")
         stop = threading.Event()
         self._taken += 1
         future = self._pool.submit(self._job, job, stop)
@@ -80,12 +79,16 @@ class Pool:
         pause()
         return job(pause)
 
-    def state(self) -> schemas.Work:
-        """Return how many jobs run, wait, and are over."""
+    def state(self) -> dict[str, int]:
+        """Return the number of jobs that run, wait, are done or were stopped."""
         running = min(self._taken, self._threads)
-        return schemas.Work(
-            running=running, waiting=self._taken - running, done=self._done, stopped=self._stopped
-        )
+        waiting = self._taken - running
+        return {
+            "running": running,
+            "waiting": waiting,
+            "done": self._done,
+            "stopped": self._stopped,
+        }
 
     def close(self) -> None:
         """Stop all jobs."""

@@ -1,7 +1,7 @@
 """Train a model on a graph: epochs, base learners, stacking, decision, scores."""
 
 from hanme.training.base_learners import ValidationHalves, fit_base_learners
-from hanme.training.config import RECIPES, Recipe, TrainingConfig
+from hanme.training.config import PAPER, Recipe, TrainingConfig
 from hanme.training.final import (
     FinalOutputs,
     TrainingResult,
@@ -24,7 +24,7 @@ from hanme.training.trainer import (
 __all__ = [
     "F1",
     "LTS",
-    "RECIPES",
+    "PAPER",
     "Epoch",
     "FinalOutputs",
     "Network",

@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""How a model is trained: every setting with its default, range and description."""
 
 from __future__ import annotations
 
@@ -10,101 +10,149 @@ from hanme.decision import Decision, Rule
 from hanme.training.schedule import LTS
 
 Recipe = Literal["default", "paper"]
-RECIPES: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "default": {
-        "epochs": 100,
-        "patience": 15,
-        "every": 4,
-        "lr": 0.01,
-        "optimizer": "adamw",
-        "weight_decay": 0.05,
-        "start": "odds",
-        "select": "loss",
-        "decide": "macro",
-        "linear": True,
-        "trees": True,
-        "smoothing": True,
-        "refit": True,
-    },
+
+PAPER: dict[str, Any] = {
+    "epochs": 200,
+    "patience": 100,
+    "every": 1,
+    "lr": 0.005,
+    "optimizer": "adam",
+    "weight_decay": 0.001,
+    "start": "drawn",
+    "select": "macro",
+    "decide": "fallback",
+    "linear": False,
+    "trees": False,
+    "smoothing": False,
+    "refit": False,
 }
-"""What a recipe sets; a field that is given overrides it."""
+"""The defaults of ``recipe = "paper"``, where they differ from those of the fields."""
 
 
 class TrainingConfig(BaseModel):
-    """How a model is trained; the defaults are the paper's.
+    """How a model is trained.
 
-    Args:
-        recipe: Where unset fields come from: ``"paper"``, or ``"default"``, which ``hanme train``
-            and :class:`~hanme.Classifier` use (docs/learning.md).
-        seed: Draws the validation nodes, the weights and the dropout.
-        epochs: At most so many.
-        patience: Stop after so many epochs without a better validation score, counted from the
-            epoch on at which LTS has come to all nodes.
-        batch_size: Train on so many nodes at a time, over all processes together, and read only
-            what they touch (default: one step an epoch, on the whole graph).
-        every: Score training and validation nodes after every so many epochs; the best epoch is one
-            of these.
-        lr: The optimizer's step size.
-        optimizer: ``"adam"``, or ``"adamw"``, whose weight decay does not go through the gradient.
-        weight_decay: The optimizer's weight decay.
-        start: How the last layer begins: ``"drawn"`` as its other weights, or ``"odds"``: its bias
-            at the labels' log odds and its weights small.
-        select: What chooses the best epoch: the validation nodes' macro or micro F1, or their loss
-            (with LTS from the epoch on at which it has come to all nodes); or ``"last"``, which
-            chooses none and keeps the weights of the last epoch.
-        smooth: Average so many of these scores, up to that of the epoch it chooses; 1 is the
-            paper's.
-        decide: The rule from logits to labels, see :class:`~hanme.decision.Decision`.
-        wide: Give the model a wide part, if it takes one, see :func:`~hanme.training.choose_wide`.
-        trees: Give the wide part trees over a node's own features, if these are few; not in
-            batches.
-        beliefs: Let the wide part read what it believes of other nodes along metapaths, where that
-            helps on validation nodes; not in batches.
-        refit: Fit the wide part to validation nodes too, once everything is chosen.
-        folds: Cross-fitting: divide the labelled nodes outside the test part into so many folds,
-            train a model without each and validate it there, and predict their mean; 0 for none.
-        fold: Train the model without this fold alone, from 1 on.
-        labels: Let the wide part read the labels of other nodes along metapaths.
-        lts: The loss-aware training schedule, or None. Where it does not say so itself, it comes to
-            all nodes half way, and no later than after the paper's 100 epochs.
+    ``hanme train``, :class:`~hanme.Classifier` and configuration files share these defaults.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    recipe: Recipe = "paper"
-    seed: int = Field(default=483, ge=0, lt=2**63)
-    epochs: int = Field(default=200, ge=1, le=10**9)
-    patience: int = Field(default=100, ge=1, le=10**9)
-    batch_size: int | None = Field(default=None, ge=1, lt=2**31)
-    every: int = Field(default=1, ge=1, le=10**9)
-    lr: float = Field(default=0.005, gt=0, le=1e30)
-    optimizer: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = Field(default=0.001, ge=0, le=1e30)
-    select: Literal["macro", "micro", "loss", "last"] = "macro"
-    smooth: int = Field(default=1, ge=1, le=10**9)
-    start: Literal["drawn", "odds"] = "drawn"
-    decide: Rule = "fallback"
-    linear: bool = False
-    trees: bool = False
-    smoothing: bool = False
-    refit: bool = False
-    folds: int = Field(default=0, ge=0, le=100)
-    fold: int | None = Field(default=None, ge=1)
-    lts: LTS | None = None
+    recipe: Recipe = Field(
+        default="default",
+        description="Where unset fields come from. default: the defaults listed here, a linear "
+        "part stacked with the network, calibrated; paper: the network alone, as in the paper.",
+    )
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Seed of the split, the weights and the dropout."
+    )
+    epochs: int = Field(default=100, ge=1, le=10**9, description="Maximum number of epochs.")
+    patience: int = Field(
+        default=15,
+        ge=1,
+        le=10**9,
+        description="Stop after this number of epochs without a better validation score. With LTS, "
+        "counting starts at the epoch that trains on all nodes.",
+    )
+    batch_size: int | None = Field(
+        default=None,
+        ge=1,
+        lt=2**31,
+        description="Number of nodes per training step, over all processes; only their "
+        "neighbourhood is read. Default: one step per epoch on the whole graph.",
+    )
+    every: int = Field(
+        default=4,
+        ge=1,
+        le=10**9,
+        description="Score training and validation nodes after every this number of epochs; the "
+        "best epoch is one of these.",
+    )
+    lr: float = Field(default=0.01, gt=0, le=1e30, description="Learning rate.")
+    optimizer: Literal["adam", "adamw"] = Field(default="adamw", description="Optimizer.")
+    weight_decay: float = Field(
+        default=0.05, ge=0, le=1e30, description="Weight decay of the optimizer."
+    )
+    select: Literal["macro", "micro", "loss", "last"] = Field(
+        default="loss",
+        description="Criterion for the best epoch: macro F1, micro F1 or loss on validation "
+        "nodes; last: keep the last epoch.",
+    )
+    smooth: int = Field(
+        default=1,
+        ge=1,
+        le=10**9,
+        description="Number of validation scores to average before the best epoch is chosen.",
+    )
+    start: Literal["drawn", "odds"] = Field(
+        default="odds",
+        description="Initial last layer. drawn: random; odds: bias at the log odds of the labels, "
+        "small weights.",
+    )
+    decide: Rule = Field(
+        default="macro",
+        description="Rule from probabilities to labels where nodes have several. micro, macro: "
+        "maximise the expected F1; half: every label over 0.5 (HGB); fallback: the same, but at "
+        "least the most likely label (the paper).",
+    )
+    linear: bool = Field(
+        default=True,
+        description="Fit a linear model; hanme is stacked with it, and for other models it is a "
+        "baseline.",
+    )
+    trees: bool = Field(
+        default=True,
+        description="Stack the linear model with boosted trees over the nodes' own features; not "
+        "in batches.",
+    )
+    smoothing: bool = Field(
+        default=True,
+        description="Smooth the predictions of linear model and trees over the graph, where this "
+        "helps on validation nodes; not in batches.",
+    )
+    refit: bool = Field(
+        default=True,
+        description="Refit linear model and trees to training and validation nodes once everything "
+        "is chosen.",
+    )
+    folds: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="Cross-fitting: train one model per fold of the labelled nodes and predict "
+        "their mean; 0: a single model.",
+    )
+    fold: int | None = Field(
+        default=None,
+        ge=1,
+        description="Train only the model that leaves out this fold, counted from 1. Set by "
+        "cross-fitting.",
+    )
+    lts: LTS | None = Field(
+        default=None,
+        description="Loss-aware training schedule. Unless it says otherwise, it reaches all nodes "
+        "after half of the epochs, at most 100.",
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _from_recipe(cls, values: Any) -> Any:
+    def _fill_in(cls, values: Any) -> Any:
+        """Fill in the fields of the paper's recipe, and when LTS reaches all nodes."""
         if not isinstance(values, dict):
             return values
-        values = dict(values)
-        if isinstance(fallback := values.pop("fallback", None), bool):  # runs before 0.3
-            values.setdefault("decide", "fallback" if fallback else "half")
-        return RECIPES.get(str(values.get("recipe", "paper")), {}) | values
+        if values.get("recipe") == "paper":
+            values = PAPER | values
+        lts = values.get("lts")
+        if isinstance(lts, LTS):
+            lts = lts.model_dump(exclude_unset=True)
+        if isinstance(lts, dict) and lts.get("pace") == "none":
+            return values | {"lts": None}
+        epochs = values.get("epochs", cls.model_fields["epochs"].default)
+        if isinstance(lts, dict) and isinstance(epochs, int | float):
+            return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
+        return values
 
     @model_validator(mode="after")
-    def _two_folds(self) -> TrainingConfig:
+    def _check_folds(self) -> TrainingConfig:
         if self.folds == 1:
             raise ValueError("one fold leaves nothing to train on: 2 or more, or 0 for none")
         if self.fold is not None and self.fold > self.folds:
@@ -113,20 +161,10 @@ class TrainingConfig(BaseModel):
 
     @property
     def cross_fitted(self) -> bool:
-        """Whether this is a mean of models, one without each fold."""
+        """Whether the prediction is the mean of one model per fold."""
         return self.folds > 0 and self.fold is None
 
     @property
     def plain(self) -> Decision:
         """The rule without thresholds, for scores before these are known."""
         return Decision(rule="half" if self.decide == "half" else "fallback")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _half_way(cls, values: Any) -> Any:
-        lts = values.get("lts") if isinstance(values, dict) else None
-        if isinstance(lts, LTS):
-            lts = lts.model_dump(exclude_unset=True)
-        if isinstance(lts, dict) and isinstance(epochs := values.get("epochs", 200), int | float):
-            return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
-        return values

@@ -15,24 +15,29 @@ class LTS(BaseModel):
 
     Of `"Loss-aware Curriculum Learning for Heterogeneous Graph Neural Networks"
     <https://arxiv.org/abs/2402.18875>`_; works with any model.
-
-    Args:
-        pace: How the share grows to 1 from ``start`` at t = 0, before the first epoch: ``"linear"``
-            :math:`\lambda_0 + (1-\lambda_0) t/T`, ``"root"``
-            :math:`\sqrt{\lambda_0^2 + (1-\lambda_0^2) t/T}` or ``"geometric"``
-            :math:`2^{\log_2 \lambda_0 - \log_2 \lambda_0 \cdot t/T}`.
-        start: :math:`\lambda_0`.
-        until: T, the epoch from which on all nodes are trained on.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pace: Literal["linear", "root", "geometric"] = "linear"
-    start: float = Field(default=0.1, gt=0, le=1)
-    until: int = Field(default=100, ge=1)
+    pace: Literal["linear", "root", "geometric"] = Field(
+        default="linear",
+        description="Loss-aware training schedule: how the share λ of training "
+        "nodes grows from λ0 to 1 over the epochs; none: no schedule.",
+    )
+    start: float = Field(
+        default=0.1, gt=0, le=1, description="Share λ0 of training nodes before the first epoch."
+    )
+    until: int = Field(
+        default=100, ge=1, description="Epoch T from which all training nodes are used."
+    )
 
     def share(self, epoch: int) -> float:
-        """Return λ_t of an epoch, the first being 1."""
+        r"""Return :math:`\lambda_t` of an epoch, counted from 1.
+
+        ``"linear"``: :math:`\lambda_0 + (1-\lambda_0) t/T`; ``"root"``:
+        :math:`\sqrt{\lambda_0^2 + (1-\lambda_0^2) t/T}`; ``"geometric"``:
+        :math:`\lambda_0^{1 - t/T}`.
+        """
         if epoch >= self.until:
             return 1.0
         t, lam = epoch / self.until, self.start

@@ -16,7 +16,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
 from hanme.linear import Contributions, Learner, LinearModel, Smoothing, Trees
-from hanme.nn.model import Model, needs_subgraph, samples_of, walks_of
+from hanme.nn.model import Model, needs_subgraph
 from hanme.training.batches import SHARED, logits_of, stands_alone
 
 
@@ -130,7 +130,7 @@ class Stacked:
 
     def samples(self) -> dict[Walk, int]:
         """Return the walks whose instances the network samples."""
-        return {walk: n for each in self.networks for walk, n in samples_of(each).items()}
+        return {walk: n for each in self.networks for walk, n in each.samples().items()}
 
     def needs_subgraph(self, graph: Graph) -> bool:
         """Return whether some nodes are computed on the subgraph that they reach."""
@@ -142,7 +142,7 @@ class Stacked:
         """Return the subgraph that the model reads for some target nodes."""
         walks = self.walks()
         for network in self.networks:
-            own = walks_of(network)
+            own = network.walks()
             if own is None:
                 raise HanmeError(f"model {type(network).__name__}: it reads the whole graph")
             walks += own

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.parameter import Parameter, is_lazy
 from torch.optim import Optimizer
 
-from hanme.common import ranks
+from hanme.common import device, ranks
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
-from hanme.nn.model import Model, batch_of, samples_of
+from hanme.nn.model import Model, batch_of
 from hanme.training.batches import (
     alike_until_known,
     key,
@@ -102,7 +102,7 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         if config.batch_size is not None:
             refuse_norms(model)
-        elif samples_of(model):
+        elif model.samples():
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
@@ -136,12 +136,13 @@ class Trainer:
         began, progress = time.perf_counter(), self.progress
         before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
         epoch = min(before + self.config.every, last)
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._random)
+        place = self.model.device
+        with device.forked_rng(place):
+            device.set_rng_state(self._random, place)
             while progress.trained < epoch:
                 loss, share = self._epoch(progress.trained + 1)
                 progress.trained += 1
-            self._random = torch.get_rng_state()
+            self._random = device.rng_state(place)
         progress.epoch = epoch
         found, val_loss = self._scores()
         score = self._score(epoch, val_loss, found["val"])

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hanme.data.cache import DamagedCache, read_cache, write_cache
-from hanme.data.hgb.archive import NAMES, SCRAMBLED, WHY_SCRAMBLED, GraphFiles, find
+from hanme.data.hgb.archive import NAMES, SCRAMBLED, WHY_SCRAMBLED, find
 from hanme.data.hgb.parse import parse
-from hanme.data.store.cache import content_key
+from hanme.data.store.cache import GraphCache, content_key
 from hanme.errors import HanmeError, check_choice
 from hanme.graph import EdgeType, Graph
 from hanme.graph.splits import hold_out
@@ -35,7 +34,7 @@ def load_hgb(
     root: str | os.PathLike[str],
     *,
     source: str | os.PathLike[str] | None = None,
-    seed: int = 483,
+    seed: int = 0,
 ) -> Graph:
     """Load a graph of the benchmark (https://dl.acm.org/doi/10.1145/3447548.3467350).
 
@@ -54,9 +53,15 @@ def load_hgb(
     name = next((known for known in NAMES if known.lower() == name.lower()), name)
     check_choice("name", name, NAMES)
     folder = Path(root) / "hgb"
-    graph = _load(folder, name, find(folder, name, source))
+    files = find(folder, name, source)
+    cache = GraphCache(folder / name, content_key(files.paths()))
+    graph = cache.read("parsed")
+    if graph is None:
+        graph = parse(files)
+        _refuse_scrambled(graph, name, files.title)
+        graph = cache.keep("parsed", graph.with_reverse(_reverse(graph)))
     split = hold_out(graph.split.train, graph.split.test, val=VAL_SHARE, seed=seed)
-    return replace(graph.with_reverse(_reverse(graph)), split=split)
+    return replace(graph, split=split)
 
 
 def _reverse(graph: Graph) -> dict[EdgeType, EdgeType]:
@@ -67,20 +72,6 @@ def _reverse(graph: Graph) -> dict[EdgeType, EdgeType]:
         for start, relation, end in graph.links
         if (end, start) not in directions
     }
-
-
-def _load(folder: Path, name: str, files: GraphFiles) -> Graph:
-    """Read the graph from the cache in `folder`, or parse its files and write the cache."""
-    cache, key = folder / f"{name}.safetensors", content_key(files.paths())
-    try:
-        if graph := read_cache(cache, key):
-            return graph
-    except DamagedCache:
-        pass  # parsing again replaces it
-    graph = parse(files)
-    _refuse_scrambled(graph, name, files.title)
-    write_cache(graph, cache, key)
-    return graph
 
 
 def _refuse_scrambled(graph: Graph, name: str, title: str) -> None:

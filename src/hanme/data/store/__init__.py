@@ -1,6 +1,16 @@
-"""A graph on disk: flat files that are opened by mapping them into memory."""
+"""The on-disk format of graphs: flat files that are mapped into memory; also used as cache."""
 
-from hanme.data.store.open import is_store, open_store, stored_features
+from hanme.data.store.cache import GraphCache, content_key
+from hanme.data.store.open import is_store, open_store, read_store, stored_features
 from hanme.data.store.write import check_store, write_store
 
-__all__ = ["check_store", "is_store", "open_store", "stored_features", "write_store"]
+__all__ = [
+    "GraphCache",
+    "check_store",
+    "content_key",
+    "is_store",
+    "open_store",
+    "read_store",
+    "stored_features",
+    "write_store",
+]

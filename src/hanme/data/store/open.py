@@ -1,4 +1,4 @@
-"""Open a store as a graph: nothing is copied, and no data is read before it is needed."""
+"""Open a store as a graph, mapped into memory or read into it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.csr import indptr_of, stretches
-from hanme.data.store.files import MANIFEST, Mapped
-from hanme.data.store.manifest import PROVENANCE, open_files, read_manifest
-from hanme.data.store.write import hashes
+from hanme.data.store.files import MANIFEST, MARKER, MappedArray
+from hanme.data.store.manifest import PROVENANCE, Manifest, NodeType, open_arrays, read_manifest
+from hanme.data.store.write import text_hash
 from hanme.errors import HanmeError
-from hanme.graph import EdgeType, Graph, Nodes, Provenance, Split, Texts
+from hanme.graph import Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features
 
-Files = Mapping[str, Mapped]
+Arrays = Mapping[str, MappedArray]
 
 
 def is_store(path: str | Path) -> bool:
-    """Return whether a path is the folder of a store."""
-    return (Path(path) / MANIFEST).is_file()
+    """Return whether a path is the folder of a store, by the first key of its manifest."""
+    try:
+        with (Path(path) / MANIFEST).open("rb") as file:
+            return f'"{MARKER}"'.encode() in file.read(64)
+    except (OSError, ValueError):
+        return False
 
 
 def stored_features(path: str | Path) -> Features:
@@ -35,26 +39,61 @@ def stored_features(path: str | Path) -> Features:
 
 
 def open_store(path: str | Path) -> Graph:
-    """Open a store as a graph whose arrays are mapped from its files."""
-    manifest, files = open_files(Path(path))
-    relations: list[EdgeType] = [(start, name, end) for start, name, end in manifest.relations]
+    """Open a store as a graph whose arrays are mapped from its files; no data is read."""
+    return _mapped(*open_arrays(Path(path)))
+
+
+def _mapped(manifest: Manifest, arrays: Arrays) -> Graph:
     links = Relations()
-    links.adjacency |= {e: stored_links(files, i) for i, e in enumerate(relations)}
+    for i, (source, name, target) in enumerate(manifest.relations):
+        links.adjacency[source, name, target] = stored_links(arrays, i)
     graph = StoredGraph(
         nodes={
-            kind: stored_nodes(files, i, kind, **about.model_dump())
+            kind: stored_nodes(arrays, i, kind, about)
             for i, (kind, about) in enumerate(manifest.types.items())
         },
         links=links,
-        y=torch.empty(0),
-        split=Split(*[torch.empty(0)] * 3),
         target=manifest.target,
+        y=torch.empty(0),
         labels=manifest.labels,
+        split=Split(*[torch.empty(0)] * 3),
         metapaths=manifest.metapaths,
         provenance=Provenance(**{key: getattr(manifest, key) for key in PROVENANCE}),
     )
-    graph.attach(files)
+    graph.attach(arrays)
     return graph
+
+
+def read_store(path: str | Path) -> Graph:
+    """Read a whole store into memory; all checksums are verified."""
+    manifest, arrays = open_arrays(Path(path))
+    for array in arrays.values():
+        array.all()
+    stored = _mapped(manifest, arrays)
+    nodes = {kind: _in_memory(nodes) for kind, nodes in stored.nodes.items()}
+    return Graph(
+        nodes=nodes,
+        links=dict(stored.links),
+        target=stored.target,
+        y=stored.y,
+        labels=stored.labels,
+        split=stored.split,
+        metapaths=stored.metapaths,
+        provenance=stored.provenance,
+    )
+
+
+def _in_memory(nodes: Nodes) -> Nodes:
+    """Copy nodes out of the files of a store."""
+    ids, names = (
+        Texts(texts.text.copy(), texts.offsets.copy()) if isinstance(texts, Texts) else None
+        for texts in (nodes.ids, nodes.names)
+    )
+    if nodes.names is nodes.ids:
+        names = ids
+    x = None if nodes.x is None else nodes.x.clone()
+    extra = {key: tensor.clone() for key, tensor in nodes.extra.items()}
+    return Nodes(nodes.kind, nodes.num_nodes, x, names, ids, extra)
 
 
 class StoredGraph(Graph):
@@ -62,35 +101,37 @@ class StoredGraph(Graph):
 
     stored = True
 
-    def attach(self, files: Files) -> None:
-        """Say where labels and split are read from."""
+    def attach(self, arrays: Arrays) -> None:
+        """Read labels and split from arrays when they are needed."""
         del self.y, self.split
-        self._files = files
+        self._arrays = arrays
 
     def __getattr__(self, name: str) -> Any:
-        """Read all labels, or the whole split, when they are first asked for."""
+        """Read all labels, or the whole split, when they are first needed."""
         if name == "y":
-            self.y = _labels(self._files["y"].whole())
+            self.y = _labels(self._arrays["y"].all())
             return self.y
         if name == "split":
-            self.split = Split.of(self._files["part"].whole())
+            self.split = Split.of(self._arrays["part"].all())
             return self.split
         raise AttributeError(name)
 
     @property
     def multilabel(self) -> bool:
         """Whether a node may have several labels."""
-        return self.y.dim() == 2 if "y" in vars(self) else len(self._files["y"].shape) == 2
+        return self.y.dim() == 2 if "y" in vars(self) else len(self._arrays["y"].shape) == 2
 
     def with_features(self, how: Features) -> Graph:
         """Refuse: features are filled in when a graph is stored."""
-        raise HanmeError("a stored graph keeps its features; choose them with hanme store")
+        raise HanmeError(
+            "a stored graph keeps its features; choose them with hanme inspect --store"
+        )
 
     def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
         """Return the labels of some target nodes, and which parts of the split they are in."""
-        if "_files" not in vars(self):  # a copy with others
+        if "_arrays" not in vars(self):  # a copy with others
             return super().labels_of(numbers)
-        y, part = (self._files[name].rows(numbers) for name in ("y", "part"))
+        y, part = (self._arrays[name].rows(numbers) for name in ("y", "part"))
         return _labels(y), Split.of(part)
 
 
@@ -101,7 +142,7 @@ def _labels(y: Tensor) -> Tensor:
 class StoredAdjacency(Adjacency):
     """The links of a relation, mapped from two files."""
 
-    def __init__(self, indptr: Mapped, indices: Mapped) -> None:
+    def __init__(self, indptr: MappedArray, indices: MappedArray) -> None:
         self._indptr, self._indices = indptr, indices
 
     def __len__(self) -> int:
@@ -110,12 +151,12 @@ class StoredAdjacency(Adjacency):
     @property
     def indptr(self) -> Tensor:  # type: ignore[override]
         """Where the links of each node begin."""
-        return self._indptr.whole()
+        return self._indptr.all()
 
     @property
     def indices(self) -> Tensor:  # type: ignore[override]
         """The end of each link."""
-        return self._indices.whole()
+        return self._indices.all()
 
     def bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return where the links of some nodes begin and end."""
@@ -126,16 +167,18 @@ class StoredAdjacency(Adjacency):
         return self._indices.rows(places).long()
 
 
-def stored_links(files: Files, relation: int) -> Adjacency:
+def stored_links(arrays: Arrays, relation: int) -> Adjacency:
     """Return the links of a relation, given by number."""
-    return StoredAdjacency(files[f"links.{relation}.begin"], files[f"links.{relation}.end"])
+    return StoredAdjacency(arrays[f"links.{relation}.begin"], arrays[f"links.{relation}.end"])
 
 
 class StoredNodes(Nodes):
-    """Nodes whose features are read when they are asked for.
+    """Nodes whose features are read when they are needed.
 
-    They are ``columns`` wide, and in ``files``: a dense matrix; or where the features of each node
-    begin, which they are, and their values.
+    Args:
+        kind, num_nodes, names, ids: See :class:`Nodes`.
+        columns: The number of features, None for nodes without any.
+        files: A dense matrix; or where the row of each node begins, column numbers, and values.
     """
 
     def __init__(
@@ -145,7 +188,7 @@ class StoredNodes(Nodes):
         names: Texts | None,
         ids: Texts | None,
         columns: int | None,
-        files: Sequence[Mapped],
+        files: Sequence[MappedArray],
     ) -> None:
         self._columns, self._from = columns, files
         self._x: Tensor | None = None
@@ -155,7 +198,7 @@ class StoredNodes(Nodes):
     def x(self) -> Tensor | None:
         """All features; single ones are read by :meth:`rows`."""
         if self._x is None and self._columns is not None:
-            self._x = self._matrix([file.whole() for file in self._from])
+            self._x = self._matrix([file.all() for file in self._from])
         return self._x
 
     @x.setter
@@ -187,44 +230,42 @@ class StoredNodes(Nodes):
         return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2].float(), size)
 
 
-def stored_nodes(
-    files: Files, number: int, kind: str, *, nodes: int, width: int | None, named_by_id: bool
-) -> Nodes:
-    """Return the nodes of a type, given by number, name and what the manifest says of it."""
+def stored_nodes(arrays: Arrays, number: int, kind: str, about: NodeType) -> Nodes:
+    """Return the nodes of a type, by its number and its entry in the manifest."""
     start = f"nodes.{number}"
-    ids = _texts(files, f"{start}.ids")
-    names = _texts(files, f"{start}.names") or (ids if named_by_id else None)
-    parts = ("x",) if f"{start}.x" in files else ("begin", "column", "value")
-    x = [files[f"{start}.{part}"] for part in parts if width is not None]
-    return StoredNodes(kind, nodes, names, ids, width, x)
+    ids = _texts(arrays, f"{start}.ids")
+    names = ids if about.named_by_id else _texts(arrays, f"{start}.names")
+    parts = ("x",) if f"{start}.x" in arrays else ("begin", "column", "value")
+    x = [arrays[f"{start}.{part}"] for part in parts if about.width is not None]
+    nodes = StoredNodes(kind, about.nodes, names, ids, about.width, x)
+    nodes.extra = {key: arrays[f"{start}.extra.{key}"].all() for key in about.extra}
+    return nodes
 
 
 class StoredTexts(Texts):
-    """Texts in files, with an index that finds one of them."""
+    """Texts in four arrays: their bytes, where each begins, sorted hashes, and whose they are."""
 
-    def __init__(self, text: Mapped, offsets: Mapped, hashes: Mapped, order: Mapped) -> None:
+    def __init__(
+        self, text: MappedArray, offsets: MappedArray, hashes: MappedArray, order: MappedArray
+    ) -> None:
         self._text, self._offsets = text, offsets
         self._hashes, self._order = hashes, order
 
     @property
     def text(self) -> NDArray[np.uint8]:  # type: ignore[override]
         """The bytes of all texts."""
-        found: NDArray[np.uint8] = self._text.whole().numpy()
-        return found
+        return np.asarray(self._text.all())
 
     @property
     def offsets(self) -> NDArray[np.integer]:  # type: ignore[override]
         """Where each text begins."""
-        found: NDArray[np.int64] = self._offsets.whole().numpy()
-        return found
+        return np.asarray(self._offsets.all())
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def _decode(self, index: int) -> str:
-        begin, end = self._offsets.rows(torch.tensor([index, index + 1])).tolist()
-        found = self._text.rows(torch.arange(begin, end)).numpy()
-        return found.tobytes().decode("utf-8", "surrogatepass")
+        return self.some(torch.tensor([index]))[0]
 
     def some(self, numbers: Tensor) -> list[str]:
         """Return the texts with these numbers; only these are read."""
@@ -234,20 +275,18 @@ class StoredTexts(Texts):
         return list(Texts(read, indptr_of(size).numpy()))
 
     def find(self, text: str) -> list[int]:
-        """Return the places of a text, by bisection."""
-        one, places = Texts.of([text]), range(len(self))
-        sought = int(hashes(one.text, one.offsets)[0])
+        """Return the numbers of the nodes with a text, by bisection of the hashes."""
 
         def hash_at(place: int) -> int:
             return int(self._hashes.rows(torch.tensor([place])))
 
-        first = bisect_left(places, sought, key=hash_at)
-        last = bisect_right(places, sought, lo=first, key=hash_at)
-        found: list[int] = self._order.rows(torch.arange(first, last)).tolist()
-        return sorted(place for place in found if self[place] == text)
+        first = bisect_left(range(len(self)), text_hash(text), key=hash_at)
+        last = bisect_right(range(len(self)), text_hash(text), lo=first, key=hash_at)
+        candidates: list[int] = self._order.rows(torch.arange(first, last)).tolist()
+        return sorted(place for place in candidates if self[place] == text)
 
 
-def _texts(files: Files, name: str) -> StoredTexts | None:
-    if f"{name}.text" not in files:
+def _texts(arrays: Arrays, name: str) -> StoredTexts | None:
+    if f"{name}.text" not in arrays:
         return None
-    return StoredTexts(*(files[f"{name}.{part}"] for part in ("text", "offsets", "hash", "order")))
+    return StoredTexts(*(arrays[f"{name}.{part}"] for part in ("text", "offsets", "hash", "order")))

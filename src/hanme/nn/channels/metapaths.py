@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
-from hanme.common.csr import take_rows
 from hanme.errors import HanmeError, check_choice
-from hanme.graph.chain import Chain, Instances, restrict
+from hanme.graph.cache import GraphCache
+from hanme.graph.chain import Chain, Instances, checked_roots
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.nn.batch import Batch
-from hanme.nn.cache import Ahead, GraphCache
 from hanme.nn.channels.base import Channels, Task, Traced
 from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
+from hanme.nn.inits import glorot
 from hanme.nn.projection import Projections
 from hanme.ops import (
     Attention,
@@ -35,21 +33,8 @@ from hanme.ops.problem import take
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
 _Arguments = tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What a call reads: chains and features, on the model's device where not all nodes are read.
-
-    ``nodes`` are the ids of the nodes by type, and ``roots`` the places of the roots among them;
-    None for all of them. ``instances`` are those to attend to, None for all.
-    """
-
-    chains: Sequence[Chain]
-    x_dict: Mapping[str, Tensor]
-    nodes: Mapping[str, Tensor] | None = None
-    roots: Tensor | None = None
-    instances: Sequence[Instances] | None = None
+_Walked = tuple[list[Chain], Sequence[Instances | None]]
+"""The chain of each metapath, and the instances to attend to; None for all of them."""
 
 
 class MetapathChannels(Channels):
@@ -69,9 +54,10 @@ class MetapathChannels(Channels):
         dropout: Dropout on the attention weights of the instances.
         feature_dropout: Dropout on the projected features.
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
-        backend: The backend of :func:`metapath_attention`.
-        per_root: Where a graph is read in batches, attend to at most so many instances of each
-            metapath and root, drawn evenly (default: all).
+        backend: How attention is computed: ``"auto"``, ``"streaming"``, ``"chunked"`` or
+            ``"eager"``.
+        per_root: Maximum number of instances per metapath and node to attend to in batches, drawn
+            evenly and anew each epoch (default: all).
         **options: Options of the encoder, such as ``gamma`` of ``"multihop"``.
     """
 
@@ -122,9 +108,7 @@ class MetapathChannels(Channels):
         self.att_instance = nn.ParameterList(
             torch.empty(1, heads, channels) for _ in self.metapaths
         )
-        self._graph: GraphCache[list[Chain]] = GraphCache()
-        self._viewed: GraphCache[list[Chain]] = GraphCache()
-        self._ahead: Ahead[_Read] = Ahead()
+        self._sampled: GraphCache[_Walked] = GraphCache()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -135,31 +119,25 @@ class MetapathChannels(Channels):
         glorot(self.att_instance)
 
     def forward(self, batch: Batch) -> list[Tensor]:
-        """Return the vectors along each metapath, ``[R, out_channels]``.
-
-        Asked for some roots, all of one node type, only what their instances touch is computed.
-        """
-        ahead = None if batch.roots is None else self._ahead.take(batch.roots)
-        read = ahead or self._read(batch)
-        every = read.instances or repeat(None, len(read.chains))
+        """Return the vectors along each metapath, ``[R, out_channels]``."""
+        chains, instances = self._walked(batch)
         return [
             self.activation(
                 metapath_attention(
                     *arguments,
-                    roots=read.roots,
-                    instances=instances,
+                    roots=batch.roots,
+                    instances=some,
                     negative_slope=self.negative_slope,
                     dropout=self.dropout if self.training else 0.0,
                     backend=self.backend,
                 ).flatten(1)
             )
-            for arguments, instances in zip(self._arguments(read), every, strict=True)
+            for arguments, some in zip(self._arguments(batch, chains), instances, strict=True)
         ]
 
     def prepare(self, batch: Batch) -> None:
-        """Cut out what some roots touch, for the call with the same ``roots`` that follows."""
-        if batch.roots is not None:
-            self._ahead.put(batch.roots, self._read(batch))
+        """Build the chains of a batch."""
+        self._walked(batch)
 
     def walks(self) -> list[Walk]:
         """Return the metapaths, unless instances are sampled."""
@@ -169,122 +147,73 @@ class MetapathChannels(Channels):
         """Return the metapaths, if instances are sampled."""
         return {m.steps: self.per_root for m in self.metapaths} if self.per_root else {}
 
-    def _read(self, batch: Batch) -> _Read:
-        if batch.sampled_instances is not None:
-            return self._sampled(batch)
-        if batch.roots is None:
-            return _Read(self.chains(batch), batch.x_dict)
-        piece = restrict(self._whole(batch), batch.roots)
-        device = self.att_root[0].device
-        rows = {t: take_rows(features_of(batch.x_dict, t), piece.nodes[t]) for t in self.proj}
-        return _Read(
-            [self.encoder.view(chain.to(device)) for chain in piece.chains],
-            {t: x.to(device) for t, x in rows.items()},
-            {t: _numbers(batch, t, piece.nodes[t]).to(device) for t in self.proj},
-            piece.roots.to(device),
-        )
-
-    def _sampled(self, batch: Batch) -> _Read:
-        """Return the sampled instances, and the nodes of the subgraph that they are on."""
-        assert batch.sampled_instances is not None
-        assert batch.original_ids is not None
-        ids, sampled, device = batch.original_ids, batch.sampled_instances, self.att_root[0].device
-        sizes = {t: numbers.numel() for t, numbers in ids.items()}
-        picked = [self.encoder.pick(m, sampled[m.steps].to(device)) for m in self.metapaths]
-        found = [Chain.along(*some, sizes, ids[some[0].root].to(device)) for some in picked]
-        chains, instances = zip(*found, strict=True)
-        every = torch.arange(sizes[self.metapaths[0].root])
-        return _Read(
-            chains,
-            {t: features_of(batch.x_dict, t).to(device) for t in self.proj},
-            {t: ids[t].to(device) for t in self.proj},
-            (every if batch.roots is None else batch.roots).to(device),
-            instances,
-        )
-
     def trace(self, batch: Batch) -> list[Traced]:
-        """Return what the operator is asked of each metapath, and the activation."""
-        found = []
-        read = self._read(replace(batch, roots=None))
-        for i, arguments in enumerate(self._arguments(read)):
+        """Return the operator's problem for each metapath and all of its roots."""
+        batch = replace(batch, roots=None)
+        chains, instances = self._walked(batch)
+        traced = []
+        for arguments, some in zip(self._arguments(batch, chains), instances, strict=True):
             every = torch.arange(arguments[0].sizes[0], device=arguments[0].device)
             problem = Problem(*arguments, every, self.negative_slope, 0.0, 0)
-            if read.instances is not None:
-                problem = problem.along(read.instances[i])
-            found.append(Traced(problem, self.activation))
-        return found
+            problem = problem if some is None else problem.along(some)
+            traced.append(Traced(problem, self.activation))
+        return traced
 
     def instance_attention(self, batch: Batch) -> dict[str, Attention]:
         """Return the attention of the roots to their instances, by metapath."""
-        found = self._arguments(_Read(self.chains(batch), batch.x_dict))
+        every = self._arguments(batch, self.chains(batch))
         return {
             name: instance_attention(
                 *arguments, roots=batch.roots, negative_slope=self.negative_slope
             )
-            for name, arguments in zip(self.names, found, strict=True)
+            for name, arguments in zip(self.names, every, strict=True)
         }
 
     def chains(self, batch: Batch) -> list[Chain]:
-        """Return the chain of each metapath on this graph, as the encoder sees it."""
-        whole = self._whole(batch)
-        return self._viewed.get(whole[0].indices, lambda: [self.encoder.view(c) for c in whole])
+        """Return the chain of each metapath, as the encoder sees it."""
+        return [self.encoder.view(batch.chain(metapath)) for metapath in self.metapaths]
 
-    def _whole(self, batch: Batch) -> list[Chain]:
-        """Return the chain of each metapath on this graph, made when a graph is first seen."""
-        x_dict, links, ids = batch.x_dict, batch.edge_index_dict, batch.original_ids or {}
-        used = [links[step] for metapath in self.metapaths for step in metapath.steps]
+    def _walked(self, batch: Batch) -> _Walked:
+        if batch.sampled_instances is None:
+            return self.chains(batch), [None] * len(self.metapaths)
+        if batch.roots is None:
+            return self._along(batch)
+        return self._sampled.get([batch.roots], lambda: self._along(batch))
 
-        def build() -> list[Chain]:
-            sizes = _sizes(x_dict, links)
-            return [
-                replace(Chain.build(m, links, sizes), root_ids=ids.get(m.root))
-                for m in self.metapaths
-            ]
+    def _along(self, batch: Batch) -> _Walked:
+        """Return chains of the links that sampled instances walk, and the instances."""
+        assert batch.sampled_instances is not None
+        assert batch.original_ids is not None
+        ids, sampled = batch.original_ids, batch.sampled_instances
+        sizes = {t: numbers.numel() for t, numbers in ids.items()}
+        picked = [self.encoder.pick(m, sampled[m.steps]) for m in self.metapaths]
+        walked = [Chain.along(m, nodes, sizes, ids[m.root]) for m, nodes in picked]
+        return [chain for chain, _ in walked], [instances for _, instances in walked]
 
-        return self._graph.get(used, build, tuple(x.size(0) for x in x_dict.values()))
-
-    def _arguments(self, read: _Read) -> list[_Arguments]:
+    def _arguments(self, batch: Batch, chains: Sequence[Chain]) -> list[_Arguments]:
         """Return the operator's arguments for each metapath.
 
         All are made before the operator is first called: gradients add up in that order.
         """
-        nodes, chains = read.nodes, read.chains
-        h = {t: lin(features_of(read.x_dict, t), self.heads) for t, lin in self.proj.items()}
-        dropout = self.feature_dropout if self.training else 0.0
-        h = {t: node_dropout(x, dropout, None if nodes is None else nodes[t]) for t, x in h.items()}
-        found: list[_Arguments] = []
+        h = {t: lin(features_of(batch.x_dict, t), self.heads) for t, lin in self.proj.items()}
+        dropout, ids = self.feature_dropout if self.training else 0.0, batch.original_ids
+        h = {t: node_dropout(x, dropout, None if ids is None else ids[t]) for t, x in h.items()}
+        arguments: list[_Arguments] = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
-            root_score = self._root_score(h[self.metapaths[i].root], i, read.roots)
+            root_score = self._root_score(h[self.metapaths[i].root], i, batch.roots)
             attention = self.att_instance[i][0]
-            found.append((chain, terms.values, terms.coefficients, root_score, attention))
-        return found
+            arguments.append((chain, terms.values, terms.coefficients, root_score, attention))
+        return arguments
 
     def _root_score(self, h: Tensor, metapath: int, roots: Tensor | None) -> Tensor:
         """Return a_Φ · h_v0, ``[N, K]``; zeros for nodes that no root is."""
         a = self.att_root[metapath][0]
         if roots is None:
             return head_dots(h, a)
-        first = torch.unique(roots)
+        first = torch.unique(checked_roots(roots, h.size(0)))
         score = h.new_zeros(h.shape[:2])
         return score.index_copy(0, first, head_dots(take(h, first), a))
 
     def extra_repr(self) -> str:
         """Name size, heads and metapaths."""
         return f"{self.out_channels}, heads={self.heads}, metapaths=[{', '.join(self.names)}]"
-
-
-def _numbers(batch: Batch, node_type: str, nodes: Tensor) -> Tensor:
-    """Return the numbers that some nodes have in the whole graph."""
-    return nodes if batch.original_ids is None else batch.original_ids[node_type][nodes]
-
-
-def _sizes(
-    x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
-) -> dict[str, int]:
-    """Count the nodes of each type: rows of features where there are some, else the highest id."""
-    sizes: dict[str, int] = {}
-    for (source, _, target), edge_index in edge_index_dict.items():
-        for node_type, ids in zip((source, target), edge_index, strict=True):
-            highest = int(ids.max()) + 1 if ids.numel() else 0
-            sizes[node_type] = max(sizes.get(node_type, 0), highest)
-    return sizes | {t: x.size(0) for t, x in x_dict.items()}

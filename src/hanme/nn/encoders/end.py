@@ -20,7 +20,7 @@ class End(Encoder):
 
     def view(self, chain: Chain) -> Chain:
         """Return the chain from each root to its distinct ends."""
-        return chain.ends()
+        return chain.ends
 
     def pick(self, metapath: Metapath, nodes: Tensor) -> tuple[Metapath, Tensor]:
         """Return the distinct ends of each root's instances."""

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hanme.data.cache import DamagedCache, read_cache, write_cache
-from hanme.data.store.open import is_store, open_store
-from hanme.data.store.write import WORK, add_labels, finish, storing
-from hanme.data.tables.build.expand import expand
-from hanme.data.tables.build.features import Fitted
+from hanme.common.files import whole
+from hanme.data.store import GraphCache, content_key, open_store
+from hanme.data.store.write import WORK, add_labels, create_store, finish
+from hanme.data.tables.build.builder import MemoryBuilder, build_graph
+from hanme.data.tables.build.expand import expand_each
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.labels import read_labels
-from hanme.data.tables.build.links import LinkRows, Made, open_links
-from hanme.data.tables.build.nodes import Ids, read_rows
-from hanme.data.tables.build.split import (
-    GROUP,
-    check_parts,
-    check_split,
-    conditions,
-    draw,
-    groups,
-    read_split,
-)
-from hanme.data.tables.build.store_builder import OnDisk
+from hanme.data.tables.build.split import check_parts, draw_split
+from hanme.data.tables.build.store_builder import StoreBuilder
+from hanme.data.tables.draft.infer import infer_frames
 from hanme.data.tables.read.reader import Reader
-from hanme.data.tables.read.sources import ResolvedSource, fingerprint
-from hanme.data.tables.schema.config import GraphConfig, config_path, read_config
+from hanme.data.tables.read.sources import ResolvedSource, data_files
+from hanme.data.tables.schema.config import (
+    FILE,
+    GraphConfig,
+    check_config,
+    config_path,
+    read_config,
+)
 from hanme.data.tables.schema.sections import LinkTable, Source
-from hanme.graph import Graph, Nodes, Texts
+from hanme.errors import HanmeError
+from hanme.graph import Graph
 from hanme.graph.defaults import with_defaults
-from hanme.graph.features import Features, check_features, fill_features
+from hanme.graph.features import Features, check_features
 
 LARGE = 1 << 28
 """Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
@@ -47,7 +41,7 @@ def load_tables(
     name: str | Path,
     *,
     features: Features = "given",
-    seed: int = 483,
+    seed: int = 0,
     fitted: FittedGraph | None = None,
     cache: Path | None = None,
 ) -> Graph:
@@ -63,12 +57,36 @@ def load_tables(
         cache: A folder to keep the graph in; it is read from there while the tables stay the same.
             If the tables are large, it is a store, see :data:`LARGE`.
     """
-    return Tables.of(name, fitted).load(features, seed, cache)
+    return GraphSource.of(name, fitted).load(features, seed, cache)
+
+
+def load_frames(
+    frames: Mapping[str, Any],
+    config: Mapping[str, Any] | str | Path | None = None,
+    *,
+    label: str | None = None,
+    features: Features = "given",
+    seed: int = 0,
+) -> Graph:
+    """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
+    if not frames or not all(isinstance(name, str) and name for name in frames):
+        raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
+    path = Path.cwd() / FILE
+    if config is not None and label is not None:
+        raise HanmeError("`label` is for a guess; a configuration names the label itself")
+    if isinstance(config, str | Path):
+        path = whole(config)
+        checked = read_config(path)
+    elif config is not None:
+        checked = check_config(dict(config), "config")
+    else:
+        checked = infer_frames(frames, label).config
+    return GraphSource.find(checked, path, frames=frames).load(features, seed)
 
 
 def is_large(name: str | Path) -> bool:
     """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
-    return Tables.of(name).size > LARGE
+    return GraphSource.of(name).size > LARGE
 
 
 def tell(text: str) -> None:
@@ -77,7 +95,7 @@ def tell(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Tables:
+class GraphSource:
     """A ``graph.toml`` whose tables were found."""
 
     path: Path  # the file, beside which its tables are
@@ -86,7 +104,7 @@ class Tables:
     fitted: FittedGraph | None = None  # what a run has learnt, in whose order `config` then is
 
     @classmethod
-    def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> Tables:
+    def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> GraphSource:
         """Find the tables of a ``graph.toml``, or of the one in a folder."""
         path = config_path(name)
         return cls.find(read_config(path), path, fitted)
@@ -98,10 +116,10 @@ class Tables:
         path: Path,
         fitted: FittedGraph | None = None,
         frames: Mapping[str, Any] | None = None,
-    ) -> Tables:
+    ) -> GraphSource:
         """Find the tables of a configuration in files, or among frames by name."""
         known = None if fitted is None else set(fitted.relations)
-        config = expand(config, path, known, frames)
+        config = expand_each(config, path, known, frames)
         specs: dict[str, Source] = {
             f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
         } | {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
@@ -118,157 +136,72 @@ class Tables:
     def load(self, features: Features, seed: int, cache: Path | None = None) -> Graph:
         """Load the graph, see :func:`load_tables`."""
         check_features(features)
-        if cache is not None and self.size > LARGE:
-            return open_store(self._stored(features, seed, cache))
-        graph = self._read(features, cache)
-        graph = graph.with_reverse(dict(self.config.edge_types.values()))
-        return self._completed(graph, seed)
+        if cache is None:
+            return self._with_split(self._in_memory(features), seed)
+        key = content_key(data_files(self.sources.values()), self.path.read_text("utf-8"))
+        cached = GraphCache(cache / "tables" / _short(str(self.path)), key)
+        large = self.size > LARGE
+        variant = f"{features}-{seed}" if large else features
+        graph = cached.read(variant, mapped=large)
+        learnt = self.fitted.learnt() if self.fitted else None
+        if graph is not None and learnt not in (None, graph.provenance.fitted):
+            graph = None  # the tables have grown since the run was trained
+        if graph is None and learnt is not None:
+            variant += f"-{_short(repr(learnt))}"
+            graph = cached.read(variant, mapped=large)
+        if large:
+            return graph or self._store_large(cached, variant, features, seed)
+        return self._with_split(graph or cached.keep(variant, self._in_memory(features)), seed)
+
+    def _in_memory(self, features: Features) -> Graph:
+        """Read the tables, fill in features and choose metapaths; the split is still open."""
+        with Reader(self.sources.values(), self.path.parent) as reader:
+            graph = build_graph(reader, self.config, self.sources, self.fitted, MemoryBuilder())
+        graph = graph.with_reverse(dict(self.config.edge_types.values())).with_features(features)
+        return self._with_metapaths(graph)
+
+    def _store_large(
+        self, cached: GraphCache, variant: str, features: Features, seed: int
+    ) -> Graph:
+        folder = cached.path(variant)
+        tell(f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
+        cached.clear(variant)
+        self.store(folder, features, seed, half=False, progress=tell)
+        return open_store(folder)
 
     def store(
-        self, folder: Path, features: Features, seed: int, half: bool, say: Callable[[str], None]
+        self,
+        folder: Path,
+        features: Features,
+        seed: int,
+        half: bool,
+        progress: Callable[[str], None],
     ) -> None:
         """Store the graph without holding it in memory, see :func:`hanme.data.store_graph`."""
         check_features(features)
-        with storing(folder) as writer:
-            made = OnDisk(writer, self.config, features, half, say)
+        with create_store(folder) as writer:
+            builder = StoreBuilder(writer, self.config, features, half, progress)
             with Reader(self.sources.values(), self.path.parent, folder / WORK) as reader:
-                graph = self._build(reader, made)
-            graph = made.fill(graph)
-            say("metapaths")
-            graph = self._completed(graph, seed, stored=True)
+                graph = build_graph(reader, self.config, self.sources, self.fitted, builder)
+            graph = builder.fill(graph)
+            progress("metapaths")
+            graph = self._with_metapaths(self._with_split(graph, seed), stored=True)
             add_labels(writer, graph)
             finish(writer, graph, features)
 
-    def _stored(self, features: Features, seed: int, cache: Path) -> Path:
-        """Return the store of large tables in the cache, made if the tables have changed."""
-        mark = fingerprint(self.sources.values(), self.path.read_text("utf-8"))[:24]
-        own = cache / "stores" / _short(str(self.path))
-        folder = own / f"{mark}-{features}-{seed}"
-        learnt = self.fitted.learnt() if self.fitted else None
-        if learnt and not (is_store(folder) and open_store(folder).provenance.fitted == learnt):
-            folder = folder.with_name(f"{folder.name}-{_short(repr(learnt))}")
-        if not is_store(folder):
-            for before in own.glob("*"):
-                if not before.name.startswith(mark):  # of tables that were others
-                    shutil.rmtree(before)
-            size = f"{self.size / 1e6:,.0f} MB of tables"
-            tell(f"{self.path}: {size}; the graph is stored in {folder}")
-            self.store(folder, features, seed, half=False, say=tell)
-        return folder
-
-    def _read(self, features: Features, cache: Path | None) -> Graph:
-        """Take the graph from the cache, or read the tables and fill in features."""
-        mark = fingerprint(self.sources.values(), self.config.model_dump_json())
-        file = None
-        if cache is not None:
-            file = cache / "tables" / f"{_short(str(self.path))}-{features}.safetensors"
-            graph = _cached(file, mark)
-            learnt = self.fitted.learnt() if self.fitted else None
-            if graph is not None and learnt in (None, graph.provenance.fitted):
-                return graph
-            if learnt:  # the tables have grown: a graph in the run's way, in its own file
-                file = file.with_stem(f"{file.stem}-run")
-                mark += _short(repr(learnt))
-                if (graph := _cached(file, mark)) is not None:
-                    return graph
-        with Reader(self.sources.values(), self.path.parent) as reader:
-            graph = self._build(reader, Made())
-        links = graph.with_reverse(dict(self.config.edge_types.values())).links
-        graph.nodes = fill_features(graph.nodes, links, graph.target, features)
-        if file is not None:
-            write_cache(graph, file, mark)
-        return graph
-
-    def _completed(self, graph: Graph, seed: int, *, stored: bool = False) -> Graph:
-        """Draw what the tables leave open of the split, and choose the default metapaths."""
-        graph = draw(graph, self.config, seed)
+    def _with_split(self, graph: Graph, seed: int) -> Graph:
+        """Draw the parts of the split that the tables leave open."""
+        graph = draw_split(graph, self.config, seed)
         if self.fitted is None:
             check_parts(graph, self.config, str(self.path))
+        return graph
+
+    def _with_metapaths(self, graph: Graph, *, stored: bool = False) -> Graph:
+        """Choose the default metapaths."""
         if self.config.metapaths is not None:
             return replace(graph, metapaths=self.config.metapaths)
         return with_defaults(graph, self.config.default_metapaths(), stored=stored)
 
-    def _build(self, reader: Reader, made: Made) -> Graph:
-        """Read the tables into a graph; made in memory, it has no reverse relations."""
-        config, sources, fitted = self.config, self.sources, self.fitted
-        types = config.node_types
-        rows = {
-            kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
-            for kind, spec in types.items()
-            if not spec.implied
-        }
-        ids = {
-            kind: Ids(reader, kind, rows[kind].table if kind in rows else None) for kind in types
-        }
-        opened: list[LinkRows] = []
-        for name in config.relations:
-            source = sources.get(f"relations.{name}")
-            opened.append(open_links(reader, config, name, source, rows, opened))
-            opened[-1].add_ids(ids, set(types) - set(rows))
-            opened[-1].say_none()
-
-        nodes: dict[str, Nodes] = {}
-        learnt: dict[str, dict[str, Fitted]] = {}
-        for kind, spec in types.items():
-            known = fitted.features[kind] if fitted else None
-            nodes[kind], learnt[kind] = made.nodes(ids[kind], rows.get(kind), spec, known)
-        target, mine, size = (
-            config.nodes[config.target],
-            rows[config.target],
-            ids[config.target].size,
-        )
-        part = conditions(config, mine, size)
-        run = (fitted.labels, fitted.multilabel) if fitted else None
-        labels = read_labels(mine, target, size, run, part > 0)
-        split = read_split(config, mine, labels, part)
-        if fitted is None and target.split is not None:
-            check_split(labels, split, mine.table)
-        dropped = {links.name: made.add_links(links, ids) for links in opened}
-        graph = Graph(
-            nodes,
-            made.links,
-            config.target,
-            labels.y,
-            labels.names,
-            split,
-        )
-        group = groups(config, mine, graph)
-        if group is not None:
-            graph.targets.extra[GROUP] = group
-        digest = _digest(graph, config)
-        fitted = fitted or FittedGraph(
-            target=config.target,
-            labels=labels.names,
-            multilabel=labels.multilabel,
-            relations=[e for pair in config.edge_types.values() for e in pair],
-            features=learnt,
-            trained_on=digest,
-        )
-        return graph.with_provenance(
-            fitted=fitted.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
-        )
-
 
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
-
-
-def _cached(file: Path, mark: str) -> Graph | None:
-    try:
-        return read_cache(file, mark)
-    except DamagedCache:  # reading the tables again mends it
-        return None
-
-
-def _digest(graph: Graph, config: GraphConfig) -> str:
-    """Hash the target's ids, labels and split, whatever files they come from."""
-    digest = hashlib.sha256(config.nodes[config.target].shares.model_dump_json().encode())
-    if config.split is not None:
-        digest.update(config.split.model_dump_json().encode())
-    ids = graph.targets.ids
-    assert isinstance(ids, Texts)
-    y = graph.y.numpy().astype(np.uint8 if graph.multilabel else np.int32)
-    masks = graph.split.test.numpy(), graph.split.val.numpy()
-    for array in (ids.text, ids.offsets.astype(np.int64), y, *masks):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

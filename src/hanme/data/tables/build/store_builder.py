@@ -1,4 +1,4 @@
-"""Make the nodes and links of tables as files of a store, some rows at a time."""
+"""Write the nodes and links of tables into a store, a part at a time."""
 
 from __future__ import annotations
 
@@ -8,173 +8,121 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, eye_array, hstack
 
-from hanme.data.store.files import Writer
+from hanme.data.store.files import StoreWriter
+from hanme.data.store.manifest import NodeType
 from hanme.data.store.open import stored_links, stored_nodes
-from hanme.data.store.write import add_features, add_links, add_texts, smallest
-from hanme.data.tables.build.features import Fitted, width
-from hanme.data.tables.build.links import LinkRows, Made, read_links, repeated_how, say_repeated
-from hanme.data.tables.build.nodes import Ids, NodeRows, feature_rows, learn
-from hanme.data.tables.read.reader import column
+from hanme.data.store.write import add_features, add_texts, index_dtype
+from hanme.data.tables.build.features import Fitted
+from hanme.data.tables.build.links import NumberedLinks
+from hanme.data.tables.build.nodes import NodeIds, NodeRows, feature_rows
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import LinkTable, NodeTable
+from hanme.data.tables.schema.sections import NodeTable
 from hanme.graph import EdgeType, Graph, Nodes
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.features import Features, mean_rows, to_fill, to_scipy
 
 LINKS = 1 << 24
-"""How many links are sorted at a time."""
+"""Links that are sorted at a time: 256 MB of node numbers."""
 
 NUMBERS = 1 << 22
-"""About how many numbers of features are in memory at a time."""
+"""Numbers of features in memory at a time: 16 MB, and a few times that while they are computed."""
 
 TEXTS = 1 << 20
-"""How many texts are in memory at a time."""
+"""Texts in memory at a time: about 100 MB of Python strings."""
 
 
-class OnDisk(Made):
-    """Write nodes and links into a store, and give them as mapped from it.
+class StoreBuilder:
+    """Write nodes and links into a store, and return them mapped from it.
 
-    Links are joined and sorted by DuckDB, which uses the disk. A relation that has weights, or
-    whose repeated links are an error, is read into memory.
+    DuckDB joins and sorts the links, and uses the disk for it.
     """
 
     def __init__(
         self,
-        writer: Writer,
+        writer: StoreWriter,
         config: GraphConfig,
         features: Features,
         half: bool,
-        say: Callable[[str], None],
+        progress: Callable[[str], None],
     ) -> None:
-        super().__init__()
-        self.writer, self.features, self.half, self.say = writer, features, half, say
+        self.writer, self.features, self.half, self.progress = writer, features, half, progress
         self.kinds, self.reverse = list(config.node_types), dict(config.edge_types.values())
         self.replaced = {*self.kinds} - {config.target} if features in ("mean", "onehot") else set()
         self.edge_types = [e for pair in self.reverse.items() for e in pair]
-        self.relations = Relations()
-        self.links = self.relations
+        self.links = Relations()
 
-    def nodes(
-        self, ids: Ids, rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
-    ) -> tuple[Nodes, dict[str, Fitted]]:
-        """Write ids, names and features of a node type, unless :meth:`fill` gives it others."""
+    def add_nodes(
+        self, ids: NodeIds, rows: NodeRows | None, spec: NodeTable, fitted: Mapping[str, Fitted]
+    ) -> Nodes:
+        """Write the nodes of a type; features that :meth:`fill` replaces are left out."""
         number = self.kinds.index(ids.kind)
-        self.say(f"{ids.kind}: {ids.size:,} nodes")
+        self.progress(f"{ids.kind}: {ids.size:,} nodes")
         add_texts(self.writer, f"nodes.{number}.ids", ids.texts(TEXTS))
-        learnt = learn(rows, spec, known)
-        columns = 0 if ids.kind in self.replaced else sum(map(width, learnt.values()))
-        if rows is not None and columns:
-            size = max(1, NUMBERS // columns)
-            found = feature_rows(ids, rows.table, spec, learnt, size)
-            add_features(self.writer, number, found, columns, self.half)
-        if rows is not None and spec.name is not None:
+        width = sum(one.width for one in fitted.values()) if ids.kind not in self.replaced else 0
+        if rows is not None and width:
+            x = feature_rows(ids, rows.table, spec, fitted, max(1, NUMBERS // width))
+            add_features(self.writer, number, x, width, self.half)
+        named = rows is not None and spec.name is not None
+        if rows is not None and named:
             add_texts(self.writer, f"nodes.{number}.names", ids.texts(TEXTS, rows.table))
-        by_id = rows is None or spec.name is None
-        return self._nodes(ids.kind, ids.size, columns or None, by_id), learnt
+        return self._mapped(ids.kind, ids.size, width or None, named_by_id=not named)
 
-    def _nodes(self, kind: str, size: int, columns: int | None, by_id: bool) -> Nodes:
-        number = self.kinds.index(kind)
-        return stored_nodes(
-            self.writer.mapped, number, kind, nodes=size, width=columns, named_by_id=by_id
-        )
+    def _mapped(self, kind: str, size: int, width: int | None, *, named_by_id: bool) -> Nodes:
+        about = NodeType(nodes=size, width=width, named_by_id=named_by_id, extra=[])
+        return stored_nodes(self.writer.arrays, self.kinds.index(kind), kind, about)
 
-    def add_links(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
-        """Write the links of a relation and of its reverse, see :func:`read_links`."""
-        there = rows.edge_type
-        pairs = ((there, "source", "target"), (self.reverse[there], "target", "source"))
-        self.say(f"{'-'.join(there)}: {rows.table.size:,} rows")
-        how, reader = repeated_how(rows), rows.table.reader
-        if how == "error" or (isinstance(rows.relation, LinkTable) and rows.relation.weight):
-            return self._in_memory(rows, ids)
-        numbered = reader.new_name()
-        reader.connection.execute(
-            f"CREATE TEMP TABLE {numbered} AS SELECT s.node AS source, t.node AS target FROM "
-            f"{rows.numbered(ids)}",
-            list(rows.values),
-        )
-        ((dropped,),) = reader.rows(
-            f"SELECT count(*) FROM {numbered} WHERE source IS NULL OR target IS NULL"
-        )
-        if dropped and rows.relation.unknown == "refuse":
-            read_links(rows, ids)  # which says where
-        for edge_type, near, far in pairs:
-            again = self._sorted(ids, numbered, edge_type, near, far, how == "first")
-        say_repeated(rows, again)
-        reader.connection.execute(f"DROP TABLE {numbered}")
-        return int(dropped)
+    def add_links(self, links: NumberedLinks) -> None:
+        """Write the links of a relation and of its reverse, each sorted by both ends."""
+        forward, backward = links.edge_type, self.reverse[links.edge_type]
+        self.progress(f"{'-'.join(forward)}: links")
+        self._write_links(links, forward, ("source", "target"), links.sizes)
+        self._write_links(links, backward, ("target", "source"), links.sizes[::-1])
 
-    def _in_memory(self, rows: LinkRows, ids: Mapping[str, Ids]) -> int:
-        there = rows.edge_type
-        edges, dropped = read_links(rows, ids)
-        for edge_type, links in ((there, edges), (self.reverse[there], edges.flip(0))):
-            number = self.edge_types.index(edge_type)
-            sources, targets = ids[edge_type[0]].size, ids[edge_type[2]].size
-            add_links(self.writer, number, Adjacency.of(links, sources), targets)
-            self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
-        return dropped
-
-    def _sorted(
+    def _write_links(
         self,
-        ids: Mapping[str, Ids],
-        numbered: str,
+        links: NumberedLinks,
         edge_type: EdgeType,
-        near: str,
-        far: str,
-        once: bool,
-    ) -> int:
-        """Write links sorted by one end, then the other; return how many are repetitions."""
-        source, target = ids[edge_type[0]], ids[edge_type[2]]
-        reader = source.reader
-        both = f"FROM {numbered} WHERE source IS NOT NULL AND target IS NOT NULL"
-        counted = f"count(DISTINCT {far})" if once else "count(*)"
-        found = reader.arrays(
-            f"SELECT {near} AS node, {counted} AS links, count(*) AS every {both} GROUP BY {near}"
+        ends: tuple[str, str],
+        sizes: tuple[int, int],
+    ) -> None:
+        (near, far), number = ends, self.edge_types.index(edge_type)
+        node, count = links.reader.arrays(
+            f"SELECT {near} AS node, count(*) AS links FROM {links.sql} GROUP BY {near}"
         )
-        begin = np.zeros(source.size + 1, np.int64)
-        begin[1 + column(found, "node", 0)] = column(found, "links", 0)
-        every = int(column(found, "every", 0).sum())
+        begin = np.zeros(sizes[0] + 1, np.int64)
+        begin[1 + node] = count
         begin = np.cumsum(begin)
-        number = self.edge_types.index(edge_type)
         self.writer.add(f"links.{number}.begin", begin)
-        again = every - int(begin[-1])
-        with self.writer.column(f"links.{number}.end", smallest(target.size)) as ends:
+        with self.writer.array(f"links.{number}.end", index_dtype(sizes[1])) as column:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
-                some = reader.arrays(
-                    f"SELECT {'DISTINCT' if once else ''} {near} AS near, {far} AS far {both} "
-                    f"AND {near} >= ? AND {near} < ? ORDER BY near, far",
+                (part,) = links.reader.arrays(
+                    f"SELECT {far} FROM {links.sql} WHERE {near} >= ? AND {near} < ? "
+                    f"ORDER BY {near}, {far}",
                     first,
                     last,
                 )
-                far_ends = column(some, "far", 0)
-                ends.append(far_ends)
-                same = far_ends[1:] == far_ends[:-1]
-                inner = begin[first + 1 : last] - begin[first]
-                same[inner[(inner > 0) & (inner < len(far_ends))] - 1] = False
-                again += int(same.sum())
-        self.relations.adjacency[edge_type] = stored_links(self.writer.mapped, number)
-        return again
+                column.append(part)
+        self.links.adjacency[edge_type] = stored_links(self.writer.arrays, number)
 
     def fill(self, graph: Graph) -> Graph:
         """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
-        back = self.reverse | {back: there for there, back in self.reverse.items()}
-        for kind, into in to_fill(graph.nodes, self.relations, graph.target, self.features):
-            size = graph.nodes[kind].num_nodes
-            columns = sum(graph.nodes[other].width or 0 for other in into)
-            means = {other: [back[e] for e in some] for other, some in into.items()}
-            rows = _means(graph, means) if into else _ids(size)
-            self._write(graph, kind, rows, columns if into else size)
+        reverse = self.reverse | {back: there for there, back in self.reverse.items()}
+        for kind, into in to_fill(graph.nodes, self.links, graph.target, self.features):
+            nodes = graph.nodes[kind]
+            neighbours = {other: [reverse[e] for e in some] for other, some in into.items()}
+            x, width = _one_hot(nodes.num_nodes), nodes.num_nodes
+            if into:
+                x = _means(graph, neighbours)
+                width = sum(graph.nodes[other].width or 0 for other in into)
+            self.progress(f"{kind}: {width:,} features from its neighbours")
+            add_features(self.writer, self.kinds.index(kind), x, width, self.half)
+            named_by_id = nodes.names is nodes.ids
+            graph.nodes[kind] = self._mapped(kind, nodes.num_nodes, width, named_by_id=named_by_id)
         return graph
-
-    def _write(self, graph: Graph, kind: str, rows: Iterator[csr_array], columns: int) -> None:
-        self.say(f"{kind}: {columns:,} features from its neighbours")
-        nodes = graph.nodes[kind]
-        add_features(self.writer, self.kinds.index(kind), rows, columns, self.half)
-        by_id = nodes.names is nodes.ids
-        graph.nodes[kind] = self._nodes(kind, nodes.num_nodes, columns, by_id)
 
 
 def _means(graph: Graph, neighbours: Mapping[str, list[EdgeType]]) -> Iterator[csr_array]:
-    """Yield the mean features of each node's neighbours, type by type side by side."""
+    """Yield the mean features of each node's neighbours, one type beside the other."""
     total = sum(graph.adjacency(e).indptr for some in neighbours.values() for e in some)
     widest = max(graph.nodes[other].width or 1 for other in neighbours)
     assert isinstance(total, torch.Tensor)
@@ -184,17 +132,17 @@ def _means(graph: Graph, neighbours: Mapping[str, list[EdgeType]]) -> Iterator[c
 
 
 def _mean(graph: Graph, other: str, relations: list[EdgeType], begin: int, end: int) -> csr_array:
-    found = [graph.adjacency(e).links(torch.arange(begin, end)) for e in relations]
-    parent, ends = (torch.cat(part) for part in zip(*found, strict=True))
-    met, place = torch.unique(ends, return_inverse=True)
-    x = graph.nodes[other].rows(met)
+    links = [graph.adjacency(e).links(torch.arange(begin, end)) for e in relations]
+    parent, ends = (torch.cat(part) for part in zip(*links, strict=True))
+    distinct, place = torch.unique(ends, return_inverse=True)
+    x = graph.nodes[other].rows(distinct)
     assert x is not None
     features = x.numpy() if x.layout == torch.strided else to_scipy(x)
     return mean_rows(parent.numpy(), place.numpy(), end - begin, features)
 
 
-def _ids(size: int) -> Iterator[csr_array]:
-    """Yield a feature for each node."""
+def _one_hot(size: int) -> Iterator[csr_array]:
+    """Yield one feature for each node."""
     for begin in range(0, size, TEXTS):
         rows = min(TEXTS, size - begin)
         yield csr_array(eye_array(rows, size, k=begin, dtype=np.float32, format="csr"))

@@ -13,9 +13,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hanme.data.tables.read.interrupt import interruptible
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import identifier, quoted
+from hanme.data.tables.read.sql import identifier, interruptible, quoted
 from hanme.errors import HanmeError, one_line
 
 AT_A_TIME = 100_000

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,23 +86,14 @@ class ResolvedSource:
         return cls(title, (path,), spec.query, spec, kind)
 
 
-def fingerprint(sources: Iterable[ResolvedSource], *texts: str) -> str:
-    """Hash texts, and the names, sizes and times of files: a change in any changes the hash."""
-    digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass"))
+def data_files(sources: Iterable[ResolvedSource]) -> Iterator[Path]:
+    """Yield the files of sources; of a database also its log, with what is not yet in it."""
     for source in sources:
-        digest.update(f"\0{source.spec!r}".encode("utf-8", "surrogatepass"))
-        for path in _with_logs(source):
-            stat = path.stat()
-            digest.update(f"\0{path} {stat.st_size} {stat.st_mtime_ns}".encode(errors="replace"))
-    return digest.hexdigest()
-
-
-def _with_logs(source: ResolvedSource) -> Iterable[Path]:
-    """Return the files of a source, of a database also those with what is not yet in it."""
-    yield from source.files
-    for path in source.files if source.database else ():
-        beside = (path.with_name(f"{path.name}{end}") for end in (".wal", "-wal"))
-        yield from (log for log in beside if log.exists())
+        for path in source.files:
+            yield path
+            for end in (".wal", "-wal") if source.database else ():
+                if (log := path.with_name(f"{path.name}{end}")).exists():
+                    yield log
 
 
 def refuse_outside(path: Path, folder: Path, where: str) -> None:

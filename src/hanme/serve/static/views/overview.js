@@ -64,7 +64,7 @@ function verdict(found) {
 }
 
 function trust(found, part) {
-  const bins = found.reliability.map((bin) => [bin.count, bin.said, bin.seen]);
+  const bins = found.reliability;
   const numbers = table("Probabilities against what was true", ["the model says", "it was true", "predictions"],
     bins.map(([n, said, seen]) => [percent(said), percent(seen), count(n)]), { numeric: [1, 2] });
   return section("Can its probabilities be trusted?", `On the dashed line, of all things it calls 70 % likely, 70 % are true. Dots below the line: too sure. Above: not sure enough.`,
@@ -101,7 +101,7 @@ function byDegree(found, nodes) {
 }
 
 function looks(found) {
-  const parts = grouped(found.parts.filter((part) => part.name !== "bias").map((part) => ({ name: part.name, value: part.size })),
+  const parts = grouped(Object.entries(found.parts).filter(([name]) => name !== "bias").map(([name, value]) => ({ name, value })),
     (text) => (text === "metapaths" ? "paths (attention)" : blockWords(text))).slice(0, 12);
   const most = Math.max(...parts.map((part) => part.value), 1e-9);
   const ways = found.metapaths.map((one) => [metapathWords(one.metapath), one.weight === null ? "–" : percent(one.weight), count(one.instances), count(one.roots)]);

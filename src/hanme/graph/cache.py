@@ -42,26 +42,6 @@ class GraphCache(Generic[T]):
         return value  # type: ignore[no-any-return]
 
 
-class Ahead(Generic[T]):
-    """Hold what another thread has made for some roots until they are asked for."""
-
-    def __init__(self) -> None:
-        self._made = WeakTensorKeyDictionary()
-
-    def __reduce__(self) -> tuple[type[Ahead[T]], tuple[()]]:
-        """Copy none of it."""
-        return Ahead, ()
-
-    def put(self, roots: Tensor, made: T) -> None:
-        """Keep what was made for a tensor of roots, as long as the tensor lives."""
-        self._made[roots] = made
-
-    def take(self, roots: Tensor) -> T | None:
-        """Return what was made for the very tensor, and let it go."""
-        made: T | None = self._made.pop(roots, None)  # type: ignore[no-untyped-call]
-        return made
-
-
 def _version(x: Tensor) -> int:
     x = x.values() if x.layout == torch.sparse_csr else x
     return 0 if x.is_inference() else x._version

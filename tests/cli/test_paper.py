@@ -1,4 +1,4 @@
-"""hanme reproduce on the real graph, cut short, stopped and started again."""
+"""The paper's table on the real graph, cut short, stopped and started again."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,8 @@ from commands import hanme
 
 @pytest.mark.slow
 def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path: Path) -> None:
-    command = ["reproduce", "--out", tmp_path, "--seed", 483, "--epochs", 1, "--data", hgb_source]
+    command = ["benchmark", "--config", "paper", "--seeds", 1, "--set", "training.epochs=1"]
+    command += ["--out", tmp_path, "--data", hgb_source]
     assert hanme(*command).returncode == 0
     table = json.loads((tmp_path / "paper.json").read_text())
     names = [row["name"] for row in table["rows"]]

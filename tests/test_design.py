@@ -1,10 +1,10 @@
-"""Rooms import, load and contain what docs/design.md says."""
+"""Packages import, load and contain what docs/design.md says."""
 
 import ast
 import re
-import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,28 @@ DESIGN = (ROOT / "docs" / "design.md").read_text()
 STEPS = re.findall(r"`([\w/]+\.py): ([\w.]+)`", DESIGN)
 
 
-def test_the_picture_shows_the_present_imports() -> None:
-    drawn = runpy.run_path(str(ROOT / "tools" / "rooms.py"))["picture"]()
-    assert (ROOT / "docs" / "rooms.svg").read_text() == drawn, "run: make picture"
+def test_the_table_lists_the_packages_by_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [layer.split(" | ") for layer in contracts["contracts"][0]["layers"]]
+    table = DESIGN.partition("## The packages")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    height = {package: i for i, layer in enumerate(layers) for package in layer}
+    assert sorted(listed) == sorted(height)
+    assert listed == sorted(listed, key=lambda package: height[package])
 
 
 @pytest.mark.parametrize(
-    ("room", "heavy"),
+    ("package", "heavy"),
     [
         ("hanme", ("torch", "duckdb", "optuna", "matplotlib")),
         ("hanme.nn", ("duckdb", "optuna", "matplotlib")),
         ("hanme.cli", ("torch", "duckdb", "optuna", "matplotlib")),
     ],
 )
-def test_a_room_loads_no_library_that_it_does_not_use(room: str, heavy: tuple[str, ...]) -> None:
-    code = f"import sys, {room}; print(*(name for name in {heavy!r} if name in sys.modules))"
+def test_a_package_loads_no_library_that_it_does_not_use(
+    package: str, heavy: tuple[str, ...]
+) -> None:
+    code = f"import sys, {package}; print(*(name for name in {heavy!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
