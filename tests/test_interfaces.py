@@ -34,7 +34,6 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 QUICK = [
     ("hanme", "default", "memory"),
-    ("hanme", "default", "memory"),
     ("hanme", "paper", "stored"),
     ("hanme", "default", "batched"),
     ("sehgnn", "default", "memory"),

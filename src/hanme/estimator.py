@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from hanme.common.html import html_table
+from hanme.common.text import html_table
 from hanme.data import load
 from hanme.errors import HanmeError, check_choice
 from hanme.explain import Explanation

@@ -19,7 +19,7 @@ from hanme import Graph
 from hanme.data import FittedGraph, known_name, load, load_tables
 from hanme.data.tables.schema.config import schema
 from hanme.errors import HanmeError
-from hanme.graph.names import feature_names
+from hanme.graph.features import feature_names
 
 ROOT = Path(__file__).parents[2]
 FILMS = ROOT / "examples" / "films"

@@ -195,7 +195,7 @@ def test_the_overview_says_how_good_it_is(
     assert f"{own['micro']:.1f} %" in text
     for words in (
         "How good is it?",
-        "always the commonest",
+        "always the most common label",
         "Can its probabilities be trusted?",
         "What does it mistake for what?",
         "Which labels is it weak at?",

@@ -107,7 +107,7 @@ def _store(config: RunConfig, folder: Path, half: bool) -> None:
 
 
 def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> None:
-    from hanme.common.numbers import lasting, short
+    from hanme.common.text import duration, short
     from hanme.ops import BACKENDS, choose_backend
     from hanme.ops.cost import readable
 
@@ -156,7 +156,7 @@ def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> Non
     if more := summary["more_metapaths"]:
         print(f"{short(more)} more metapaths are not counted: see --limit and --hops.")
     if seconds := summary["seconds_per_epoch"]:
-        print(f"One epoch over the default metapaths: about {lasting(seconds)} on this machine.")
+        print(f"One epoch over the default metapaths: about {duration(seconds)} on this machine.")
     for metapath, why in summary["left_out"].items():
         print(printable(f"{metapath}: not a default metapath, {why}; use it with -m."))
     for note in summary["notes"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from hanme.common.csr import indptr_of, repeat, stretches
+from hanme.common.arrays import concat_ranges, indptr_of, repeat
 from hanme.graph.metapath import EdgeType
 
 
@@ -37,7 +37,7 @@ class Adjacency:
         Only these links are read.
         """
         begin, end = self.bounds(nodes)
-        places, parent = stretches(begin, end - begin)
+        places, parent = concat_ranges(begin, end - begin)
         return parent, self.ends(places)
 
     def of_node(self, node: int) -> Tensor:

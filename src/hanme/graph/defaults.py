@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hanme.common.numbers import short
+from hanme.common.text import short
 from hanme.graph.graph import Graph
 from hanme.graph.metapath import Metapath, metapaths_between
 

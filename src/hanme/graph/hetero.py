@@ -11,9 +11,8 @@ from torch import Tensor
 
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.features import Features
-from hanme.graph.nodes import Nodes
+from hanme.graph.nodes import Nodes, Texts
 from hanme.graph.splits import PARTS, Split, stratified
-from hanme.graph.texts import Texts
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData

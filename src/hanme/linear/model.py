@@ -13,9 +13,9 @@ from torch import Tensor
 from hanme.common.options import validated
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.features import feature_names
 from hanme.graph.metapath import EdgeType
-from hanme.graph.names import feature_names
-from hanme.graph.texts import Texts
+from hanme.graph.nodes import Texts
 from hanme.linear.blocks import DesignMatrix, FeatureBlock, FeatureNames, parse_block
 from hanme.linear.fit import FitData, fit_weights
 from hanme.linear.learner import ColumnContributions, Contributions

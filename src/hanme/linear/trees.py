@@ -14,9 +14,8 @@ from torch import Tensor
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import to_scipy
+from hanme.graph.features import feature_names, to_scipy, words_among
 from hanme.graph.metapath import EdgeType
-from hanme.graph.names import feature_names, words_among
 from hanme.linear.blocks import feature_name
 from hanme.linear.learner import ColumnContributions, Contributions
 

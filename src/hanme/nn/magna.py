@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hanme.common.csr import indptr_of
+from hanme.common.arrays import indptr_of
 from hanme.errors import HanmeError
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain

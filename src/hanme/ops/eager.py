@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hanme.common.csr import repeat
+from hanme.common.arrays import repeat
 from hanme.errors import HanmeError
 from hanme.graph.chain import Instances
 from hanme.ops.coefficients import Constant, LinkProduct

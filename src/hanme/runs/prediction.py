@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
-from hanme.common.html import html_table
 from hanme.common.memory import blocks
+from hanme.common.text import html_table
 from hanme.data.tables.read.sql import identifier, quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice

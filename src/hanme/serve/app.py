@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -31,16 +32,16 @@ API = "/api/v1"
 STATIC = Path(__file__).parent / "static"
 
 THREADS, WAITING, SECONDS = 2, 128, 30.0
-"""How many explanations run at a time, how many more may wait, and how long one may take."""
+"""Explanations at a time, explanations that may wait, and seconds that one may take."""
 
 QUICK = 2
-"""How many other requests that compute run at a time: more would only wait for each other."""
+"""Other requests that compute at a time: more would only wait for each other."""
 
 MOST_FOUND = 1000
-"""How many nodes a search may leave in a table."""
+"""Maximum number of nodes that a search leaves in a table: nobody reads more."""
 
 MOST_PAIRS = 8
-"""How many comparisons are kept."""
+"""Maximum number of comparisons in memory, each of a few numbers per node."""
 
 STATUS: dict[type[HanmeError], int] = {
     NotFound: 404,
@@ -59,22 +60,13 @@ class State:
         self.pool = Pool(THREADS, WAITING, SECONDS)
         self.overviews = {name: overview(served) for name, served in runs.items()}
         self.infos = schemas.RunList(runs=[served.info() for served in runs.values()])
-        self._pairs: dict[tuple[str, str], Pair] = {}
+        self.pair = lru_cache(MOST_PAIRS)(lambda a, b: Pair(self.run(a), self.run(b)))
 
     def run(self, name: str) -> ServedRun:
         """Return a run by name."""
         if name not in self.runs:
             raise NotFound(f"no run {name!r}; there are {', '.join(self.runs)}")
         return self.runs[name]
-
-    def pair(self, a: str, b: str) -> Pair:
-        """Return two runs side by side."""
-        if (a, b) not in self._pairs:
-            made = Pair(self.run(a), self.run(b))
-            if len(self._pairs) >= MOST_PAIRS:
-                self._pairs = {}
-            self._pairs[a, b] = made
-        return self._pairs[a, b]
 
 
 async def _state(request: Request) -> State:
@@ -96,8 +88,8 @@ def _pair(state: Shared, a: Name, b: Name) -> Pair:
 OfRun = Annotated[ServedRun, Depends(_run)]
 OfRuns = Annotated[Pair, Depends(_pair)]
 Node = Annotated[int, InPath(ge=0, lt=2**53, description="The number of a target node.")]
-Offset = Annotated[int, Query(ge=0, lt=2**53, description="How many rows to pass over.")]
-Limit = Annotated[int, Query(ge=1, le=500, description="How many rows at most.")]
+Offset = Annotated[int, Query(ge=0, lt=2**53, description="Number of rows to skip.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of rows.")]
 
 
 async def _query(
@@ -192,7 +184,7 @@ async def search(
     run: OfRun,
     q: Annotated[str, Query(min_length=1, max_length=200, description="A name or an id.")],
     type: Annotated[str, Query(max_length=1000, description="Nodes of this type alone.")] = "",
-    limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of nodes.")] = 20,
 ) -> schemas.Hits:
     """Find nodes by name or id, whole, by a part, or nearly."""
     return await run_in_threadpool(run.index.hits, q, type or None, limit)
@@ -255,7 +247,7 @@ async def explain(
     against: Annotated[
         str, Query(max_length=1000, description="Why the label, and not this one.")
     ] = "",
-    top: Annotated[int, Query(ge=1, le=200, description="How many instances.")] = 20,
+    top: Annotated[int, Query(ge=1, le=200, description="Maximum number of instances.")] = 20,
     by: Annotated[By, Query(description="What they are ranked by.")] = "part",
     metapath: Annotated[str, Query(max_length=1000, description="Of this metapath alone.")] = "",
 ) -> schemas.ExplanationInfo:

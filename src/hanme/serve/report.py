@@ -25,7 +25,7 @@ from hanme.serve.served import ServedRun
 STATIC = Path(__file__).parent / "static"
 
 TOP = 24
-"""How many instances of each metapath a report shows."""
+"""Maximum number of instances per metapath in a report: what its picture and list can show."""
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.errors import HanmeError
 from hanme.explain import By, Explainer, Explanation
 from hanme.explain.change import Link, Walk, WhatIf, reverses
@@ -358,7 +358,7 @@ def load_runs(
             if key not in indexes:
                 indexes[key] = GraphIndex(load_like(run.config, run.fitted(), source=source))
             opened = OpenedRun.open(folder, graph=indexes[key].graph)
-            name = untaken(folder.resolve().name or "run", served, "-")
+            name = unused_name(folder.resolve().name or "run", served, "-")
             served[name] = ServedRun(name, opened, indexes[key])
         except HanmeError as error:
             errors.append(error)

@@ -1,4 +1,4 @@
-"""Explanations in threads of their own: bounded in number and time, stopped if nobody waits."""
+"""Run explanations in threads: bounded in number and time, stopped if the client is gone."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Job = Callable[[Callable[[], None]], T]
 
 
 class QueueFull(HanmeError):
-    """Raised where too many explanations wait already."""
+    """Raised if the queue of explanations is full."""
 
 
 class TooLong(HanmeError):
-    """Raised where an explanation takes too long."""
+    """Raised if an explanation takes too long."""
 
 
 class Stopped(Exception):
-    """Raised inside a job that nobody waits for any more."""
+    """Raised inside a job whose client is gone."""
 
 
 class Pool:
-    """Threads that run some jobs at a time while others wait, each for at most so many seconds."""
+    """Threads that run jobs, with a bounded queue and a time limit per job."""
 
     def __init__(self, threads: int, waiting: int, seconds: float) -> None:
         self._threads, self._waiting, self._seconds = threads, waiting, seconds

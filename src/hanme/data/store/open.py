@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.common.csr import indptr_of, stretches
+from hanme.common.arrays import concat_ranges, indptr_of
 from hanme.data.store.files import MANIFEST, MARKER, MappedArray
 from hanme.data.store.manifest import PROVENANCE, Manifest, NodeType, open_arrays, read_manifest
 from hanme.data.store.write import text_hash
@@ -219,7 +219,7 @@ class StoredNodes(Nodes):
         first, column, value = self._from
         begin = first.rows(numbers)
         degree = first.rows(numbers + 1) - begin
-        places, _ = stretches(begin, degree)
+        places, _ = concat_ranges(begin, degree)
         return self._matrix([indptr_of(degree), column.rows(places), value.rows(places)])
 
     def _matrix(self, parts: Sequence[Tensor]) -> Tensor:
@@ -271,7 +271,7 @@ class StoredTexts(Texts):
         """Return the texts with these numbers; only these are read."""
         begin = self._offsets.rows(numbers)
         size = self._offsets.rows(numbers + 1) - begin
-        read = self._text.rows(stretches(begin, size)[0]).numpy()
+        read = self._text.rows(concat_ranges(begin, size)[0]).numpy()
         return list(Texts(read, indptr_of(size).numpy()))
 
     def find(self, text: str) -> list[int]:

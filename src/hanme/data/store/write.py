@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from hanme.common.csr import take_rows
+from hanme.common.arrays import take_rows
 from hanme.common.files import is_leftover, lock, remove_on_error
 from hanme.data.store.files import MANIFEST, StoreWriter
 from hanme.data.store.manifest import PROVENANCE, NodeType, open_arrays

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, diags_array
 from torch import Tensor
 
-from hanme.common.csr import take_rows
+from hanme.common.arrays import take_rows
 from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.metapath import EdgeType, Metadata

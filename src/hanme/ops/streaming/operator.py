@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hanme.common.draws import GOLDEN
+from hanme.common.arrays import GOLDEN
 from hanme.ops.streaming import kernels
 from hanme.ops.streaming.blocks import arrays, in_order
 from hanme.ops.streaming.simd import LANES

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.data.tables.schema.config import GraphConfig
 
 Field = tuple[str, ...]
@@ -24,7 +24,6 @@ class InferredConfig:
     config: GraphConfig
     reasons: Mapping[Field, str]
     skipped: tuple[str, ...]  # files that are not used, and why
-    copies: tuple[str, ...]  # columns that are not used because they may copy the label
 
 
 @dataclass
@@ -50,13 +49,13 @@ class Draft:
 
     def add_relation(self, name: str, values: dict[str, Any], reason: str) -> Field:
         """Add a relation under an unused name; return its place."""
-        place = ("relations", untaken(name, self.relations, ""))
+        place = ("relations", unused_name(name, self.relations, ""))
         self.set(place, {k: v for k, v in values.items() if v is not None}, reason)
         return place
 
     def new_type(self, name: str) -> str:
         """Return an unused name for a node type, and take it."""
-        name = untaken(name, self.types, "")
+        name = unused_name(name, self.types, "")
         self.types.add(name)
         return name
 
