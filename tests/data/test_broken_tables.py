@@ -221,7 +221,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     ),
     "no JSON": (graph("people.csv", "p.json") | {"p.json": b'{"id": '}, r"p\.json: not json"),
     "JSON of other things": (
-        graph("people.csv", "p.json") | {"p.json": b"[1, 2]"}, r"p\.json: no rows such as"
+        graph("people.csv", "p.json") | {"p.json": b"[1, 2]"}, r"p\.json: expected rows such as"
     ),
     "true and false in JSON": (
         graph('table = "people.csv"', 'table = "p.json"\nfeatures = {n = "number"}')
@@ -271,7 +271,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
         r"relations\.played query: roles\.csv is not CSV .* as many cells as the header",
     ),
     "an empty list of rows": (
-        graph("people.csv", "p.json") | {"p.json": b"[]"}, r"p\.json: no rows such as"
+        graph("people.csv", "p.json") | {"p.json": b"[]"}, r"p\.json: expected rows such as"
     ),
     "blank lines": ({"people.csv": "\n\n\n"}, r"people\.csv line 1: no header$"),
     "cut off JSON": (
@@ -350,7 +350,7 @@ def test_too_few_labels(tmp_path: Path) -> None:
     tables = folder(tmp_path, **film(3, genre=""))
     text = (tables / "films.csv").read_text().replace("4,Four,Comedy", "4,Four,")
     (tables / "films.csv").write_text(text.replace('4,"Four, Five",Comedy', "4,Four,"))
-    with pytest.raises(HanmeError, match="2 labelled nodes are too few"):
+    with pytest.raises(HanmeError, match="no labelled row is left for val; of 2"):
         load_tables(tables)
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hanme.data import FittedGraph, load, store_graph
+from hanme.data.tables.build import builders
 from hanme.data.tables.build import load as tables_load
-from hanme.data.tables.build import store_builder
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import resolve
 from hanme.graph import Graph
@@ -103,7 +103,7 @@ def test_stored_tables_are_the_loaded_graph(
 ) -> None:
     monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
     for name, size in (("LINKS", 40), ("NUMBERS", 300), ("TEXTS", 19)):
-        monkeypatch.setattr(store_builder, name, size)
+        monkeypatch.setattr(builders, name, size)
     folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
     said: list[str] = []
     store_graph(str(folder), tmp_path / "s", features=how, progress=said.append)

@@ -43,7 +43,7 @@ def init(
     column = config.nodes[config.target].label
     described = f"label column: {column}" if column else "no label column: set one"
     print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
-    for reason in (*inferred.skipped, *inferred.copies):
+    for reason in inferred.skipped:
         print(printable(f"Skipped: {reason}"))
     is_data_set = str(path.parent).lower() in map(str.lower, METAPATHS)
     name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))

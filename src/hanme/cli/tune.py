@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +47,7 @@ def tune(
     Args:
         model: First part of a configuration's name, such as hanme-direct.
         out: TOML file for the best configuration.
-        study: SQLite file with the trials (default: OUT with .db for .toml).
+        study: JSON file with the trials (default: OUT with .json for .toml).
         trials: Number of configurations to try, including those of an earlier search.
         seeds: Number of runs per trial, with seeds 0, 1, ...
         epochs: Maximum number of epochs in the search (default: as configured).
@@ -72,7 +71,7 @@ def tune(
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
-            study or out.with_suffix(".db"),
+            study or out.with_suffix(".json"),
             trials,
             source=data,
             on_trial=lambda count: bar.update(task, completed=count),
@@ -85,7 +84,11 @@ def tune(
     ]
     write_config(override(values, best.changes), comment, out)
     if json_:
-        print(json.dumps({"best": asdict(best), "trials": [asdict(trial) for trial in done]}))
+        print(
+            json.dumps(
+                {"best": best.model_dump(), "trials": [trial.model_dump() for trial in done]}
+            )
+        )
         return
     _print_best(done, list(space))
     print(f"The best configuration is in {out}: hanme train --config {out} --out RUN")

@@ -162,9 +162,9 @@ def seconds_per_epoch(model: Model, graph: Graph) -> float:
     """
     parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     with torch.random.fork_rng(devices=[]):
-        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
         chains = [chain for part in parts for chain in part.chains(batch)]
         counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
+        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
         total = counts[order].cumsum(0)
         few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))

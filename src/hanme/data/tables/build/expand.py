@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from hanme.common.text import unused_name
 from hanme.data.tables.read.reader import ColumnRequest, Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
@@ -38,13 +38,7 @@ def expand_each(
             relations[name] = relation
             continue
         values = _values(config, relation, path.parent, name, frames, only_linked=known is None)
-        if known is None:
-            names: dict[str, str] = {}
-            for value in values:
-                names[unused_name(_relation_name(value), relations.keys() | names.keys())] = value
-        else:
-            names = _names_in_run(relation, values, known, relations, f"{path}: relations.{name}")
-        for own, value in names.items():
+        for own, value in _names(name, relation, values, known, relations).items():
             where = relation.where | {relation.each: value}
             relations[own] = relation.model_copy(update={"each": None, "where": where})
     config = config.changed(relations=relations)
@@ -55,39 +49,36 @@ def expand_each(
     return config
 
 
-def _names_in_run(
+def _names(
+    relation_name: str,
     relation: LinkTable,
     values: list[str],
-    known: Collection[EdgeType],
+    known: Collection[EdgeType] | None,
     taken: Collection[str],
-    where: str,
 ) -> dict[str, str]:
-    """Return the values that a run has relations for, by the names of these.
+    """Return a name for each value, and of a trained run only those that it has a relation for.
 
-    A value that reads ``knows`` is ``knows``, or ``knows_2`` if another relation of the run is
-    called ``knows``.
+    The value ``born in`` is ``born_in``, or ``fact_born_in`` if another relation is called so; of
+    values that read alike, the later ones are numbered.
     """
-    ends = (relation.source.type, relation.target.type)
-    free = {name for source, name, target in known if (source, target) == ends} - set(taken)
-    every = {name for _, name, _ in known}
-    # A value that is called exactly so comes first: "is 2" is is_2, before a second "is" could be.
-    values = sorted(
-        values, key=lambda value: (ends[0], _relation_name(value), ends[1]) not in known
-    )
     names: dict[str, str] = {}
+    by_name: dict[str, list[str]] = {}
     for value in values:
-        plain = _relation_name(value)
-        numbered = re.compile(rf"{re.escape(plain)}_\d+")
-        fits = [n for n in free if n == plain or (plain in every and numbered.fullmatch(n))]
-        own = min(fits, key=lambda name: (len(name), name), default=None)
-        if own is None and plain in map(_relation_name, names.values()):
+        by_name.setdefault(_plain_name(value), []).append(value)
+    source, target = relation.source.type, relation.target.type
+    for plain, alike in by_name.items():
+        options = chain([plain], (f"{relation_name}_{plain}{i or ''}" for i in count()))
+        if known is None:
+            free = (name for name in options if name not in taken and name not in names)
+            names |= {next(free): value for value in alike}
+            continue
+        own = [name for name in islice(options, 100) if (source, name, target) in known]
+        if own and len(alike) > len(own):
             raise HanmeError(
-                f"{where}: {value!r} in column {relation.each} reads as {plain} too, for which the "
-                "run has only one relation; rename it"
+                f"relations.{relation_name}: {' and '.join(map(repr, alike))} in column "
+                f"{relation.each} both read as {plain}, which the run has fewer relations for"
             )
-        if own is not None:
-            names[own] = value
-            free.discard(own)
+        names |= dict(zip(own, alike, strict=False))
     return names
 
 
@@ -144,7 +135,7 @@ def _growing_types(config: GraphConfig) -> set[str]:
     return {kind for source, _, target in adding for kind in (source, target)}
 
 
-def _relation_name(value: str) -> str:
+def _plain_name(value: str) -> str:
     """Return a value as the name of a relation; http://x/ns#bornIn becomes bornIn."""
     last = re.split(r"[/#]", value.strip().rstrip("/#>"))[-1] if "://" in value else value
     return re.sub(r"\W+", "_", last).strip("_") or "relation"

@@ -14,8 +14,7 @@ from pydantic import Field
 from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
-from hanme.data.tables.read.reader import ColumnRequest
-from hanme.data.tables.read.table import Table
+from hanme.data.tables.read.reader import ColumnRequest, Table
 from hanme.data.tables.schema.features import (
     CategorySpec,
     DateSpec,

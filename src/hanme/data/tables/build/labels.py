@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.data.tables.build.nodes import NodeRows
-from hanme.data.tables.read.table import Table
+from hanme.data.tables.read.reader import Table
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
 

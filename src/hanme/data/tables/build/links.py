@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hanme.data.tables.build.nodes import NodeIds, NodeRows, link_aliases
-from hanme.data.tables.read.reader import ColumnRequest, Reader
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.table import Table
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import ColumnLinks, LinkTable
 from hanme.errors import HanmeError

@@ -12,11 +12,11 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.data.store import GraphCache, content_key, open_store
 from hanme.data.store.write import WORK, add_labels, create_store, finish
-from hanme.data.tables.build.builder import MemoryBuilder, build_graph
+from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
 from hanme.data.tables.build.expand import expand_each
 from hanme.data.tables.build.fitted import FittedGraph
+from hanme.data.tables.build.graph import build_graph
 from hanme.data.tables.build.split import check_parts, draw_split
-from hanme.data.tables.build.store_builder import StoreBuilder
 from hanme.data.tables.draft.infer import infer_frames
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource, data_files

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from hanme.data.tables.build.features import Fitted, fit, request
-from hanme.data.tables.read.reader import ColumnRequest, Reader
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.table import Table
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.features import FeatureSpec
 from hanme.data.tables.schema.sections import NodeTable

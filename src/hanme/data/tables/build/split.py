@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hanme.data.tables.build.labels import Labels
 from hanme.data.tables.build.nodes import NodeRows
-from hanme.data.tables.read.table import Table
+from hanme.data.tables.read.reader import Table
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
@@ -53,14 +53,14 @@ def read_split(config: GraphConfig, table: Table, labels: Labels, part: NDArray[
 
 
 def check_split_column(labels: Labels, split: Split, table: Table) -> None:
-    """Refuse parts of unlabelled rows, and a split column that leaves nothing to learn."""
+    """Refuse parts of unlabelled rows, and labels that no training row has."""
     part = np.select([mask.numpy() for mask in split], range(len(PARTS)), -1)
     for row in np.flatnonzero((part >= 0) & ~labels.labelled)[:1]:
         raise HanmeError(
             f"{table.place(int(row), 'split')}: the row is in {PARTS[part[row]]}, but has no label"
         )
-    for i, name in enumerate(PARTS[:2]):
-        if not (part == i).any():
+    for name, mask in zip(PARTS[:2], split, strict=False):
+        if not mask.any():
             raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
     y = labels.y.numpy()
     if labels.multilabel:
@@ -125,18 +125,12 @@ def draw_split(graph: Graph, config: GraphConfig, seed: int) -> Graph:
 
 def check_parts(graph: Graph, config: GraphConfig, where: str) -> None:
     """Refuse a split that leaves nothing to train or to validate on."""
-    if config.nodes[config.target].split is not None:
-        return
-    rule, counts = config.split, [int(mask.sum()) for mask in graph.split]
-    if rule is None or rule.group is not None:
-        if not counts[1] or not counts[0]:
-            hint = f"; the groups of {rule.group} are too large" if rule else ""
+    counts = {name: int(mask.sum()) for name, mask in zip(PARTS, graph.split, strict=True)}
+    for name, count in counts.items():
+        condition = getattr(config.split, name, None)
+        if not count and (condition is not None or name != "test"):
+            chosen = f" for which {condition}" if condition else ""
             raise HanmeError(
-                f"{where}: {sum(counts)} labelled nodes are too few to train and to validate on"
-                f"{hint}"
+                f"{where}: no labelled row{chosen} is left for {name}; of {sum(counts.values())}, "
+                + ", ".join(f"{count} are in {name}" for name, count in counts.items())
             )
-        return
-    for name, count, text in zip(PARTS, counts, (None, rule.val, rule.test), strict=True):
-        if not count and (text is not None or name != "test"):
-            shown = f" for which {text}" if text else ""
-            raise HanmeError(f"{where}: split: no labelled row{shown} is left for {name}")

@@ -24,7 +24,6 @@ class InferredConfig:
     config: GraphConfig
     reasons: Mapping[Field, str]
     skipped: tuple[str, ...]  # files that are not used, and why
-    copies: tuple[str, ...]  # columns that are not used because they may copy the label
 
 
 @dataclass

@@ -115,8 +115,7 @@ def _apply_rules(
             "no column links rows to each other, so a linear model is trained. To add a relation, "
             'write [relations.NAME] and columns = ["a column whose values repeat"].'
         )
-    messages = (f"{target.title}, column {column.name}: {COPY}" for column in copies)
-    return InferredConfig(draft.config(), draft.reasons, tuple(skipped), tuple(messages))
+    return InferredConfig(draft.config(), draft.reasons, tuple(skipped))
 
 
 def _add_nodes(
@@ -200,12 +199,3 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
         what = "1 label has" if rare == 1 else f"{rare:,} labels have"
         draft.set((*place, "label_min_count"), MIN_ROWS, f"{what} fewer rows")
         draft.set((*place, "label_rest"), "drop", '"other" joins them as one label')
-    others = [
-        column.name
-        for column in table.columns
-        if column not in (label, table.id) and 2 <= column.distinct <= FEW_VALUES
-        and not column.number and not table.refers(column) and not is_split(column)
-    ]  # fmt: skip
-    if others:
-        run = f"hanme init --force --label COLUMN, such as {', '.join(others[:5])}"
-        draft.set((*place, "for another label"), None, run)

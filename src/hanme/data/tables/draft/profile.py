@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from hanme.data.tables.read.reader import ColumnRequest, Reader
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.read.sql import quoted
-from hanme.data.tables.read.table import Table
 from hanme.data.tables.schema.sections import Source
 
 SEPARATORS = ("|", ";", ",")

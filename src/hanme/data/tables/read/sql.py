@@ -21,7 +21,6 @@ MESSAGES = (
         "the text is not in the encoding it is read in (default: utf-8); save it as UTF-8",
     ),
     (r"Expected Number of Columns: (\d+) Found: (\d+)", "{1} cells, but the header has {0}"),
-    (r"does not support a full read", "a line is too long"),
     (r"state machine", "not CSV: lines end with CR LF and with LF; use one of the two"),
     (
         r"Failed to parse format specifier (.*?):",
@@ -37,7 +36,7 @@ MESSAGES = (
         "{0} is not CSV with the separator and encoding of graph.toml, each row with as many cells "
         "as the header",
     ),
-    (r"Maximum line size of (\d+) bytes exceeded", "the line is longer than {0} bytes"),
+    (r"does not support a full read|Maximum line size", "the line is too long"),
 )
 
 

@@ -1,12 +1,14 @@
-"""Write the nodes and links of tables into a store, a part at a time."""
+"""Hold the nodes and links of tables in memory, or write them into a store a part at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, eye_array, hstack
+from scipy.sparse import csr_array, eye_array, hstack, vstack
+from torch import Tensor
 
 from hanme.data.store.files import StoreWriter
 from hanme.data.store.manifest import NodeType
@@ -17,9 +19,9 @@ from hanme.data.tables.build.links import NumberedLinks
 from hanme.data.tables.build.nodes import NodeIds, NodeRows, feature_rows
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import NodeTable
-from hanme.graph import EdgeType, Graph, Nodes
+from hanme.graph import EdgeType, Graph, Nodes, Texts
 from hanme.graph.adjacency import Adjacency, Relations
-from hanme.graph.features import Features, mean_rows, to_fill, to_scipy
+from hanme.graph.features import Features, mean_rows, to_fill, to_scipy, to_torch
 
 LINKS = 1 << 24
 """Links that are sorted at a time: 256 MB of node numbers."""
@@ -29,6 +31,32 @@ NUMBERS = 1 << 22
 
 TEXTS = 1 << 20
 """Texts in memory at a time: about 100 MB of Python strings."""
+
+
+class MemoryBuilder:
+    """Hold nodes and links in memory; the reverse relations are still missing."""
+
+    def __init__(self) -> None:
+        self.links: dict[EdgeType, Tensor] = {}
+
+    def add_nodes(
+        self, ids: NodeIds, rows: NodeRows | None, spec: NodeTable, fitted: Mapping[str, Fitted]
+    ) -> Nodes:
+        """Add the nodes of a type."""
+        size = max(1, ids.size)
+        names = texts = Texts.of(chain.from_iterable(ids.texts(size)))
+        x = None
+        if rows is not None and any(one.width for one in fitted.values()):
+            features = feature_rows(ids, rows.table, spec, fitted, size)
+            x = to_torch(csr_array(vstack(list(features), format="csr")))
+        if rows is not None and spec.name is not None:
+            names = Texts.of(chain.from_iterable(ids.texts(size, rows.table)))
+        return Nodes(ids.kind, ids.size, x, names, texts)
+
+    def add_links(self, links: NumberedLinks) -> None:
+        """Add the links of a relation, in the order of their rows."""
+        ends = links.reader.arrays(f"SELECT source, target FROM {links.sql} ORDER BY ordinal")
+        self.links[links.edge_type] = torch.from_numpy(np.stack(ends).astype(np.int64))
 
 
 class StoreBuilder:

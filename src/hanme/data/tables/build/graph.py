@@ -1,21 +1,18 @@
-"""Build a graph from rows, through a builder that holds it in memory or writes it to disk."""
+"""Build a graph from rows."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from itertools import chain
 
 import numpy as np
-import torch
-from scipy.sparse import csr_array, vstack
-from torch import Tensor
 
+from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.labels import read_labels
-from hanme.data.tables.build.links import LinkRows, NumberedLinks, open_links
-from hanme.data.tables.build.nodes import NodeIds, NodeRows, feature_rows, fit_features, read_rows
+from hanme.data.tables.build.links import LinkRows, open_links
+from hanme.data.tables.build.nodes import NodeIds, NodeRows, fit_features, read_rows
 from hanme.data.tables.build.split import (
     GROUP,
     check_split_column,
@@ -23,39 +20,10 @@ from hanme.data.tables.build.split import (
     group_numbers,
     read_split,
 )
-from hanme.data.tables.build.store_builder import StoreBuilder
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import NodeTable
-from hanme.graph import EdgeType, Graph, Nodes, Texts
-from hanme.graph.features import to_torch
-
-
-class MemoryBuilder:
-    """Hold nodes and links in memory; the reverse relations are still missing."""
-
-    def __init__(self) -> None:
-        self.links: dict[EdgeType, Tensor] = {}
-
-    def add_nodes(
-        self, ids: NodeIds, rows: NodeRows | None, spec: NodeTable, fitted: Mapping[str, Fitted]
-    ) -> Nodes:
-        """Add the nodes of a type."""
-        size = max(1, ids.size)
-        names = texts = Texts.of(chain.from_iterable(ids.texts(size)))
-        x = None
-        if rows is not None and any(one.width for one in fitted.values()):
-            features = feature_rows(ids, rows.table, spec, fitted, size)
-            x = to_torch(csr_array(vstack(list(features), format="csr")))
-        if rows is not None and spec.name is not None:
-            names = Texts.of(chain.from_iterable(ids.texts(size, rows.table)))
-        return Nodes(ids.kind, ids.size, x, names, texts)
-
-    def add_links(self, links: NumberedLinks) -> None:
-        """Add the links of a relation, in the order of their rows."""
-        ends = links.reader.arrays(f"SELECT source, target FROM {links.sql} ORDER BY ordinal")
-        self.links[links.edge_type] = torch.from_numpy(np.stack(ends).astype(np.int64))
+from hanme.graph import Graph, Nodes, Texts
 
 
 def build_graph(
