@@ -43,20 +43,9 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     digest = hashlib.sha256()
     for tensor in (y, *split):
         digest.update(tensor.numpy().tobytes())
-    links = {}
-    for e in data.edge_types:
-        links[e] = data[e].get("edge_index")
-        if links[e] is None or links[e].shape[:1] != (2,) or links[e].is_floating_point():
-            raise HanmeError(f"relation {e}: expected edge_index of integers, [2, E]")
-        for end, kind in zip(links[e], (e[0], e[2]), strict=True):
-            size = nodes[kind].num_nodes if kind in nodes else 0
-            if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < size:
-                raise HanmeError(
-                    f"relation {e}: {kind} has {size:,} nodes, edge_index names others"
-                )
+    links = {e: _links(data[e].get("edge_index"), e, nodes) for e in data.edge_types}
     provenance = Provenance(digest=digest.hexdigest())
-    long = {e: edge_index.long() for e, edge_index in links.items()}
-    graph = Graph(nodes, long, target, y, labels, split, provenance=provenance)
+    graph = Graph(nodes, links, target, y, labels, split, provenance=provenance)
     return graph.with_features(features)
 
 
