@@ -371,6 +371,7 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     films, (few, many) = tables(tmp_path / "films"), PATHS
     assert load(str(films)).metapaths == PATHS
     monkeypatch.setattr(defaults, "BUDGET", 1)
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "budget"))  # a cached graph keeps its defaults
     quick = ["--epochs", "1", "--hidden", "8"]
     assert shell(["train", films, "--out", tmp_path / "run", *quick], monkeypatch) == 0
     said = capsys.readouterr().err
@@ -389,6 +390,7 @@ def test_metapaths_with_too_many_instances_are_left_out_by_default(
     assert Run.open(tmp_path / "named").config.model.options["metapaths"] == [many]
 
     monkeypatch.setattr(defaults, "LIMIT", 1)
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "limit"))
     assert shell(["train", films, "--out", tmp_path / "none", *quick], monkeypatch) == 0
     said = capsys.readouterr().err
     assert "each default metapath has more than 1 instances" in said

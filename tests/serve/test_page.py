@@ -364,8 +364,11 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     page.locator(".graph .node[tabindex='0']").focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowDown")
-    here = page.evaluate("document.activeElement.querySelector('title').textContent")
+    for _ in range(12):  # as many as the picture shows; the film itself cannot be opened
+        page.keyboard.press("ArrowDown")
+        here = page.evaluate("document.activeElement.querySelector('title').textContent")
+        if here.endswith("film: open"):
+            break
     assert here.endswith("film: open")
     page.keyboard.press("+")
     assert "scale(1.25)" in page.locator(".graph > g").get_attribute("transform")
@@ -527,7 +530,7 @@ def test_what_goes_wrong_is_said(wide: Visitor, served: dict[str, ServedRun]) ->
         ("#/films/elsewhere", "There is no page elsewhere"),
         ("#/films/node/99999", "99999"),
         ("#/films/node/10?label=Western", "Western"),
-        ("#/films/compare/planted", "same"),
+        ("#/films/compare/planted", "differ"),
         ("#/%E0%A4%A/overview", "There is no run"),
     ):
         wide.go(hash_, "That did not work")

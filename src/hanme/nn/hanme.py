@@ -17,8 +17,8 @@ from hanme.nn.model import ChannelModel
 class HANME(ChannelModel):
     r"""Heterogeneous Attention Network with Metapath Encoding.
 
-    Metapath channels, semantic attention, and a linear layer that gives a logit per label. Asked
-    for some roots, β is the mean over these.
+    Metapath channels, semantic attention, and a linear layer that gives a logit per label. β is
+    computed over the roots of a batch.
 
     Args:
         metadata: Node types and edge types, as :meth:`Graph.metadata` gives.

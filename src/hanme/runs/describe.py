@@ -49,7 +49,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
                 "type": kind,
                 "nodes": nodes.num_nodes,
                 "features": graph.widths.get(kind, 0),
-                "set": _set(nodes.x) / max(1, nodes.num_nodes),
+                "nonzero_per_node": _set(nodes.x) / max(1, nodes.num_nodes),
             }
             for kind, nodes in graph.nodes.items()
         ],
@@ -96,8 +96,8 @@ def _metapaths(
                 "metapath": metapath.text,
                 "use": DEFAULT if metapath in defaults else use,
                 "instances": int(count.sum()),
-                "roots": int((count > 0).sum()),
-                "most": int(count.max()),
+                "nodes_with_instances": int((count > 0).sum()),
+                "largest_per_node": int(count.max()),
                 "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
             }
         )
