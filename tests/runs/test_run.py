@@ -12,14 +12,14 @@ import torch
 from commands import forked
 from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
-from hanme.runs import OpenedRun, Run, RunConfig, build_model, load_graph, train
+from hanme.runs import OpenedRun, Run, RunConfig, build_network, load_graph, train
 
 pytestmark = pytest.mark.pictures
 
 FILES = {
     "config.json", "metrics.jsonl", "model.safetensors", "predictions.parquet",
     "curves.svg", "curves.png", "reliability.svg", "reliability.png",
-    "decision.json", "result.json",
+    "decision.json", "stack.json", "result.json",
 }  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def test_a_model_option_that_does_not_fit_is_refused(
 
     def build() -> None:
         chosen = RunConfig.make(values)
-        build_model(chosen.model, load_graph(chosen))
+        build_network(chosen.model, load_graph(chosen))
 
     with pytest.raises(HanmeError, match=message) as raised:
         build()

@@ -297,7 +297,7 @@ class Restriction:
 
     chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
     nodes: dict[str, Tensor]  # by type, the ids of the nodes left, ascending
-    roots: Tensor  # where each root asked for stands in ``nodes`` of its type
+    roots: Tensor  # the position of each root in ``nodes`` of its type
     links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
 
     def lift(self, instances: Instances, chain: int = 0) -> Instances:
@@ -318,7 +318,7 @@ def restrict(chains: Sequence[Chain], roots: Tensor) -> Restriction:
 
     Args:
         chains: Chains on one graph that start at the same node type.
-        roots: Ids of nodes of that type, in any order; a root may be asked for more than once.
+        roots: Ids of nodes of that type, in any order, possibly repeated.
     """
     starts = dict.fromkeys(chain.metapath.root for chain in chains)
     if len(starts) != 1:
@@ -365,7 +365,7 @@ def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
 
 
 def checked_roots(roots: Tensor, nodes: int) -> Tensor:
-    """Return roots, if they are ids of so many nodes."""
+    """Return roots if they are ids below the number of nodes."""
     whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
     if not whole or roots.dim() != 1:
         raise HanmeError(

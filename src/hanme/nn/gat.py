@@ -78,7 +78,7 @@ class GAT(Model):
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
-        Asked for some roots, each layer computes the nodes that the next one looks at.
+        For some roots, each layer computes the nodes that the next one reads.
         """
         x_dict, roots = batch.x_dict, batch.roots
         links = self.graph.links(x_dict, batch.edge_index_dict)

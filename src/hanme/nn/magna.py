@@ -92,7 +92,7 @@ class MAGNA(Model):
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
-        Asked for some roots, only nodes within ``layers * hops`` hops of them are computed.
+        For some roots, only nodes within ``layers * hops`` hops of them are computed.
         """
         x_dict, roots = batch.x_dict, batch.roots
         links = self.graph.links(x_dict, batch.edge_index_dict)

@@ -25,8 +25,8 @@ class SeHGNN(ChannelModel):
     its root, and so are the training labels along metapaths that return to the target, without a
     node's own. Each is embedded and gives a token :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X
     E_\Phi)`; the tokens of a node attend to each other, and a network on all of them, side by side,
-    gives the logits. Its norms are over the roots asked for, which in a training step are the
-    training nodes: asked for other roots, a node's logits are others.
+    gives the logits. Its norms are over the roots of a batch, in a training step the
+    training nodes: a node's logits depend on the other roots.
 
     Arguments that are not listed are those of :class:`HANME`.
 

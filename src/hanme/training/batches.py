@@ -68,7 +68,7 @@ def logits_of(
         model: The model.
         graph: The graph.
         nodes: Their numbers.
-        batch_size: Compute so many at a time, shared among all ranks (default: the whole graph).
+        batch_size: Number of nodes per batch, shared among all ranks (default: the whole graph).
     """
     found = logit_batches(model, graph, nodes, batch_size)
     if batch_size is None and not model.samples():
@@ -108,7 +108,7 @@ def update_running_means(model: Model, momentum: float = MOMENTUM) -> None:
 
 
 def stands_alone(model: Model) -> bool:
-    """Return whether a prediction does not depend on the roots it is asked for with."""
+    """Return whether a prediction does not depend on the other nodes of its batch."""
     return not _norms(model) and all(part.mean is not None for part in _semantic(model))
 
 
