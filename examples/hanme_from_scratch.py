@@ -45,7 +45,7 @@ def list_instances(metapath: Metapath, links: Links) -> Tensor:
 
 
 # --- 2. Encoders: one vector e(p) per instance and head ----------------------------------------
-# From features along the instances, h [P, L + 1, K, D], to e [P, K, D]. All metapaths share weights.
+# From features along an instance, h [P, L + 1, K, D], to e [P, K, D]. All metapaths share weights.
 
 
 def glorot(*shape: int) -> nn.Parameter:
