@@ -25,7 +25,7 @@ class Source(Section):
     )
     query: Filled | None = Field(
         default=None,
-        description="Instead of a table: one SELECT in DuckDB's SQL (on SQLite files, SQLite's). It "
+        description="Instead of a table: one SELECT in DuckDB's SQL (on SQLite, in its SQL). It "
         "reads only files that it names in quotes.",
     )
     database: Filled | None = Field(
