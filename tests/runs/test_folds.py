@@ -75,6 +75,7 @@ def test_a_labelled_node_is_scored_by_the_model_that_has_not_seen_it(folder: Pat
     assert micro == pytest.approx(float(200 * both / total), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_processes_and_interruptions_change_nothing(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(folder, copy)
