@@ -8,7 +8,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from hanme.decision.losses import total_loss
@@ -62,5 +61,7 @@ def calibrate(
 
     start = np.concatenate([mean.numpy(), np.zeros(labels)])
     bounds = [(0.0, 10.0)] * size + [(-10.0, 10.0)] * labels
+    from scipy.optimize import minimize  # half a second, and predictions do not need it
+
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found[:size].tolist(), torch.from_numpy(found[size:]).float()
