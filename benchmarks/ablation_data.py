@@ -232,13 +232,21 @@ MAKERS: dict[str, Callable[[], tuple[Tables, list[str]]]] = {
 }
 
 
-def make(name: str, folder: Path) -> None:
-    """Write one data set into a folder and draft its graph.toml."""
-    tables, options = MAKERS[name]()
-    folder.mkdir(parents=True)
-    for table, rows in tables.items():
-        rows.to_csv(folder / f"{table}.csv", index=False)
-    app(["init", str(folder), *options], standalone_mode=False)
+def write(name: str, folder: Path) -> bool:
+    """Write a data set and its graph.toml, unless it exists; return whether it could be had."""
+    if folder.exists():
+        return True
+    try:
+        tables, options = MAKERS[name]()
+        folder.mkdir(parents=True)
+        for table, rows in tables.items():
+            rows.to_csv(folder / f"{table}.csv", index=False)
+        app(["init", str(folder), *options], standalone_mode=False)
+    except Exception as error:  # no network, no package, no file: the others still count
+        shutil.rmtree(folder, ignore_errors=True)
+        print(f"{name}: skipped: {type(error).__name__}: {error}")
+        return False
+    return True
 
 
 def main() -> None:
@@ -247,13 +255,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=sorted(MAKERS))
     args = parser.parse_args()
     for name in args.names:
-        if (args.folder / name).exists():
-            continue
-        try:
-            make(name, args.folder / name)
-        except Exception as error:
-            shutil.rmtree(args.folder / name, ignore_errors=True)
-            print(f"{name}: skipped: {type(error).__name__}: {error}")
+        write(name, args.folder / name)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from hanme.data import load
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
-from hanme.nn import HANME, Batch, HANMEConv
+from hanme.nn import HANME, Batch, HANMEConv, Model
 from hanme.training import Trainer, TrainingConfig
 
 MDM, MAM, MKM = "movie-director-movie", "movie-actor-movie", "movie-keyword-movie"
@@ -109,10 +109,8 @@ class PyGConv(nn.Module):
         return self.conv({self.target: x_dict[self.target]}, self.edges)[self.target]
 
 
-class Classifier(nn.Module):
+class Classifier(Model):
     """A layer and a linear one on top."""
-
-    steps_on = "graph"
 
     def __init__(self, conv: nn.Module, hidden: int, labels: int) -> None:
         super().__init__()

@@ -27,6 +27,7 @@ from playwright.async_api import async_playwright
 
 CLIENTS, SECONDS, EXPLANATIONS = 50, 30, 10_000
 ROWS = 1_000_000
+TOKEN = "a-token-of-the-benchmark"
 Times = dict[str, list[float]]
 WORDS = ("amber", "bitter", "broken", "crimson", "distant", "empty", "golden", "hidden", "lonely")
 
@@ -35,14 +36,18 @@ WORDS = ("amber", "bitter", "broken", "crimson", "distant", "empty", "golden", "
 def serving(*runs: str) -> Iterator[int]:
     """Start the server, yield its port, and stop it."""
     code = "from hanme.cli import main; main()"
-    command = [sys.executable, "-c", code, "serve", "--port", "0", *runs]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline().split(":")[-1].strip("/\n"))
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.NamedTemporaryFile("w") as token:
+        token.write(TOKEN)
+        token.flush()
+        options = ["--port", "0", "--token-file", token.name]
+        command = [sys.executable, "-c", code, "serve", *options, *runs]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline().split(":")[-1].strip("/\n"))
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Client:
@@ -62,6 +67,7 @@ class Client:
         """Return the seconds that an answer took, and the answer; any but 200 is an error."""
         sent = b"" if body is None else json.dumps(body).encode()
         head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
         begin = time.perf_counter()
         self.writer.write(head.encode() + sent)
@@ -175,7 +181,7 @@ async def first_views(port: int) -> list[float]:
         for _ in range(10):
             page = await chromium.new_page()
             begin = time.perf_counter()
-            await page.goto(f"http://127.0.0.1:{port}/")
+            await page.goto(f"http://127.0.0.1:{port}/?token={TOKEN}")
             await page.get_by_role("heading", name="How good is it?").wait_for()
             taken.append(time.perf_counter() - begin)
             await page.close()

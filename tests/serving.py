@@ -39,6 +39,7 @@ class Server:
 
     url: str
     process: subprocess.Popen[str]
+    token: str = ""
 
     @property
     def api(self) -> str:
@@ -49,6 +50,7 @@ class Server:
         method = "POST" if "json" in options or "data" in options else "GET"
         with requests.Session() as session:
             session.trust_env = False
+            session.headers["Authorization"] = f"Bearer {self.token}"
             return session.request(method, f"{self.api}/{path}", timeout=60, **options)
 
     def get(self, path: str, **options: Any) -> Any:
@@ -75,7 +77,8 @@ def serving(*arguments: object, environment: Mapping[str, str] | None = None) ->
         assert process.stderr is not None
         line = process.stdout.readline()
         assert " on http://" in line, line + process.stderr.read()
-        yield Server(line.split()[-1], process)
+        url, _, token = line.split()[-1].partition("?token=")
+        yield Server(url, process, token)
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
     finally:

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphs import random_chain
 from hanme.data import planted
 from hanme.graph.chain import Chain
-from hanme.nn import HAN, HANME
+from hanme.nn import HAN, HANME, Batch
 from hanme.nn.encoders import Direct, Mean, Multihop
 from hanme.ops import instance_attention
 from hanme.training.schedule import LTS
@@ -138,7 +138,7 @@ def test_the_forward_pass(name: str, backend: str) -> None:
     copy_weights(fast, slow)
     with torch.no_grad():
         expected = slow(x, instances)
-        torch.testing.assert_close(fast(x, graph.links), expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(fast(Batch(x, graph.links)), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("epoch", [1, 17, 49, 50, 80])
@@ -150,4 +150,4 @@ def test_lts(epoch: int) -> None:
 
 def test_it_learns() -> None:
     torch.manual_seed(0)
-    assert page.train(page.mean, lts=True, epochs=15)[0] > 30
+    assert page.train(page.mean, epochs=25)[0] > 50  # 74, and 44 for all genres at once

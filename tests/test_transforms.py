@@ -1,7 +1,10 @@
+import pytest
 import torch
 import torch_geometric.transforms as T
+from torch_geometric.data import HeteroData
 
 from graph.test_chain import MOVIES
+from hanme.errors import HanmeError
 from hanme.transforms import AddMetaPathInstances
 
 
@@ -26,6 +29,20 @@ def test_samples() -> None:
     assert data.metapath_instances["m-a-m"][:, 0].tolist() == [0, 1]
     again = AddMetaPathInstances(["m-a-m"], max_per_root=1, seed=3)(MOVIES.clone())
     assert torch.equal(data.metapath_instances["m-a-m"], again.metapath_instances["m-a-m"])
+
+
+def test_a_sample_of_a_trillion_instances_costs_little() -> None:
+    n = 100
+    data = HeteroData()
+    data["p"].num_nodes = n
+    links = torch.cartesian_prod(torch.arange(n), torch.arange(n)).t()
+    data["p", "to", "p"].edge_index = links.contiguous()
+    path = "-".join(["p"] * 8)  # 100^7 instances per root
+    instances = AddMetaPathInstances([path], max_per_root=5)(data).metapath_instances[path]
+    assert instances.shape == (5 * n, 8)
+    assert instances.max() < n
+    with pytest.raises(HanmeError):
+        AddMetaPathInstances([path], max_per_root=0)(data)
 
 
 def test_moves_with_the_graph_and_shows_itself() -> None:

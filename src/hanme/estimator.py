@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from hanme.common.html import html_table
+from hanme.common.text import html_table
 from hanme.data import load
 from hanme.errors import HanmeError, check_choice
 from hanme.explain import Explanation
@@ -51,12 +51,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         training: Fields of :class:`~hanme.training.TrainingConfig`, such as ``{"epochs": 50}``.
         seed: Draws weights and dropout.
 
-    Attributes:
-        run_: The trained model as an :class:`~hanme.runs.OpenedRun`.
-        graph_: The graph it was fitted on.
-        model_: The trained model.
-        classes_: The labels, in the order of the columns of :meth:`predict_proba`.
-        epochs_: The scores of each epoch.
+    Once fitted, ``run_`` is the trained model as an :class:`~hanme.runs.OpenedRun`.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
     [
         (["--model", "gru"], "no configuration 'gru-planted'; there are"),
         (["--graph", "Freebase"], "no configuration for Freebase"),
-        (["--lts", "slow"], "--lts 'slow': expected none, linear"),
+        (["--lts", "slow"], "'slow' is not one of 'none', 'linear'"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
         (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
@@ -217,8 +217,8 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         (["--config", "papers"], "no experiment 'papers'; expected benchmark or paper"),
         (["--config", "paper"], "--graph: the rows of paper are fixed"),
         (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
-        (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),
-        (["--config-folder", __file__], "is a file"),
+        (["--config-folder", "/no/such/folder"], "/no/such/folder: no such folder"),
+        (["--config-folder", __file__], "no such folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

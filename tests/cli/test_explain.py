@@ -35,7 +35,7 @@ def test_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "movie-director-movie" in out
     assert "predicted" in out
     assert "(given: " in out
-    assert "part of" in out
+    assert "Logit of" in out
     assert "\x1b" not in out
 
 
@@ -58,7 +58,7 @@ def test_fidelity(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["nodes"] == 5
     assert (tmp_path / "f.html").read_text().startswith("<!doctype html>")
     hanme(*arguments)
-    assert "times as far" in capsys.readouterr().out
+    assert "ratio" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_fidelity(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["Nobody"], "movie 'Nobody': no node has that id or name"),
         (["100"], "movie 100: there are 100, numbered from 0"),
         (["7", "--label", "Opera"], "unknown label 'Opera'; there are"),
-        (["7", "--by", "size"], "one of part, move, attention, but got 'size'"),
+        (["7", "--by", "size"], "'size' is not one of 'part', 'move', 'attention'"),
         (["7", "--out", "p.png"], "p.png: a picture's name ends with .svg or .html"),
         (["7", "--out", "/dev/null/p.svg"], "/dev/null"),
     ],

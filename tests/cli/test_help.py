@@ -12,13 +12,15 @@ import pytest
 
 from commands import hanme
 from hanme.cli import COMMANDS, Command
-from hanme.cli.train import FIELDS
+from hanme.cli.options import option_names
+from hanme.cli.train import train
 from hanme.data import planted
 from hanme.experiments.configuration import resolve
 from hanme.runs import Run, load_graph
 from hgb_layout import write_imdb
 
-FLAGS = [(field, names.split()[0]) for panel in FIELDS.values() for field, names in panel.items()]
+FIELDS = " ".join(train.panels.values()).split()
+FLAGS = [(field, option_names(field)[0]) for field in FIELDS]
 
 
 def stated_defaults(command: str) -> dict[str, str]:

@@ -206,7 +206,7 @@ def test_facts_about_films_make_nodes_of_another_type(hanme: Command, tmp_path: 
     said = hanme("inspect", tmp_path, "--hops", "1")
     for name in ("film-directed_by-entity", "film-stars-entity", "entity-acts_in-film"):
         assert name in said
-    assert "film-sequel_3-film" in said
+    assert "film-fact_between_sequel-film" in said
     assert "born_in" not in said
 
 

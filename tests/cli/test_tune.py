@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
@@ -10,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage
-from optuna.trial import TrialState
 
 from commands import forked, hanme
 from drafts import write_draft
-from hanme.common.files import lock
+from hanme.common.files import lock, read_json
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.tune import Search, best_trial, run_trials, search_space
@@ -33,16 +29,11 @@ def search() -> Search:
 
 
 def completed(study: Path) -> int:
-    try:
-        with sqlite3.connect(f"file:{study}?mode=ro", uri=True) as database:
-            query = "SELECT count(*) FROM trials WHERE state = 'COMPLETE'"
-            return int(database.execute(query).fetchone()[0])
-    except sqlite3.OperationalError:  # not there yet, or being written
-        return 0
+    return len(read_json(study)["trials"]) if study.exists() else 0
 
 
 def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    out, study = tmp_path / "best.toml", tmp_path / "study.db"
+    out, study = tmp_path / "best.toml", tmp_path / "study.json"
     line = [HANME, "tune", "han", "planted", "--out", out, "--study", study, "--json"]
     line += ["--trials", TRIALS, "--epochs", 4, "--set", "data.options.movies=100"]
     first = forked(hanme, *line[1:])
@@ -57,7 +48,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     again = subprocess.run([*map(str, line)], capture_output=True, text=True, check=True)
     assert again.stderr == ""  # no word of Optuna's
     found = json.loads(again.stdout)
-    whole = run_trials(search(), tmp_path / "whole.db", TRIALS)
+    whole = run_trials(search(), tmp_path / "whole.json", TRIALS)
     assert [(t["changes"], t["score"]) for t in found["trials"]] == [
         (trial.changes, trial.score) for trial in whole
     ]
@@ -74,50 +65,11 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     with (
-        lock(tmp_path / ".study.db.lock", ""),
-        pytest.raises(HanmeError, match=r"study\.db: another process is working on it"),
+        lock(tmp_path / ".study.json.lock", ""),
+        pytest.raises(HanmeError, match=r"study\.json: another process is working on it"),
     ):
-        run_trials(search(), tmp_path / "study.db", 1)
+        run_trials(search(), tmp_path / "study.json", 1)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_full_disk_as_a_trial_ends_is_one_line_and_the_search_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = tmp_path / "study.db"
-    whole = run_trials(search(), tmp_path / "whole.db", 2)
-
-    begin = RDBStorage.set_trial_state_values
-
-    def full(storage: RDBStorage, trial: int, state: TrialState, values: object = None) -> bool:
-        if state is TrialState.RUNNING:
-            return begin(storage, trial, state, values)
-        raise StorageInternalError("full") from sqlite3.OperationalError("disk is full")
-
-    monkeypatch.setattr(RDBStorage, "set_trial_state_values", full)
-    with pytest.raises(HanmeError, match=r"study\.db: .* \(disk is full\); make room"):
-        run_trials(search(), study, 2)
-    monkeypatch.undo()
-    found = run_trials(search(), study, 2)
-    assert [(t.changes, t.score) for t in found] == [(t.changes, t.score) for t in whole]
-
-
-def test_what_was_half_written_when_a_search_was_killed_is_undone(tmp_path: Path) -> None:
-    """A copy of a study in the middle of a transaction, with its last page cut, is as a kill."""
-    run_trials(search(), tmp_path / "whole.db", 1)
-    writing = sqlite3.connect(tmp_path / "whole.db")
-    writing.execute("PRAGMA cache_size = 1")
-    writing.execute("CREATE TABLE large (text)")
-    writing.executemany("INSERT INTO large VALUES (?)", [("x" * 3000,)] * 100)
-    study, half = tmp_path / "study.db", (tmp_path / "whole.db").read_bytes()
-    study.write_bytes(half + b"half a page")
-    shutil.copy(tmp_path / "whole.db-journal", tmp_path / "study.db-journal")
-    writing.rollback()
-    writing.close()
-    assert study.stat().st_size > (tmp_path / "whole.db").stat().st_size
-    found, whole = (run_trials(search(), tmp_path / name, 2) for name in ("study.db", "whole.db"))
-    assert [(t.changes, t.score) for t in found] == [(t.changes, t.score) for t in whole]
-    assert not (tmp_path / "study.db-journal").exists()
 
 
 def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
@@ -139,9 +91,9 @@ def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
         (["han", "planet"], "unknown data set 'planet'"),
         (["han", "graph.toml"], "graph.toml: target: it is missing"),
         (["han", "planted", "--out", "old.toml"], "old.toml: it exists"),
-        (["han", "planted", "--out", "new.db"], "new.db: a configuration's name ends with .toml"),
-        (["han", "planted", "--study", "old.toml"], "old.toml: not a study"),
-        (["han", "planted", "--study", "begun.db"], "a study with another epochs"),
+        (["han", "planted", "--out", "new.json"], "ends with .toml"),
+        (["han", "planted", "--study", "old.toml"], "old.toml: not a"),
+        (["han", "planted", "--study", "begun.json"], "a study with other epochs"),
         (["han", "planted", "--set", "training.weight_decay=0"], "training.weight_decay: 0"),
         (["han", "planted", "--set", "heads=5"], "heads"),
     ],
@@ -156,8 +108,8 @@ def test_a_mistake_is_one_line_and_status_2(
     monkeypatch.chdir(tmp_path)
     Path("old.toml").write_text("mine\n" * 300)
     Path("graph.toml").touch()
-    if "begun.db" in arguments:
-        run_trials(search(), Path("begun.db"), 1)
+    if "begun.json" in arguments:
+        run_trials(search(), Path("begun.json"), 1)
         arguments = [*arguments, "--set", "data.options.movies=100", "--epochs", "3"]
     out = [] if "--out" in arguments else ["--out", "new.toml"]
     assert message in refused("tune", *arguments, "--trials", 1, *out)
@@ -172,7 +124,6 @@ def test_it_shows_the_best_trials_and_prunes(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "Best trials" in done.stdout
     assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 12")
-    with sqlite3.connect(tmp_path / "a.db") as database:
-        states = [state for (state,) in database.execute("SELECT state FROM trials")]
+    states = [trial["state"] for trial in read_json(tmp_path / "a.json")["trials"]]
     assert states.count("PRUNED") > 0
     assert len(states) == 12

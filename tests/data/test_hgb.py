@@ -322,12 +322,12 @@ WRONG = [
     (("info.dat", "[]"), "info.dat"),
     (("info.dat", "[" * 10**6), "info.dat.*nested"),
     (("info.dat", '{"a":' * 10**6), "info.dat.*nested"),
-    (without("node.dat"), "info.dat: node.dat > node type"),
-    (without("link.dat", "link type", "1", "end"), "link type > 1 > end"),
-    (without("label.dat", "node type", "0"), "info.dat: label.dat > node type"),
-    (without("label.dat", "node type", "0", "0"), "label numbers"),
-    (without("node.dat", "node type", "2"), "link type 4"),
-    (without("node.dat", "node type", "0"), "no node type 0"),
+    (without("node.dat"), "info.dat.*'node.dat'"),
+    (without("link.dat", "link type", "1", "end"), "info.dat.*'end'"),
+    (without("label.dat", "node type", "0"), "info.dat"),
+    (without("label.dat", "node type", "0", "0"), "info.dat.*'0'"),
+    (without("node.dat", "node type", "2"), "info.dat.*node types"),
+    (without("node.dat", "node type", "0"), "info.dat.*node types"),
     (("info.dat", info("aa", [(0, 1, "x")], "l")), "same name"),
 ]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hanme.data import FittedGraph, load, store_graph
+from hanme.data.tables.build import builders
 from hanme.data.tables.build import load as tables_load
-from hanme.data.tables.build import store_builder
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import resolve
 from hanme.graph import Graph
@@ -103,7 +103,7 @@ def test_stored_tables_are_the_loaded_graph(
 ) -> None:
     monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
     for name, size in (("LINKS", 40), ("NUMBERS", 300), ("TEXTS", 19)):
-        monkeypatch.setattr(store_builder, name, size)
+        monkeypatch.setattr(builders, name, size)
     folder = tables(tmp_path / "t", features, ROLES[role], SPLITS[split])
     said: list[str] = []
     store_graph(str(folder), tmp_path / "s", features=how, progress=said.append)
@@ -156,7 +156,7 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
     cast, split = cast.split("[split]")
     turned = f"{start}[relations.cast]{cast}[relations.role]{role}[split]{split}"
     (folder / "graph.toml").write_text(turned)
-    tables_load.Tables.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
+    tables_load.GraphSource.of(folder, fitted).store(tmp_path / "s", "given", 0, False, print)
     same(load(str(tmp_path / "s")), tables_load.load_tables(folder, fitted=fitted))
 
 
@@ -173,7 +173,7 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     assert graph is not None
     assert graph.stored
     assert config.training.batch_size == 1024
-    assert not config.training.wide
+    assert not config.training.linear
     same(graph, want)
     said = capsys.readouterr().err
     assert "MB of tables; the graph is stored in" in said

@@ -19,7 +19,7 @@ from hanme import Graph
 from hanme.data import FittedGraph, known_name, load, load_tables
 from hanme.data.tables.schema.config import schema
 from hanme.errors import HanmeError
-from hanme.graph.names import feature_names
+from hanme.graph.features import feature_names
 
 ROOT = Path(__file__).parents[2]
 FILMS = ROOT / "examples" / "films"
@@ -389,7 +389,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     (kept,) = (cache / "tables").glob("*/*-given")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "hanme.data.tables.build.load.Tables._build", lambda *_: pytest.fail("done again")
+            "hanme.data.tables.build.load.build_graph", lambda *_: pytest.fail("done again")
         )
         again = load_tables(films, cache=cache)
     for kind in ("film", "person"):
@@ -405,7 +405,7 @@ def test_the_cache_notices_a_change(films: Path, tmp_path: Path, monkeypatch) ->
     assert torch.equal(ids, torch.eye(len(ids)))
     with monkeypatch.context() as patch:  # each choice has a file of its own
         patch.setattr(
-            "hanme.data.tables.build.load.Tables._build", lambda *_: pytest.fail("read again")
+            "hanme.data.tables.build.load.build_graph", lambda *_: pytest.fail("read again")
         )
         for choice in ("given", "onehot"):
             load_tables(films, features=choice, cache=cache)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fuzz.inputs import Inputs
 
 RUN = f"{API}/runs/finished"
+TOKEN = "a-token-of-the-tests"
 LINK = {"relation": "film-played-person", "source": 1, "target": 5}
 CHANGES = {
     "instances": [{"metapath": "film-person-film", "nodes": [1, 5, 3]}],
@@ -81,7 +82,7 @@ class Api:
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.app = Guard(make_app(load_runs(folders)))
+        self.app = Guard(make_app(load_runs(folders)), token=TOKEN)
         self.loop = asyncio.Runner()
 
     def ask(self, words: list[str]) -> Outcome:
@@ -169,7 +170,7 @@ def api_request(draw: random.Random, inputs: Inputs, folder: Path) -> Case:
     method, path, query, body = draw.choice(SOUND)
     parts, pairs = path.split("/"), list(query.items())
     content = b"" if body is None else json.dumps(body).encode()
-    headers = ["host: 127.0.0.1:8765"]
+    headers = ["host: 127.0.0.1:8765", f"authorization: Bearer {TOKEN}"]
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         match draw.randrange(8):
             case 0 | 1:

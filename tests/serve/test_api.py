@@ -16,6 +16,7 @@ import torch
 from hanme.explain import Explainer
 from hanme.graph import Graph
 from hanme.nn import ChannelModel
+from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, Run
 from serving import GENRES, HOSTILE, Server
 
@@ -159,7 +160,7 @@ def test_explanations_are_those_of_the_explainer(server: Server, explainer: Expl
             assert tuple(end["number"] for end in row["nodes"]) == instance.numbers
             assert tuple(end["name"] for end in row["nodes"]) == instance.nodes
             assert row["move"] == pytest.approx(instance.moves[expected.label], abs=1e-9)
-        parts = [row["part"] for row in found["metapaths"] + found["others"]]
+        parts = [*(row["part"] for row in found["metapaths"]), *found["others"].values()]
         assert sum(parts) == pytest.approx(found["logit"], abs=1e-3)
         met = [row for row in found["reasons"] if row["node"]]
         assert all(row["node"]["name"] == row["what"] for row in met)
@@ -175,9 +176,11 @@ def test_a_label_is_explained_against_another(server: Server) -> None:
         for query in ("label=Drama", "label=Comedy", "label=Drama&against=Comedy")
     )
     assert both["logit"] == pytest.approx(drama["logit"] - comedy["logit"], abs=1e-6)
-    for kind in ("metapaths", "others"):
-        apart = [a["part"] - b["part"] for a, b in zip(drama[kind], comedy[kind], strict=True)]
-        assert [row["part"] for row in both[kind]] == pytest.approx(apart, abs=1e-6)
+    paths = zip(drama["metapaths"], comedy["metapaths"], strict=True)
+    apart = [a["part"] - b["part"] for a, b in paths]
+    assert [row["part"] for row in both["metapaths"]] == pytest.approx(apart, abs=1e-6)
+    rest = {name: part - comedy["others"][name] for name, part in drama["others"].items()}
+    assert both["others"] == pytest.approx(rest, abs=1e-6)
 
     def parts(found: dict[str, Any]) -> dict[tuple[int, ...], float]:
         rows = found["instances"]
@@ -224,7 +227,7 @@ def forward(graph: Graph, model: ChannelModel, node: int, beta: list[float]) -> 
     )
     try:
         with torch.no_grad():
-            logits = model(graph.x_dict, graph.links, labels=graph.training_labels)
+            logits = model(Batch.of(graph))
     finally:
         del fusion.forward
     found: list[float] = logits[node].tolist()
@@ -264,7 +267,7 @@ def test_what_if_equals_a_forward_on_the_changed_graph(
     assert np.abs(moved).max() > 0.01
     before = server.get(f"runs/{run}/predictions/{node}")
     assert found["before"]["probabilities"] == pytest.approx(before["probabilities"], abs=1e-5)
-    assert found["instances"]["before"] > found["instances"]["after"]
+    assert found["before"]["instances"] > found["after"]["instances"]
 
 
 def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
@@ -283,7 +286,7 @@ def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
     link = {"relation": "movie-to-actor", "source": 3, "target": gone}
     both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
     alone = server.get("runs/paper/changes/3", json={"remove": [link]})
-    assert both["instances"]["after"] == alone["instances"]["after"] - 1
+    assert both["after"]["instances"] == alone["after"]["instances"] - 1
     # One that goes with a link is gone already.
     link["target"] = ref["nodes"][1]
     link["relation"] = "-to-".join(instance["metapath"].split("-")[:2])

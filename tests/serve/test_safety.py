@@ -18,14 +18,18 @@ import pytest
 import requests
 import uvicorn
 
+from hanme.errors import HanmeError
 from hanme.serve import connection
 from hanme.serve.guard import MOST_BYTES, Guard
-from hanme.serve.work import Full, Pool, Stopped, TooLong
+from hanme.serve.served import load_runs
+from hanme.serve.work import Pool, QueueFull, Stopped, TooLong
 from serving import Server, serving
 
 
 def raw(server: Server, text: str) -> str:
-    """Send bytes as they are, and return the answer."""
+    """Send bytes as they are, but for the token, and return the answer."""
+    token = f"Host: localhost\r\nAuthorization: Bearer {server.token}\r\n"
+    text = text.replace("Host: localhost\r\n", token)
     host, port = server.url.split("/")[2].rsplit(":", 1)
     with socket.create_connection((host.strip("[]"), int(port)), timeout=30) as connection:
         connection.sendall(text.encode("latin-1"))
@@ -238,24 +242,32 @@ def test_errors_are_a_line_of_json(server: Server) -> None:
         assert "Traceback" not in line
     with requests.Session() as session:
         session.trust_env = False
+        session.headers["Authorization"] = f"Bearer {server.token}"
         answer = session.delete(f"{server.api}/runs")
     assert answer.status_code == 405
     assert list(answer.json()) == ["error"]
 
 
-@pytest.mark.parametrize("given", [None, "a-token_of-24-characters"])
-def test_a_token_is_asked_for_on_other_addresses(
-    runs: Path, tmp_path: Path, given: str | None
+@pytest.mark.parametrize(
+    ("host", "given"),
+    [
+        (None, None),
+        pytest.param("0.0.0.0", None, marks=pytest.mark.slow),
+        pytest.param("0.0.0.0", "a-token_of-24-characters", marks=pytest.mark.slow),
+    ],
+)
+def test_a_token_is_required(
+    runs: Path, tmp_path: Path, host: str | None, given: str | None
 ) -> None:
     folder = shutil.copytree(runs / "paper", tmp_path / "paper")
     file = tmp_path / "token"
     file.write_text(f"{given}\n")
-    options = ["--host", "0.0.0.0", *([] if given is None else ["--token-file", file])]
+    options = ["--host", host] if host else []
+    options += [] if given is None else ["--token-file", file]
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     with serving(folder, *options) as server:
-        drawn = server.url.partition("?token=")[2]
-        assert len(drawn) >= 32 if given is None else drawn == ""
-        token = given or drawn
+        assert len(server.token) >= 32 if given is None else server.token == ""
+        token = given or server.token
         port = server.url.split("/")[2].rsplit(":", 1)[1]
         own = Server(f"http://127.0.0.1:{port}/", server.process)
         for headers in (
@@ -269,7 +281,8 @@ def test_a_token_is_asked_for_on_other_addresses(
         known = {"Authorization": f"Bearer {token}"}
         assert own.get("runs", headers=known)["runs"][0]["name"] == "paper"
         assert own.ask("runs", headers=known | {"Host": "evil.example"}).status_code == 403
-        assert own.ask("runs", headers=known | {"Host": f"192.168.0.9:{port}"}).status_code == 200
+        address = own.ask("runs", headers=known | {"Host": f"192.168.0.9:{port}"})
+        assert address.status_code == (200 if host else 403)
         entrance = own.ask(f"../../?token={token}&x=1", allow_redirects=False)
         assert (entrance.status_code, entrance.headers["Location"]) == (303, "/?x=1")
         cookie = entrance.headers["Set-Cookie"]
@@ -295,12 +308,24 @@ def test_tokens_and_ports_that_cannot_be_are_refused(
 ) -> None:
     short = tmp_path / "token"
     short.write_text("short\n")
-    assert "at least 16" in refused("serve", runs / "paper", "--token-file", short)
-    assert "cannot be read" in refused("serve", runs / "paper", "--token-file", tmp_path / "none")
-    assert "holds no run" in refused("serve", tmp_path, "--port", "0")
+    refused("serve", runs / "paper", "--token-file", short)
+    refused("serve", runs / "paper", "--token-file", tmp_path / "none")
     port = server.url.rstrip("/").rsplit(":", 1)[1]  # another server has it
     assert f"port {port}" in refused("serve", runs / "paper", "--port", port)
-    assert "cannot listen" in refused("serve", runs / "paper", "--host", "203.0.113.7")
+    refused("serve", runs / "paper", "--host", "203.0.113.7")
+
+
+def test_a_run_that_cannot_be_opened_does_not_stop_the_others(tmp_path: Path, runs: Path) -> None:
+    unfinished = shutil.copytree(runs / "paper", tmp_path / "unfinished")
+    (unfinished / "result.json").unlink()
+    skipped: list[str] = []
+    served = load_runs([tmp_path, unfinished, runs / "paper"], on_skip=skipped.append)
+    assert list(served) == ["paper"]
+    assert len(skipped) == 2
+    assert str(unfinished) in skipped[1]
+    for folders in ([unfinished], [tmp_path], [tmp_path, unfinished]):
+        with pytest.raises(HanmeError):
+            load_runs(folders)
 
 
 class Client:
@@ -333,13 +358,13 @@ def test_work_stops_when_its_client_goes_away() -> None:
         pool, client = Pool(1, 1, 30), Client()
         task = asyncio.ensure_future(pool.run(client, job))  # type: ignore[arg-type]
         await asyncio.sleep(0.05)
-        assert pool.state().running == 1
+        assert pool.state()["running"] == 1
         client.gone.set()
         with pytest.raises(Stopped):
             await task
         assert await asyncio.to_thread(ended.wait, 5)
         await asyncio.sleep(0.05)
-        assert (pool.state().running, pool.state().stopped) == (0, 1)
+        assert (pool.state()["running"], pool.state()["stopped"]) == (0, 1)
         pool.close()
 
     asyncio.run(go())
@@ -347,6 +372,7 @@ def test_work_stops_when_its_client_goes_away() -> None:
 
 def test_a_request_under_way_is_told_that_the_server_stops() -> None:
     sent: list[Any] = []
+    headers = [(b"host", b"localhost"), (b"authorization", b"Bearer t")]
 
     async def never(*_: Any) -> None:
         await asyncio.sleep(60)
@@ -355,8 +381,8 @@ def test_a_request_under_way_is_told_that_the_server_stops() -> None:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
-        request = asyncio.ensure_future(Guard(never)(scope, never, send))
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+        request = asyncio.ensure_future(Guard(never, token="t")(scope, never, send))
         await asyncio.sleep(0)
         request.cancel()
         await request
@@ -374,8 +400,8 @@ def test_work_is_bounded_in_number_and_time() -> None:
             for _ in range(2)
         ]
         await asyncio.sleep(0.05)
-        assert (pool.state().running, pool.state().waiting) == (1, 1)
-        with pytest.raises(Full):
+        assert (pool.state()["running"], pool.state()["waiting"]) == (1, 1)
+        with pytest.raises(QueueFull):
             await pool.run(client, endless)  # type: ignore[arg-type]
         for task in first:
             with pytest.raises(TooLong):
@@ -394,7 +420,9 @@ def test_a_client_that_closes_its_connection_stops_its_explanation(server: Serve
     for node in range(asked):
         with socket.create_connection((host, int(port)), timeout=10) as connection:
             path = f"/api/v1/runs/planted/explanations/{node}?top=200"
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            token = f"Authorization: Bearer {server.token}"
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n\r\n"
+            connection.sendall(head.encode())
     until = time.monotonic() + 20
     while time.monotonic() < until:
         after = server.get("health")["explanations"]

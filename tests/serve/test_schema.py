@@ -28,7 +28,8 @@ KNOWN = {"run": "planted", "a": "planted", "b": "paper", "type": "movie"}
 
 @pytest.fixture(scope="module")
 def document(server: Server) -> Any:
-    return schemathesis.openapi.from_url(f"{server.api}/openapi.json")
+    headers = {"Authorization": f"Bearer {server.token}"}
+    return schemathesis.openapi.from_url(f"{server.api}/openapi.json", headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def document(server: Server) -> Any:
     ],
 )
 def test_whatever_is_asked_is_answered_as_documented(
-    document: Any, path: str, method: str, mode: GenerationMode
+    document: Any, server: Server, path: str, method: str, mode: GenerationMode
 ) -> None:
     @given(case=document[path][method].as_strategy(generation_mode=mode))
     @settings(
@@ -61,6 +62,7 @@ def test_whatever_is_asked_is_answered_as_documented(
 
     with requests.Session() as session:
         session.trust_env = False
+        session.headers["Authorization"] = f"Bearer {server.token}"
         ask()
 
 

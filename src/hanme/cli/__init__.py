@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import inspect as python_inspect
 import io
 import os
 import re
@@ -24,9 +23,9 @@ from hanme import __version__
 from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
 from hanme.cli.explain import explain
-from hanme.cli.fields import with_options
 from hanme.cli.init import init
 from hanme.cli.inspect import inspect
+from hanme.cli.options import help_of, with_options
 from hanme.cli.predict import predict
 from hanme.cli.runs import runs
 from hanme.cli.serve import serve
@@ -49,7 +48,7 @@ class Command(TyperCommand):
     """A command whose options are built when it is used, see :func:`with_options`."""
 
     def __init__(self, function: Callable[..., None]) -> None:
-        super().__init__(function.__name__, help=python_inspect.getdoc(function))
+        super().__init__(function.__name__, help=help_of(function))
         self.function = function
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
@@ -59,7 +58,7 @@ class Command(TyperCommand):
     def build(self) -> Any:
         """Return the command with its options."""
         alone = typer.Typer(add_completion=False, context_settings=HELP)
-        alone.command(self.name)(with_options(self.function))
+        alone.command(self.name, help=self.help)(with_options(self.function))
         return typer.main.get_command(alone)
 
 

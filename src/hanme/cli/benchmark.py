@@ -7,86 +7,34 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from hanme.cli.options import (
-    Allow,
-    Changes,
-    ConfigFolder,
-    Device,
-    Json,
-    Source,
-    changed_fields,
-    config_option,
-)
+from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import show_progress
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.experiments.benchmark import Entry
 
-PACES = ("none", "linear", "root", "geometric", "both")
-
 
 def benchmark(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for tables (.md, .csv, .json) and figures.")
-    ],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="First part of a configuration's name, e.g. han or hanme-direct (default: all "
-            "that have a configuration for the graph). Repeat it for more than one."
-        ),
-    ] = None,
-    graph: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="planted, IMDB, ACM, DBLP, or a graph.toml (default: IMDB, ACM and DBLP). Repeat "
-            "it for more than one."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Number of seeds (default: those of the --config)."),
-    ] = None,
-    seed: Annotated[
-        list[int] | None,
-        typer.Option(help="Seed, instead of --seeds. Repeat it for more than one."),
-    ] = None,
-    lts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(PACES),
-            help="Loss-aware training schedule; both: a row without it and a row with linear "
-            "(default: as configured).",
-        ),
-    ] = None,
-    runs: Annotated[
-        Path | None, typer.Option(help="Folder for the run folders (default: OUT/runs).")
-    ] = None,
-    train: Annotated[
-        bool,
-        typer.Option("--train/--no-train", help="Train missing runs, or only report the finished."),
-    ] = True,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Number of runs to train at a time.")
-    ] = os.cpu_count() or 1,
-    device: Device = None,
-    json_: Json = False,
-    config: Annotated[
-        str,
-        config_option(
-            help="What to compare. benchmark: models and graphs chosen by --model and --graph; "
-            "paper: the rows of the paper's table; or a TOML file."
-        ),
-    ] = "benchmark",
-    config_folder: ConfigFolder = None,
-    changes: Changes = None,
-    data: Source = None,
-    allow: Allow = None,
+    *,
+    out: Path,
+    model: list[str] | None = None,
+    graph: list[str] | None = None,
+    seeds: Annotated[int, Range(1, 1000)] | None = None,
+    seed: list[int] | None = None,
+    lts: Literal["none", "linear", "root", "geometric", "both"] | None = None,
+    runs: Path | None = None,
+    train: bool = True,
+    processes: Positive = os.cpu_count() or 1,
+    device: str | None = None,
+    json_: bool = False,
+    config: str = "benchmark",
+    config_folder: Path | None = None,
+    changes: list[str] | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
 ) -> None:
     """Train models on graphs over several seeds and compare them with published scores.
 
@@ -98,6 +46,20 @@ def benchmark(
     --config-folder; on a graph.toml, models have the defaults of hanme train. Finished runs are not
     trained again, so you can stop it and start it again. A failed run does not stop the others; it
     is named at the end, with exit status 2.
+
+    Args:
+        out: Folder for tables (.md, .csv, .json) and figures.
+        model: First part of a configuration's name, such as hanme-direct (default: all models).
+        graph: planted, IMDB, ACM, DBLP, or a graph.toml (default: IMDB, ACM and DBLP).
+        seeds: Number of seeds (default: those of the --config).
+        seed: Seed, instead of --seeds.
+        lts: Loss-aware training schedule; both: rows without it and with linear (default: as
+            configured).
+        runs: Folder for the run folders (default: OUT/runs).
+        train: Train missing runs, or only report the finished ones.
+        processes: Number of runs to train at a time.
+        config: benchmark: the models and graphs chosen by --model and --graph; paper: the rows of
+            the paper's table; or a TOML file.
     """
     from hanme.experiments.benchmark import Experiment
     from hanme.experiments.report import report
@@ -166,8 +128,6 @@ def _entries(
     from hanme.experiments.benchmark import Entry, from_source
     from hanme.experiments.configuration import models
 
-    if lts is not None and lts not in PACES:
-        raise HanmeError(f"--lts {lts!r}: expected {', '.join(PACES)}")
     paces = ["none", "linear"] if lts == "both" else [lts]
     entries = []
     for graph in graphs:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from hanme.cli.options import Allow, Device, Json, RunArgument, Source, find_run
-from hanme.cli.show import print_calibration, print_scores
+from hanme.cli.options import find_run
+from hanme.cli.show import print_scores, print_table
 
 
 def evaluate(
-    run: RunArgument = None,
-    data: Source = None,
-    allow: Allow = None,
-    device: Device = None,
-    json_: Json = False,
+    run: Path | None = None,
+    *,
+    data: Path | None = None,
+    allow: list[str] | None = None,
+    device: str | None = None,
+    json_: bool = False,
 ) -> None:
     """Score a run again with each decision rule.
 
@@ -26,6 +28,11 @@ def evaluate(
     scores, probabilities = opened.evaluate(), opened.result["probabilities"]
     if json_:
         print(json.dumps(scores | {"probabilities": probabilities}))
-    else:
-        print_scores(scores)
-        print_calibration(probabilities)
+        return
+    print_scores(scores)
+    columns = {"Brier score": "brier", "calibration error": "error"}
+    rows = [
+        {"nodes": part} | {head: f"{found[key]:.4f}" for head, key in columns.items()}
+        for part, found in probabilities.items()
+    ]
+    print_table(rows, title="Probabilities")

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hanme.cli.show import printable
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of tables, or a table.")],
-    target: Annotated[
-        str | None, typer.Option(help="Table whose rows to classify (default: inferred).")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Its label column (default: inferred).")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite an existing graph.toml.")
-    ] = False,
-    print_: Annotated[
-        bool, typer.Option("--print", help="Print the graph.toml instead of writing it.")
-    ] = False,
+    folder: Path,
+    *,
+    target: str | None = None,
+    label: str | None = None,
+    force: bool = False,
+    print_: bool = False,
 ) -> None:
     """Infer a graph from a folder of tables and write a graph.toml with a reason per choice.
 
     hanme init films
 
     hanme init films --force --label genre
+
+    Args:
+        folder: Folder of tables, or a table.
+        target: Table whose rows to classify (default: inferred).
+        label: Its label column (default: inferred).
+        force: Overwrite an existing graph.toml.
+        print_: Print the graph.toml instead of writing it.
     """
     from hanme.data import METAPATHS
     from hanme.data.tables.draft.infer import infer
@@ -44,7 +43,7 @@ def init(
     column = config.nodes[config.target].label
     described = f"label column: {column}" if column else "no label column: set one"
     print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
-    for reason in (*inferred.skipped, *inferred.copies):
+    for reason in inferred.skipped:
         print(printable(f"Skipped: {reason}"))
     is_data_set = str(path.parent).lower() in map(str.lower, METAPATHS)
     name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))

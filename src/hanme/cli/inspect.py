@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hanme.cli.fields import chosen, takes_fields
-from hanme.cli.options import Allow, Changes, GraphArgument, Json, changed_fields
+from hanme.cli.options import Range, changed_fields, chosen, takes_fields
 from hanme.cli.show import print_table, printable
 from hanme.errors import HanmeError
 
@@ -17,55 +14,22 @@ if TYPE_CHECKING:
     from hanme.graph import Graph
     from hanme.runs import RunConfig
 
-FIELDS = {
-    "Options": {
-        "training.seed": "--seed",
-        "model.options.hidden_channels": "--hidden",
-        "model.options.heads": "--heads",
-    },
-    "Data": {"data.features": "--features", "data.source": "--data"},
-}
 
-
-@takes_fields(FIELDS)
+@takes_fields(
+    Options="training.seed model.options.hidden_channels model.options.heads",
+    Data="data.features data.source",
+)
 def inspect(
-    graph: GraphArgument,
-    hops: Annotated[
-        int, typer.Option(min=1, max=12, help="Maximum length of the metapaths to show.")
-    ] = 4,
-    limit: Annotated[
-        int,
-        typer.Option(
-            min=1, max=10**6, help="Maximum number of metapaths; default and short ones first."
-        ),
-    ] = 100,
-    json_: Json = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Stored graphs",
-            help="Write the graph to this new or empty folder instead, to be mapped from disk "
-            "rather than loaded: for graphs larger than memory.",
-        ),
-    ] = None,
-    half: Annotated[
-        bool,
-        typer.Option(
-            "--half",
-            rich_help_panel="Stored graphs",
-            help="With --store: features in half precision.",
-        ),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            rich_help_panel="Stored graphs",
-            help="Compare the files of a stored graph with their checksums instead.",
-        ),
-    ] = False,
-    changes: Changes = None,
-    allow: Allow = None,
+    graph: str,
+    *,
+    hops: Annotated[int, Range(1, 12)] = 4,
+    limit: Annotated[int, Range(1, 10**6)] = 100,
+    store: Path | None = None,
+    half: bool = False,
+    check: bool = False,
+    json_: bool = False,
+    changes: list[str] | None = None,
+    allow: list[str] | None = None,
     **fields: Any,
 ) -> None:
     """Show a graph as training sees it, and its metapaths with their cost; or store it on disk.
@@ -73,6 +37,14 @@ def inspect(
     hanme inspect films
 
     hanme inspect films --store films.store
+
+    Args:
+        hops: Maximum length of the metapaths to show.
+        limit: Maximum number of metapaths; default and short ones first.
+        store: Write the graph to this new or empty folder instead, to be mapped from disk rather
+            than loaded: for graphs larger than memory.
+        half: With --store: features in half precision.
+        check: Compare the files of a stored graph with their checksums instead.
     """
     from hanme.experiments.configuration import override, resolve
     from hanme.runs import load_graph
@@ -135,42 +107,29 @@ def _store(config: RunConfig, folder: Path, half: bool) -> None:
 
 
 def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> None:
-    from hanme.common.numbers import lasting, short
+    from hanme.common.text import duration, short
     from hanme.ops import BACKENDS, choose_backend
     from hanme.ops.cost import readable
 
     target = summary["target"]
-    nodes = [
-        [row["type"], f"{row['nodes']:,}", f"{row['features']:,}", f"{row['set']:.1f}"]
-        for row in summary["nodes"]
-    ]
-    print_table(["node type", "nodes", "features", "nonzero per node"], nodes, title="Nodes")
-    dropped = ["dropped, unknown ids"] * any(row["dropped"] for row in summary["relations"])
-    relations = [
-        [row["relation"], f"{row['links']:,}", *[f"{row['dropped']:,}"] * len(dropped)]
-        for row in summary["relations"]
-    ]
-    print_table(["relation", "links", *dropped], relations, title="Relations")
     labels = [
-        [printable(label), f"{count:,}", f"{count / max(1, target['labelled']):.1%}"]
+        {"label": label, "nodes": count, "share": f"{count / max(1, target['labelled']):.1%}"}
         for label, count in zip(target["labels"], target["counts"], strict=True)
     ]
-    print_table(["label", "nodes", "share"], labels, title="Labels")
+    counts = ("instances", "nodes_with_instances", "largest_per_node")
     metapaths = [
-        [
-            row["metapath"],
-            row["use"],
-            *(short(row[key]) for key in ("instances", "roots", "most")),
-            *(readable(row["bytes"][name]) for name in BACKENDS),
-        ]
+        {"metapath": row["metapath"], "use": row["use"]}
+        | {name: short(row[name]) for name in counts}
+        | {name: readable(row["bytes"][name]) for name in BACKENDS}
         for row in summary["metapaths"]
         if row["instances"]
     ]
+    print_table(summary["nodes"], title="Nodes")
+    print_table(summary["relations"], title="Relations")
+    print_table(labels, title="Labels")
     print_table(
-        ["metapath", "use", "instances", "nodes with instances", "largest per node", *BACKENDS],
         metapaths,
         title=f"Metapaths from {graph.target} to {graph.target}",
-        left=2,
         caption=f"{', '.join(BACKENDS)}: approximate memory of a backend in training, with {heads} "
         f"heads and hidden size {hidden}; this machine uses "
         f"{choose_backend('auto', graph.y.device)}. Metapaths without instances are not shown.",
@@ -178,7 +137,7 @@ def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> Non
     if more := summary["more_metapaths"]:
         print(f"{short(more)} more metapaths are not counted: see --limit and --hops.")
     if seconds := summary["seconds_per_epoch"]:
-        print(f"One epoch over the default metapaths: about {lasting(seconds)} on this machine.")
+        print(f"One epoch over the default metapaths: about {duration(seconds)} on this machine.")
     for metapath, why in summary["left_out"].items():
         print(printable(f"{metapath}: not a default metapath, {why}; use it with -m."))
     for note in summary["notes"]:

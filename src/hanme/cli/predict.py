@@ -4,64 +4,52 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from hanme.cli.options import Allow, Device, GraphOption, Json, Node, RunArgument, Source, find_run
-from hanme.cli.show import print_table, printable
+from hanme.cli.options import Positive, find_run
+from hanme.cli.show import print_table
 
 if TYPE_CHECKING:
     from hanme.runs import Prediction
-    from hanme.runs.prediction import Order
 
 SHOWN = 20
 """Rows shown unless --top says otherwise: a screenful."""
-LIKELIEST = 3
-"""Labels shown per row: more do not fit beside ids and names."""
 RANKS = {"uncertain": "uncertainty", "surprising": "surprise"}
 
 
 def predict(
-    run: RunArgument = None,
-    node: Node = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write a .csv, .parquet or .json file.")
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            metavar="uncertain|surprising",
-            help="Sort by uncertainty, or by how improbable the known label is.",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Keep only this number of nodes, from the first.")
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            metavar="train|val|test|unlabelled|unused", help="Keep only nodes of this part."
-        ),
-    ] = None,
-    graph: GraphOption = None,
-    data: Source = None,
-    allow: Allow = None,
-    device: Device = None,
-    json_: Json = False,
+    run: Path | None = None,
+    *,
+    node: list[str] | None = None,
+    out: Path | None = None,
+    order: Literal["uncertain", "surprising"] | None = None,
+    top: Positive | None = None,
+    split: Literal["train", "val", "test", "unlabelled", "unused"] | None = None,
+    graph: Path | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
+    device: str | None = None,
+    json_: bool = False,
 ) -> None:
     """Predict labels and probabilities, for all nodes or for some, by their ids and names.
 
     hanme predict --out predictions.csv
 
     hanme predict runs/films --order uncertain --split unlabelled --top 100
+
+    Args:
+        out: Write a .csv, .parquet or .json file.
+        order: Sort by uncertainty, or by how improbable the known label is.
+        top: Keep only this number of nodes, from the first.
+        split: Keep only nodes of this part.
+        graph: Another graph.toml of the same schema, such as one with new rows.
     """
     from hanme.runs import OpenedRun
 
     prediction = OpenedRun.open(find_run(run), graph=graph, source=data).predict(node)
     prediction = prediction if split is None else prediction.only(split)
     if order or top:
-        prediction = prediction.ranked(cast("Order | None", order), top=top)
+        prediction = prediction.ranked(order, top=top)
     if out is not None:
         prediction.write(out)
     if json_:
@@ -80,25 +68,13 @@ def _show(prediction: Prediction, limit: int, rank: str | None) -> None:
     keys = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]
     keys += ["predicted"] * prediction.graph.multilabel
     keys = [key for key in keys if rows and key in rows[0]] or ["node"]
-    columns = probability_columns(labels)
-
-    def likeliest(row: dict[str, Any]) -> list[str]:
-        ranked = sorted(zip(labels, (row[c] for c in columns), strict=True), key=lambda x: -x[1])
-        return [printable(f"{label} {p:.0%}") for label, p in ranked[:LIKELIEST]]
-
-    cells = [
-        [
-            *(printable(_text(row[key])) for key in keys),
-            *([f"{row[rank]:.2f}"] if rank else []),
-            *likeliest(row),
-        ]
-        for row in rows
-    ]
-    heads = ["most likely", "second", "third"][: len(labels)]
-    print_table([*keys, *([rank] if rank else []), *heads], cells, width=120, left=len(keys))
+    columns = dict(zip(labels, probability_columns(labels), strict=True))
+    shown = []
+    for row in rows:
+        likely = sorted(labels, key=lambda label: -row[columns[label]])
+        texts = [f"{label} {row[columns[label]]:.0%}" for label in likely]
+        shown.append({key: row[key] for key in [*keys, *([rank] if rank else [])]})
+        shown[-1] |= dict(zip(("most likely", "second", "third"), texts, strict=False))
+    print_table(shown, width=120)
     if len(prediction) > len(rows):
         print(f"{len(rows)} of {len(prediction):,} nodes. See --out, --node, --order and --top.")
-
-
-def _text(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)

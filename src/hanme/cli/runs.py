@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hanme.cli.options import Json
-from hanme.cli.show import print_table, printable
+from hanme.cli.show import f1_columns, print_table, printable
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.runs.listing import ListedRun
 
 
-def runs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder that holds the run folders.")
-    ] = Path("runs"),
-    json_: Json = False,
-) -> None:
+def runs(folder: Path = Path("runs"), *, json_: bool = False) -> None:
     """List runs with their settings, state and scores, the latest first.
 
     hanme runs
 
     hanme runs results/runs/imdb-han
+
+    Args:
+        folder: Folder that holds the run folders (default: runs).
     """
     from hanme.runs.listing import list_runs
 
@@ -36,26 +31,22 @@ def runs(
     if json_:
         print(json.dumps([run.to_dict() for run in listed]))
         return
-    scores = [f"{part} {f1}" for part in ("val", "test") for f1 in ("micro", "macro")]
-    heads = ["run", "graph", "model", "recipe", "seed", "state", "epochs", *scores]
-    print_table(heads, map(_cells, listed), title="F1 (%)", width=140, left=6)
+    print_table([_row(run) for run in listed], title="F1 (%)", width=140)
     for run in listed:
         if run.message:
             print(printable(run.message))
 
 
-def _cells(run: ListedRun) -> list[str]:
-    settings = [""] * 4
-    if config := run.config:
-        path = Path(config.data.name)
-        graph = path.parent.name if path.name == "graph.toml" else path.name
-        settings = [graph, config.model.name, config.training.recipe, str(config.training.seed)]
-    scores = [
-        f"{(run.scores or {})[part][f1]:.2f}" if part in (run.scores or {}) else "–"
-        for part in ("val", "test")
-        for f1 in ("micro", "macro")
-    ]
-    return [printable(cell) for cell in (run.folder.name, *settings, run.state)] + [
-        str(run.epochs),
-        *scores,
-    ]
+def _row(run: ListedRun) -> dict[str, Any]:
+    config = run.config
+    path = Path(config.data.name if config else "")
+    return {
+        "run": run.folder.name,
+        "graph": path.parent.name if path.name == "graph.toml" else path.name,
+        "model": config.model.name if config else "",
+        "recipe": config.training.recipe if config else "",
+        "seed": str(config.training.seed) if config else "",
+        "state": run.state,
+        "epochs": run.epochs,
+        **f1_columns(run.scores or {}, ("val", "test")),
+    }

@@ -7,52 +7,38 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from hanme.cli.options import Allow, Node, Source, find_run
+from hanme.cli.options import Range, find_run
 from hanme.errors import HanmeError
 
 
 def serve(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Run folders (default: the latest in runs/).",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: a free one.")] = 8765,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address to listen on, 0.0.0.0 for all (default: only this machine can connect)."
-        ),
-    ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", help="Another host name of the server, such as a proxy's."),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send.")
-    ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Export",
-            help="Write the page of one run as a single .html file instead of serving it.",
-        ),
-    ] = None,
-    node: Node = None,
-    data: Source = None,
-    allow: Allow = None,
+    runs: list[Path] | None = None,
+    *,
+    port: Annotated[int, Range(0, 65535)] = 8765,
+    host: str | None = None,
+    name: list[str] | None = None,
+    token_file: Path | None = None,
+    open_: bool = False,
+    export: Path | None = None,
+    node: list[str] | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
 ) -> None:
     """Serve runs as a web page and an API, or export the page as a file to send to a colleague.
 
     hanme serve runs/films --open
 
     hanme serve runs/films --export report.html --node f011 --node "The Amber Lantern"
+
+    Args:
+        runs: Run folders (default: the latest in runs/).
+        port: Port; 0: a free one.
+        host: Address to listen on, 0.0.0.0 for all (default: only this machine can connect).
+        name: Another host name of the server, such as a proxy's.
+        token_file: File with the token that clients must send (default: a random token).
+        open_: Open the page in a browser.
+        export: Write the page of one run as a single .html file instead of serving it.
+        node: With --export: id or name of a node to explain.
     """
     folders = runs or [find_run(None)]
     if export is not None:
@@ -76,6 +62,9 @@ def serve(
     def on_load() -> None:
         print("Loading. Stop the server with Ctrl-C.", file=sys.stderr, flush=True)
 
+    def on_skip(message: str) -> None:
+        print(f"hanme: {message}", file=sys.stderr, flush=True)
+
     serve_runs(
         folders,
         host=host,
@@ -85,6 +74,7 @@ def serve(
         source=data,
         on_load=on_load,
         on_start=on_start,
+        on_skip=on_skip,
     )
 
 

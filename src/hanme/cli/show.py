@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -133,19 +132,22 @@ def print_scores(scores: dict[str, Any]) -> None:
     """Print micro and macro F1 by split and, where the decision rules differ, by rule."""
     if all(by_split == scores["with_fallback"] for by_split in scores.values()):
         scores = {"any": scores["with_fallback"]}
-    rows = {rule.replace("_", " "): by_split for rule, by_split in scores.items()}
-    _print_f1("decision rule", rows, ("train", "val", "test"))
+    _print_f1("decision rule", scores, ("train", "val", "test"))
 
 
-def _print_f1(head: str, rows: dict[str, Any], parts: Sequence[str]) -> None:
-    """Print micro and macro F1 by part of the split."""
-    columns = list(product(parts, ("micro", "macro")))
-    cells = [
-        [name, *(f"{scores[part][f1]:.2f}" if part in scores else "–" for part, f1 in columns)]
-        for name, scores in rows.items()
+def _print_f1(head: str, scores: dict[str, Any], parts: Sequence[str]) -> None:
+    rows = [
+        {head: name.replace("_", " ")} | f1_columns(by_split, parts)
+        for name, by_split in scores.items()
     ]
-    heads = [head, *(" ".join(column) for column in columns)]
-    print_table(heads, cells, title="F1 (%)", width=100)
+    print_table(rows, title="F1 (%)", width=100)
+
+
+def f1_columns(scores: dict[str, Any], parts: Sequence[str]) -> dict[str, float | None]:
+    """Return micro and macro F1 by column, such as ``val micro``; None for a part without nodes."""
+    return {
+        f"{part} {f1}": scores.get(part, {}).get(f1) for part in parts for f1 in ("micro", "macro")
+    }
 
 
 ADVICE = {
@@ -160,11 +162,10 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
     scores = result["scores"]
     own = scores.get("decided", scores["with_fallback"])
     rows = {name: other for name, other in result["baselines"].items() if name != model}
-    rows[model] = own
-    _print_f1("compared with baselines", rows, ("val", "test"))
+    _print_f1("compared with baselines", rows | {model: own}, ("val", "test"))
     for name, advice in ADVICE.items():
         other = rows.get(name, {}).get("val")
-        if name == model or other is None or "val" not in own:
+        if other is None or "val" not in own:
             continue
         if own["val"]["micro"] <= other["micro"] and own["val"]["macro"] <= other["macro"]:
             print(f"On validation nodes {model} does not beat {name}. {advice}")
@@ -175,42 +176,38 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
             )
 
 
-def print_calibration(probabilities: dict[str, Any]) -> None:
-    """Print Brier score and calibration error by part of the split."""
-    rows = [
-        [part, f"{scores['brier']:.4f}", f"{scores['error']:.4f}"]
-        for part, scores in probabilities.items()
-    ]
-    if rows:
-        print_table(["nodes", "Brier score", "calibration error"], rows, title="Probabilities")
-
-
 def print_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Sequence[Mapping[str, Any]],
     *,
     title: str | None = None,
     caption: str | None = None,
     width: int = 160,
-    left: int = 1,
 ) -> None:
     """Print a table of plain text, without markup or colours.
 
     Args:
-        heads: The column headings.
-        rows: The cells, by row.
+        rows: Values by column; text is aligned to the left, numbers to the right.
         title: A line above the table.
         caption: Text below the table.
         width: Width in characters where output is piped; otherwise that of the terminal.
-        left: Number of columns aligned to the left; the rest is aligned to the right.
     """
-    table = Table(*heads, title=title, caption=caption, title_justify="left")
-    for column in table.columns[left:]:
-        column.justify = "right"
+    table = Table(title=title, caption=caption, title_justify="left")
+    for column in rows[0] if rows else ():
+        numbers = any(isinstance(row[column], int | float) for row in rows)
+        table.add_column(column.replace("_", " "), justify="right" if numbers else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_text, row.values()))
     own = None if Console().is_terminal else width
     Console(width=own, markup=False, emoji=False, highlight=False).print(table)
+
+
+def _text(value: Any) -> str:
+    """Return a value as a cell shows it: counts with separators, other numbers to two places."""
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    return "–" if value is None else printable(str(value))
 
 
 def printable(text: str) -> str:

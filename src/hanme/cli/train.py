@@ -5,86 +5,37 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hanme.cli.fields import chosen, takes_fields
-from hanme.cli.options import GRAPHS, Allow, Changes, Device, Json, changed_fields, config_option
+from hanme.cli.options import Positive, changed_fields, chosen, takes_fields
 from hanme.cli.show import print_baselines, print_notes, print_scores, show_epochs
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.runs import Run
 
-FIELDS = {
-    "Options": {
-        "model.name": "--model",
-        "model.options.metapaths": "--metapath -m",
-        "training.epochs": "--epochs",
-        "training.batch_size": "--batch-size",
-        "model.options.per_root": "--per-root",
-        "training.seed": "--seed",
-    },
-    "Model": {
-        "model.options.encoder": "--encoder",
-        "model.options.hidden_channels": "--hidden",
-        "model.options.heads": "--heads",
-        "model.options.dropout": "--dropout",
-        "model.options.gamma": "--gamma",
-        "model.options.values": "--values",
-        "model.options.backend": "--backend",
-    },
-    "Training": {
-        "training.recipe": "--recipe",
-        "training.folds": "--folds",
-        "training.labels": "--labels/--no-labels",
-        "training.patience": "--patience",
-        "training.lr": "--lr",
-        "training.weight_decay": "--weight-decay",
-        "training.select": "--select",
-        "training.decide": "--decide",
-        "training.lts.pace": "--lts",
-        "training.lts.start": "--lts-start",
-        "training.lts.until": "--lts-until",
-    },
-    "Data": {"data.features": "--features", "data.source": "--data"},
-}
 
-
-@takes_fields(FIELDS)
+@takes_fields(
+    Options="model.name model.options.metapaths training.epochs training.batch_size "
+    "model.options.per_root training.seed",
+    Model="model.options.encoder model.options.hidden_channels model.options.heads "
+    "model.options.dropout model.options.gamma model.options.values model.options.backend",
+    Training="training.recipe training.folds training.patience training.lr "
+    "training.weight_decay training.select training.decide training.lts.pace training.lts.start "
+    "training.lts.until",
+    Data="data.features data.source",
+)
 def train(
-    graph: Annotated[
-        str | None,
-        typer.Argument(metavar="GRAPH", help=f"{GRAPHS} (default: as in --config)."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Run folder to write (default: runs/NAME, then runs/NAME-2, and so on).",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --out, or the last in runs/.")
-    ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of folds to train at a time (default: one per core)."),
-    ] = None,
-    device: Device = None,
-    json_: Json = False,
-    config: Annotated[
-        str | None,
-        config_option(
-            help="Configuration file to start from, or the name of a packaged one, e.g. "
-            "hanme-direct-IMDB; options on the command line override it."
-        ),
-    ] = None,
-    changes: Changes = None,
-    allow: Allow = None,
+    graph: str | None = None,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    processes: Positive | None = None,
+    device: str | None = None,
+    json_: bool = False,
+    config: str | None = None,
+    changes: list[str] | None = None,
+    allow: list[str] | None = None,
     **fields: Any,
 ) -> None:
     """Train a model and write a run folder.
@@ -94,6 +45,13 @@ def train(
     hanme train IMDB --encoder direct --lts linear --out runs/direct
 
     hanme train --config hanme-direct-IMDB --seed 1
+
+    Args:
+        out: Run folder to write (default: runs/NAME, then runs/NAME-2, and so on).
+        resume: Continue the run in --out, or the last in runs/.
+        processes: Number of folds to train at a time (default: one per core).
+        config: Configuration file to start from, or the name of a packaged one, such as
+            hanme-direct-IMDB; options on the command line override it.
     """
     from hanme import runs
     from hanme.common import ranks
@@ -123,7 +81,7 @@ def train(
             processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,
             on_epoch=shown.on_epoch,
-            on_settle=shown.on_finalize,
+            on_finalize=shown.on_finalize,
             on_fold=lambda done: print_notes([f"Fold {done} of {run_config.training.folds} done"]),
         )
     if json_:
@@ -136,7 +94,8 @@ SELECTED = {"last": "the last one", "loss": "lowest validation loss"}
 
 
 def _show(run: Run) -> None:
-    from hanme.runs.build import takes_metapaths, takes_wide
+    from hanme.runs.build import takes_metapaths
+    from hanme.runs.config import LINEAR
 
     result, model = run.result(), run.config.model.name
     select = run.config.training.select
@@ -147,6 +106,6 @@ def _show(run: Run) -> None:
     elif result["epochs"]:
         why = SELECTED.get(select, f"best validation {select} F1")
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
-    explained = takes_metapaths(model) or takes_wide(model)
+    explained = takes_metapaths(model) or model == LINEAR
     commands = "predict, evaluate or explain" if explained else "predict or evaluate"
     print(f"The run is in {run.folder}. Next: hanme {commands}.")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from hanme.cli.options import Allow, Changes, ConfigFolder, Device, Json, Source, changed_fields
+from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import print_table, show_progress
 from hanme.errors import HanmeError
 
@@ -18,50 +15,23 @@ if TYPE_CHECKING:
 
 
 def tune(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="First part of a configuration's name, e.g. hanme-direct."
-        ),
-    ],
-    graph: Annotated[
-        str, typer.Argument(metavar="GRAPH", help="planted, IMDB, ACM, DBLP, or a graph.toml.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="TOML file for the best configuration.")],
-    study: Annotated[
-        Path | None,
-        typer.Option(help="SQLite file with the trials (default: OUT with .db for .toml)."),
-    ] = None,
-    trials: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10**6,
-            help="Number of configurations to try, including those of an earlier search.",
-        ),
-    ] = 20,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of runs per trial, with seeds 0, 1, ...")
-    ] = 1,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum number of epochs in the search (default: as configured). OUT keeps the "
-            "configured number.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of the search.")] = 0,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Stop trials that score below the median so far.")
-    ] = False,
-    config_folder: ConfigFolder = None,
-    changes: Changes = None,
-    data: Source = None,
-    allow: Allow = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
-    device: Device = None,
-    json_: Json = False,
+    model: str,
+    graph: str,
+    *,
+    out: Path,
+    study: Path | None = None,
+    trials: Annotated[int, Range(1, 10**6)] = 20,
+    seeds: Annotated[int, Range(1, 1000)] = 1,
+    epochs: Positive | None = None,
+    seed: Annotated[int, Range(0, 2**31)] = 0,
+    prune: bool = False,
+    force: bool = False,
+    device: str | None = None,
+    json_: bool = False,
+    config_folder: Path | None = None,
+    changes: list[str] | None = None,
+    data: Path | None = None,
+    allow: list[str] | None = None,
 ) -> None:
     """Search for the best settings of a model on a graph and write a configuration file.
 
@@ -73,6 +43,17 @@ def tune(
     score of a trial is the mean of micro and macro F1 on validation nodes, at the epoch that the
     configuration selects; test nodes are not used. You can stop it at any time: the same command
     continues after the finished trials.
+
+    Args:
+        model: First part of a configuration's name, such as hanme-direct.
+        out: TOML file for the best configuration.
+        study: JSON file with the trials (default: OUT with .json for .toml).
+        trials: Number of configurations to try, including those of an earlier search.
+        seeds: Number of runs per trial, with seeds 0, 1, ...
+        epochs: Maximum number of epochs in the search (default: as configured).
+        seed: Seed of the search.
+        prune: Stop trials that score below the median so far.
+        force: Overwrite OUT.
     """
     from hanme.data import is_tables, known_name
     from hanme.experiments.configuration import changed_config, override
@@ -90,7 +71,7 @@ def tune(
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
-            study or out.with_suffix(".db"),
+            study or out.with_suffix(".json"),
             trials,
             source=data,
             on_trial=lambda count: bar.update(task, completed=count),
@@ -103,7 +84,11 @@ def tune(
     ]
     write_config(override(values, best.changes), comment, out)
     if json_:
-        print(json.dumps({"best": asdict(best), "trials": [asdict(trial) for trial in done]}))
+        print(
+            json.dumps(
+                {"best": best.model_dump(), "trials": [trial.model_dump() for trial in done]}
+            )
+        )
         return
     _print_best(done, list(space))
     print(f"The best configuration is in {out}: hanme train --config {out} --out RUN")
@@ -111,14 +96,17 @@ def tune(
 
 def _print_best(trials: list[Trial], fields: list[str], most: int = 10) -> None:
     """Print the trials with the best scores."""
-    rows = []
-    for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]:
-        settings = [trial.changes.get(field, "") for field in fields]
-        shown = ["\n".join(s) if isinstance(s, list) else str(s) for s in settings]
-        rows.append([str(trial.number), _score(trial), *shown])
-    heads = ["trial", "score", *(field.rpartition(".")[2] for field in fields)]
+    rows = [
+        {"trial": trial.number, "score": trial.score}
+        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
+        for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]
+    ]
     title = "Best trials: validation F1 (%), mean of micro and macro"
-    print_table(heads, rows, title=title, width=140)
+    print_table(rows, title=title, width=140)
+
+
+def _setting(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _score(trial: Trial) -> str:

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 BLOCK = 1 << 24
-"""How many numbers of a matrix with a row per node are in the works at a time."""
+"""Maximum size of a block of a matrix with a row per node: 64 MB as float32."""
 
 LARGE = 1 << 28
-"""A matrix of more numbers is kept in a temporary file: 1 GB."""
+"""Size from which a matrix is kept in a temporary file: 1 GB as float32."""
 
 PAGES_MB = 2048
-"""So many mapped pages of files may stay in memory while nodes are computed in batches."""
+"""Maximum size of mapped pages, in MB, that stay in memory between batches."""
 
 _maps: WeakSet[mmap.mmap] = WeakSet()
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Divide the rows of a matrix so that each part has at most about ``BLOCK`` numbers."""
+    """Yield slices of rows with at most about ``BLOCK`` numbers each."""
     size = max(1, BLOCK // max(1, columns))
     for begin in range(0, rows, size):
         yield slice(begin, min(begin + size, rows))
@@ -62,7 +62,7 @@ def mapped(handle: int, dtype: torch.dtype, access: int = mmap.ACCESS_COPY) -> T
 
 
 def give_back(beyond_mb: float = 0.0) -> None:
-    """Give the pages of mapped files back to the system, where there are more than so many MB.
+    """Give the pages of mapped files back to the system if they take more than ``beyond_mb`` MB.
 
     They come back, mostly from the system's cache, when they are read again.
     """

@@ -19,8 +19,7 @@ from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
 from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.frames import load_frames
-from hanme.data.tables.build.load import Tables, is_large, load_tables
+from hanme.data.tables.build.load import GraphSource, is_large, load_frames, load_tables
 from hanme.data.tables.schema.config import FILE, config_path, is_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -120,7 +119,7 @@ def store_graph(
     if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
         features = arguments.get("features") or default_features(name)
         seed = arguments.get("seed", 0)
-        Tables.of(source or name).store(folder, features, seed, half, progress)
+        GraphSource.of(source or name).store(folder, features, seed, half, progress)
         return
     graph = load(name, **arguments)
     features = graph.provenance.origin["features"] if graph.provenance.origin else "given"

@@ -23,7 +23,7 @@ from hanme.training.batches import SHARED
 CONFIGS = Path(__file__).parent / "configs"
 FIXED = ("data.name", "data.seed", "model.name", "training.seed")
 """Fields that an experiment sets itself."""
-LARGE = {"training.batch_size": SHARED, "training.wide": False}
+LARGE = {"training.batch_size": SHARED, "training.linear": False}
 """Defaults for tables that were stored for their size: batches, and no linear part."""
 
 
@@ -40,8 +40,8 @@ def models(graph: str, folder: Path | None = None) -> list[str]:
     end = f"-{graph_name(graph)}"
     own = folder.glob("*-*.toml") if folder else []
     names = packaged() + [path.stem for path in own if _applies(path, graph)]
-    found = {name.removesuffix(end) for name in names if name.endswith(end)}
-    return sorted(found | set(models("planted"))) if is_tables(graph) else sorted(found)
+    listed = {name.removesuffix(end) for name in names if name.endswith(end)}
+    return sorted(listed | set(models("planted"))) if is_tables(graph) else sorted(listed)
 
 
 def _applies(path: Path, graph: str) -> bool:
@@ -173,7 +173,7 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 def look_up(values: Mapping[str, Any], field: str) -> Any:
     """Return the value of a field such as ``training.lr``, None if it is not set."""
-    found: Any = values
+    value: Any = values
     for key in field.split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -12,9 +12,12 @@ from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.summary import AVERAGES, RULES, summarise, summarise_majority
+from hanme.experiments.summary import AVERAGES, RULES, summarise
 from hanme.runs import Run
 from hanme.runs.curves import draw_curves
+
+Row = dict[str, Any]
+"""A row of the report, as its JSON file holds it."""
 
 
 def report(
@@ -35,11 +38,12 @@ def report(
     """
     lost = {folder.parent for folder in failed}
     kept = [entry for entry in entries if runs / entry.folder not in lost]
-    every = [_row(entry, runs, seeds) for entry in kept]
+    first = {} if experiment.row else {entry.graph: entry for entry in reversed(kept)}
+    rows = [_row(entry, runs, seeds, majority=True) for entry in first.values()]
     table: dict[str, Any] = {
         "command": command,
         "seeds": list(seeds),
-        "rows": [*([] if experiment.row else _majorities(kept, runs, seeds)), *every],
+        "rows": [*rows, *(_row(entry, runs, seeds) for entry in kept)],
         "failed": {str(folder.relative_to(runs)): why for folder, why in failed.items()},
     }
     out.mkdir(parents=True, exist_ok=True)
@@ -53,8 +57,9 @@ def report(
             draw_boxes(rows, graph, experiment.rule, out / stems["boxes"])
         if "curves" in stems:
             drawn = [entry for entry in kept if entry.graph == graph and entry.curves]
-            first = {entry.name: Run.open(entry.run_folder(runs, seeds[0])) for entry in drawn}
-            draw_curves({name: run.metrics() for name, run in first.items()}, out / stems["curves"])
+            opened = {entry.name: Run.open(entry.run_folder(runs, seeds[0])) for entry in drawn}
+            curves = {name: run.metrics() for name, run in opened.items()}
+            draw_curves(curves, out / stems["curves"])
     with replacing(out / f"{experiment.name}.md") as path:
         path.write_text(markdown(experiment, table), encoding="utf-8")
     return table
@@ -78,27 +83,19 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    found = summarise([Run.open(entry.run_folder(runs, seed)) for seed in seeds])
+def _row(entry: Entry, runs: Path, seeds: Sequence[int], *, majority: bool = False) -> Row:
+    """Return the row of an entry, or of the most common labels, which its runs have scored, too."""
+    results = [Run.open(entry.run_folder(runs, seed)).result() for seed in seeds]
+    summary = summarise(results, majority=majority)
+    published = () if majority else entry.published
     return {
-        "name": entry.name,
-        "model": entry.model,
+        "name": "majority" if majority else entry.name,
+        "model": "majority" if majority else entry.model,
         "graph": entry.graph,
-        "lts": entry.lts,
-        "published": [figure | _differences(figure, found) for figure in entry.published],
-        **found,
+        "lts": "none" if majority else entry.lts,
+        "published": [figure | _differences(figure, summary) for figure in published],
+        **summary,
     }
-
-
-def _majorities(entries: Sequence[Entry], runs: Path, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row per graph for the most common labels, which every run has scored."""
-    first = {entry.graph: entry for entry in reversed(entries)}
-    rows = []
-    for graph, entry in first.items():
-        found = summarise_majority([Run.open(entry.run_folder(runs, seed)) for seed in seeds])
-        row = {"name": "majority", "model": "majority", "graph": graph, "lts": "none"}
-        rows.append({**row, "published": [], **found})
-    return rows
 
 
 def _differences(figure: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
@@ -107,14 +104,14 @@ def _differences(figure: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str
     return {f"difference_{name}": round(mean - figure[name], 4) for name, mean in means.items()}
 
 
-def _by_graph(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    graphs: dict[str, list[Mapping[str, Any]]] = {}
+def _by_graph(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    graphs: dict[str, list[Row]] = {}
     for row in rows:
         graphs.setdefault(row["graph"], []).append(row)
     return graphs
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], rule: str) -> dict[str, str]:
+def _columns(rows: Sequence[Row], rule: str) -> dict[str, str]:
     """Return the headings of the score columns by key; the scores under ``rule`` come first.
 
     A rule that some runs were not scored under has no column.
@@ -125,7 +122,7 @@ def _columns(rows: Sequence[Mapping[str, Any]], rule: str) -> dict[str, str]:
     return {key: head for key, head in heads.items() if all(key in row for row in rows)}
 
 
-def _write_csv(rows: Sequence[Mapping[str, Any]], rule: str, path: Path) -> None:
+def _write_csv(rows: Sequence[Row], rule: str, path: Path) -> None:
     """Write a line per row: names, means and deviations, costs, and the first published figure."""
     own = ("name", "model", "graph", "lts", "parameters", "seconds_per_epoch", "peak_memory_mb")
     theirs = ("micro", "macro", "rule", "source", "difference_micro", "difference_macro")
@@ -141,7 +138,7 @@ def _write_csv(rows: Sequence[Mapping[str, Any]], rule: str, path: Path) -> None
             writer.writerow([*(row[key] for key in own), *scores, *known])
 
 
-def _scores(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
+def _scores(rows: Sequence[Row], experiment: Experiment) -> list[str]:
     """Return the table of one graph."""
     columns = _columns(rows, experiment.rule)
     costs = ["parameters", "s / epoch", "peak MB"] if experiment.costs else []
@@ -154,11 +151,10 @@ def _scores(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[s
         time, memory = f"{row['seconds_per_epoch']:.2f}", f"{row['peak_memory_mb']:.0f}"
         paid = [f"{row['parameters']:,}", time, memory] if costs else []
         lines.append(_line([row["name"], *theirs, *ours, *paid]))
-    remarks = [f"- {row['name']}: {row['remark']}" for row in rows if "remark" in row]
-    return [*lines, "", *remarks] if remarks else lines
+    return lines
 
 
-def _against(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[str]:
+def _against(rows: Sequence[Row], experiment: Experiment) -> list[str]:
     """Return every published figure beside ours, and the rows that fall short of one."""
     pairs = [(row, figure) for row in rows for figure in row["published"]]
     if not pairs:
@@ -169,13 +165,13 @@ def _against(rows: Sequence[Mapping[str, Any]], experiment: Experiment) -> list[
     below = []
     for row, figure in pairs:
         ours = [row[f"{figure['rule']}.test.{average}"]["mean"] for average in AVERAGES]
-        found = [figure[f"difference_{average}"] for average in AVERAGES]
+        differences = [figure[f"difference_{average}"] for average in AVERAGES]
         theirs = " / ".join(f"{figure[average]:.1f}" for average in AVERAGES)
         means = " / ".join(f"{mean:.2f}" for mean in ours)
-        difference = " / ".join(f"{points:+.2f}" for points in found)
+        difference = " / ".join(f"{points:+.2f}" for points in differences)
         names, source = [row["graph"], row["name"]], figure["source"]
         lines.append(_line([*names, theirs, RULES[figure["rule"]], means, difference, source]))
-        if min(found) < -experiment.tolerance:
+        if min(differences) < -experiment.tolerance:
             below.append(f"- {', '.join(names)}: {difference} ({source}).")
     texts = read_toml(HERE / "published.toml")["sources"]
     used = dict.fromkeys(figure["source"] for _, figure in pairs)

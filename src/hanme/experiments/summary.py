@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from hanme.runs import Run
-
 RULES = {
     "with_fallback": "with fallback",
     "without_fallback": "HGB's rule",
@@ -18,6 +16,7 @@ RULES = {
 """The decision rules that models are compared under, by their names in tables."""
 
 AVERAGES = ("micro", "macro")
+COSTS = ("seconds_per_epoch", "peak_memory_mb")
 
 
 def slug(name: str) -> str:
@@ -25,35 +24,31 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
-def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return mean and standard deviation over all runs, by decision rule, split and average."""
-    results = [run.result() for run in runs]
-    scores = [result["scores"] | {"expected_f1": result["expected_f1"]} for result in results]
-    return {
-        **_over_seeds({rule: [by_rule[rule] for by_rule in scores] for rule in RULES}),
+def summarise(results: Sequence[Mapping[str, Any]], *, majority: bool = False) -> dict[str, Any]:
+    """Return mean and standard deviation over results, by decision rule, split and average.
+
+    With ``majority``, they are those of the baseline that predicts the most common labels.
+    """
+    summary: dict[str, Any] = {}
+    for rule, split, average in product(RULES, ("val", "test"), AVERAGES):
+        scores = [_scores(result, rule, majority)[split][average] for result in results]
+        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        summary[f"{rule}.{split}.{average}"] = {
+            "mean": statistics.mean(scores),
+            "std": spread,
+            "values": scores,
+        }
+    if majority:
+        return summary | {"parameters": 0, **dict.fromkeys(COSTS, 0.0)}
+    return summary | {
         "parameters": results[0]["parameters"],
         "best_epochs": [result["best_epoch"] for result in results],
         **{cost: statistics.median(result[cost] for result in results) for cost in COSTS},
     }
 
 
-def summarise_majority(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the same for the baseline that predicts the most common label."""
-    scores = [run.result()["baselines"]["majority"] for run in runs]
-    return _over_seeds(dict.fromkeys(RULES, scores)) | {
-        "parameters": 0,
-        **dict.fromkeys(COSTS, 0.0),
-    }
-
-
-COSTS = ("seconds_per_epoch", "peak_memory_mb")
-
-
-def _over_seeds(by_rule: Mapping[str, list[Any]]) -> dict[str, Any]:
-    summary = {}
-    for rule, split, average in product(by_rule, ("val", "test"), AVERAGES):
-        values = [scores[split][average] for scores in by_rule[rule]]
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        mean = statistics.mean(values)
-        summary[f"{rule}.{split}.{average}"] = {"mean": mean, "std": spread, "values": values}
-    return summary
+def _scores(result: Mapping[str, Any], rule: str, majority: bool) -> Any:
+    """Return the scores of a result by part of the split and average."""
+    if majority:
+        return result["baselines"]["majority"]
+    return result["expected_f1"] if rule == "expected_f1" else result["scores"][rule]

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-import sqlite3
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hanme.common.files import lock, regular, remove_leftovers, replacing
+from pydantic import Field
+
+from hanme.common.files import lock, read_json, remove_leftovers, replacing, write_json
+from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml, to_toml
-from hanme.data.tables.read.databases import refuse_cut
-from hanme.data.tables.read.formats import database_kind
-from hanme.errors import HanmeError, one_line
+from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
-from hanme.runs import RunConfig, build_model, load_graph
-from hanme.runs.train import prepare
-from hanme.training import Epoch, settle
+from hanme.runs import RunConfig, build_network, load_graph
+from hanme.runs.train import train_in_memory
+from hanme.training import Epoch
 from hanme.training.metrics import scores
 
 SPACES = Path(__file__).parent / "spaces.toml"
 
-REPORTED = 10
-"""A trial that may be pruned reports its score at this interval of epochs."""
+REPORT_EPOCHS = 10
+"""Epochs between the scores that a trial reports to the pruner: few, as each may end it."""
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Closed):
     """A configuration that was tried."""
 
     number: int  # counts the trials
-    changes: dict[str, Any]  # where it differs from the configuration that the search started from
-    score: float | None  # in percent, None if the trial was given up
-    why: str = ""  # why it was given up
+    changes: dict[str, Any]  # fields that differ from the configuration that the search starts from
+    score: float | None  # in percent, None if the trial was stopped
+    why: str = ""  # why it was stopped
+    state: Literal["COMPLETE", "PRUNED", "FAIL"] = "COMPLETE"
+    params: dict[str, Any] = Field(default_factory=dict)  # the changes as Optuna has them
+    steps: dict[int, float] = Field(default_factory=dict)  # scores reported to the pruner, by epoch
+
+
+class Study(Closed):
+    """A search and its trials, as they are stored."""
+
+    search: dict[str, Any]
+    trials: list[Trial]
 
 
 @dataclass(frozen=True)
@@ -43,11 +51,11 @@ class Search:
     """What to search for."""
 
     values: Mapping[str, Any]  # the configuration to start from
-    space: Mapping[str, Mapping[str, Any]]  # what may change, by field, see :func:`search_space`
-    seeds: Sequence[int]  # a trial's score is the mean over these
-    epochs: int | None = None  # maximum number of epochs (default: as in the configuration)
-    seed: int = 0  # draws what is tried
-    prune: bool = False  # give up a trial that does worse than the median of those before it
+    space: Mapping[str, Mapping[str, Any]]  # the fields to change, see :func:`search_space`
+    seeds: Sequence[int]  # the score of a trial is the mean over these
+    epochs: int | None = None  # maximum number of epochs (default: as configured)
+    seed: int = 0  # of the search
+    prune: bool = False  # stop trials that score below the median of earlier ones
 
     def configs(self, changes: Mapping[str, Any], source: Path | None) -> list[RunConfig]:
         """Return the runs of a trial, one per seed."""
@@ -63,108 +71,62 @@ class Search:
 def search_space(
     model: str, graph: str | None, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Read from ``spaces.toml`` what may change: fields that the configuration ``values`` sets.
+    """Return the ranges and choices in ``spaces.toml`` of the fields that a configuration sets.
 
-    Ranges and choices include the value it has. ``graph`` is None for a user's own tables.
+    They are extended to include its values. ``graph`` is None for a user's own tables.
     """
     tables = read_toml(SPACES)
     names = ("every", str(look_up(values, "model.name")), model, graph or "")
     merged = {field: entry for name in names for field, entry in tables.get(name, {}).items()}
-    found = {field: look_up(values, field) for field in merged}
+    current = {field: look_up(values, field) for field in merged}
     return {
         field: _including(value, merged[field], field)
-        for field, value in found.items()
+        for field, value in current.items()
         if value is not None
     }
 
 
 def run_trials(
     search: Search,
-    study: Path,
+    path: Path,
     trials: int,
     *,
     source: Path | None = None,
     on_trial: Callable[[int], None] = lambda done: None,
 ) -> list[Trial]:
-    """Try configurations until ``trials`` are done, those of an earlier call included.
+    """Try configurations until there are enough trials, including those of an earlier call.
 
-    The first is the one the search starts from. What is tried next depends only on ``search`` and
-    on the scores so far: a search that was killed and started again tries the same configurations.
+    The first is the one the search starts from. The next ones depend only on ``search`` and on the
+    scores so far: a search that was killed and started again tries the same configurations.
 
     Args:
         search: What to search for.
-        study: The SQLite file that keeps the trials; one process at a time may use it.
-        trials: How many.
-        source: Where the benchmark's files are.
-        on_trial: Called with the number of trials done, at the start and after each new one.
-
-    Returns:
-        The trials that are done, in order, without those that were interrupted.
+        path: The JSON file with the trials; one process at a time may use it.
+        trials: Number of trials.
+        source: Folder or archive with the files of a benchmark graph.
+        on_trial: Called with the number of finished trials, first and after each new one.
     """
     import optuna
 
     for config in search.configs({}, source):  # report mistakes before anything is written
-        build_model(config.model, load_graph(config))
-    _refuse_other(study)
-    locked = lock(study.with_name(f".{study.name}.lock"), str(study))
-    with locked, _keeping(study), warnings.catch_warnings():
+        build_network(config.model, load_graph(config))
+    if not path.name or path.is_dir():
+        raise HanmeError(f"{path}: a study is a file, such as study.json")
+    with lock(path.with_name(f".{path.name}.lock"), str(path)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        kept = _open(study, search)
-        for interrupted in kept.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-            kept.tell(interrupted.number, state=optuna.trial.TrialState.FAIL)
-        while True:
-            done = _done(kept, search)
+        done = _read(path, search)
+        remove_leftovers(path.parent, f"{path.stem}.")
+        ranges = {field: _distribution(entry) for field, entry in search.space.items()}
+        study = _replay(done, ranges, search, path)
+        on_trial(len(done))
+        while len(done) < trials:
+            study.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
+            done.append(_try(search, source, study, ranges, len(done)))
+            stored = Study(search=_plain(search), trials=done)
+            write_json(path, stored.model_dump(mode="json"))
             on_trial(len(done))
-            if len(done) >= trials:
-                return done
-            if not done and not kept.get_trials(states=[optuna.trial.TrialState.WAITING]):
-                kept.enqueue_trial({f: _label(look_up(search.values, f)) for f in search.space})
-            kept.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
-            trial = kept.ask()
-            try:
-                score = _try(search, source, trial)
-            except optuna.TrialPruned:
-                kept.tell(trial, state=optuna.trial.TrialState.PRUNED)
-            except HanmeError as error:
-                if not done:
-                    raise
-                trial.set_user_attr("why", str(error))
-                kept.tell(trial, state=optuna.trial.TrialState.FAIL)
-            else:
-                kept.tell(trial, score)
-
-
-def _refuse_other(study: Path) -> None:
-    """Refuse a file that is none of ours: SQLite would write into it."""
-    if not study.name or study.is_dir():
-        raise HanmeError(f"{study}: a study is a file; name one that ends in .db")
-    if not regular(study).exists() or not study.stat().st_size:
-        return
-    names = {"another"}
-    if database_kind(study) == "sqlite":
-        with suppress(sqlite3.Error), closing(sqlite3.connect(study)) as opened:
-            # this undoes first what was half-written when a search was killed
-            names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master")}
-        refuse_cut(study)
-    if names and not {"studies", "version_info"} & names:
-        raise HanmeError(f"{study}: not a study; name another --study file")
-
-
-@contextmanager
-def _keeping(study: Path) -> Iterator[None]:
-    """Report in one line that a study can no longer be read or written, as on a full disk."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, StorageInternalError) as error:
-        reason = str(error.__cause__ or error).splitlines()[0]
-        raise HanmeError(
-            f"{study}: the study cannot be read or written ({reason}); make room or restore it, "
-            "then start the same command again"
-        ) from None
+    return done
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial:
@@ -177,98 +139,113 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
 
 def write_config(values: Mapping[str, Any], comment: Sequence[str], path: Path) -> None:
     """Write a configuration file, which ``hanme train --config`` reads."""
-    remove_leftovers(path.parent, f"{path.stem}.")
     with replacing(path) as temporary:
         text = "".join(f"# {line}\n" for line in comment) + "\n" + to_toml(values)
         temporary.write_text(text, encoding="utf-8")
 
 
-def _try(search: Search, source: Path | None, trial: Any) -> float:
-    """Return the score of a trial."""
-    found = []
-    configs = search.configs(_suggest(trial, search.space), source)
-    for number, config in enumerate(configs):
+def _read(path: Path, search: Search) -> list[Trial]:
+    """Read the trials of this search; refuse a file of another."""
+    if not path.exists():
+        return []
+    study = validated(Study, read_json(path), f"{path}: not a study")
+    for name, value in _plain(search).items():
+        if study.search.get(name) != value:
+            raise HanmeError(f"{path}: a study with other {name}; name another --study file")
+    return study.trials
+
+
+def _plain(search: Search) -> dict[str, Any]:
+    """Return a search as JSON has it."""
+    return asdict(search) | {"seeds": list(search.seeds)}
+
+
+def _replay(done: list[Trial], ranges: dict[str, Any], search: Search, path: Path) -> Any:
+    """Return a study in memory that knows the trials so far."""
+    import optuna
+
+    pruner = optuna.pruners.MedianPruner() if search.prune else optuna.pruners.NopPruner()
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    if not done:
+        study.enqueue_trial({f: _label(look_up(search.values, f)) for f in search.space})
+    try:
+        for trial in done:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    state=optuna.trial.TrialState[trial.state],
+                    params=trial.params,
+                    distributions=ranges,
+                    value=trial.score,
+                    intermediate_values=trial.steps,
+                )
+            )
+    except ValueError as error:
+        raise HanmeError(f"{path}: not a study ({error})") from None
+    return study
+
+
+def _try(
+    search: Search, source: Path | None, study: Any, ranges: dict[str, Any], number: int
+) -> Trial:
+    """Run the next trial."""
+    import optuna
+
+    trial, why = study.ask(ranges), ""
+    changes = {field: _value(search.space[field], drawn) for field, drawn in trial.params.items()}
+    try:
+        result: dict[str, Any] = {"values": _score_all(search, source, trial, changes)}
+    except optuna.TrialPruned:
+        result, why = (
+            {"state": optuna.trial.TrialState.PRUNED},
+            "below the median of earlier trials",
+        )
+    except HanmeError as error:
+        if not number:
+            raise
+        result, why = {"state": optuna.trial.TrialState.FAIL}, str(error)
+    ended = study.tell(trial, **result)
+    return Trial(
+        number=number,
+        changes=changes,
+        score=None if why else ended.value,
+        why=why,
+        state=ended.state.name,
+        params=ended.params,
+        steps=ended.intermediate_values,
+    )
+
+
+def _score_all(
+    search: Search, source: Path | None, trial: Any, changes: Mapping[str, Any]
+) -> float:
+    """Return the mean score of a trial over its seeds."""
+    f1 = []
+    for number, config in enumerate(search.configs(changes, source)):
         before = number * config.training.epochs
-        watch = [_watch(trial, before, config.training.every)] if search.prune else []
-        found.append(_score(config, watch))
-    return statistics.mean(found)
+        watch = _watch(trial, before, config.training.every) if search.prune else lambda _: None
+        f1.append(_score(config, watch))
+    return statistics.mean(f1)
 
 
-def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
+def _score(config: RunConfig, on_epoch: Callable[[Epoch], None]) -> float:
     """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
     graph = load_graph(config)
-    trainer, wide = prepare(config, graph)
-    trainer.run(*callbacks)
-    found = settle(trainer.model, graph, config.training, wide).model
-    f1 = scores(found.held_out, graph.y, {"val": graph.split.val}, found.decision)["val"]
+    outputs = train_in_memory(config, graph, on_epoch).trained.outputs
+    f1 = scores(outputs.held_out, graph.y, {"val": graph.split.val}, outputs.decision)["val"]
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 
 def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
-    """Report a trial's scores to the pruner, after ``before`` epochs with other seeds."""
+    """Report the scores of a trial to the pruner, after ``before`` epochs with other seeds."""
     import optuna
 
     def on_epoch(epoch: Epoch) -> None:
-        if epoch.epoch % REPORTED < every:
+        if epoch.epoch % REPORT_EPOCHS < every:
             trial.report(100 * (epoch.val_micro + epoch.val_macro) / 2, before + epoch.epoch)
             if trial.should_prune():
                 raise optuna.TrialPruned
 
     return on_epoch
-
-
-def _open(path: Path, search: Search) -> Any:
-    """Open or create the study in a file; refuse one of another search."""
-    import optuna
-
-    if set("{}") & set(str(path.resolve())):  # Optuna reads them as a template
-        raise HanmeError(f"{path}: the path of a study cannot have {{ or }}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        study = optuna.create_study(
-            storage=f"sqlite:///{path.resolve()}",
-            study_name="hanme",
-            direction="maximize",
-            load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner() if search.prune else optuna.pruners.NopPruner(),
-        )
-        begun, _ = study.user_attrs, study.get_trials(deepcopy=False)
-    except Exception as error:  # Optuna believes whatever it reads
-        reason = one_line(error) or type(error).__name__
-        raise HanmeError(
-            f"{path}: not a study, damaged, or it cannot be written ({reason}); restore it or "
-            "name another --study file"
-        ) from None
-    asked = asdict(search)
-    asked["configuration"] = asked.pop("values")
-    for name, value in asked.items():
-        if name not in begun:
-            study.set_user_attr(name, value)
-        elif begun[name] != value:
-            raise HanmeError(
-                f"{path}: it holds a study with another {name}; name another --study file"
-            )
-    return study
-
-
-def _done(study: Any, search: Search) -> list[Trial]:
-    """Return the trials that ended by themselves."""
-    from optuna.trial import TrialState
-
-    done = []
-    for trial in study.get_trials(deepcopy=False):
-        why = trial.user_attrs.get("why", "")
-        if trial.state is TrialState.PRUNED:
-            why = "given up: worse than the median of the trials before it"
-        if trial.state is TrialState.COMPLETE or why:
-            changes = {
-                field: _value(dimension, trial.params[field])
-                for field, dimension in search.space.items()
-                if field in trial.params
-            }
-            score = trial.value if trial.state is TrialState.COMPLETE else None
-            done.append(Trial(trial.number, changes, score, why))
-    return done
 
 
 def _including(value: Any, dimension: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -277,24 +254,24 @@ def _including(value: Any, dimension: Mapping[str, Any], field: str) -> dict[str
         choices = dimension["choices"]
         return {"choices": choices if value in choices else [value, *choices]}
     if dimension.get("log") and value <= 0:
-        raise HanmeError(f"{field}: {value} cannot be in a range searched on a logarithmic scale")
+        raise HanmeError(f"{field}: {value} not in a range on a logarithmic scale")
     low, high = min(dimension["low"], value), max(dimension["high"], value)
     return {**dimension, "low": low, "high": high}
 
 
-def _suggest(trial: Any, space: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Draw what a trial changes, by field."""
-    changes = {}
-    for field, dimension in space.items():
-        if "choices" in dimension:
-            drawn = trial.suggest_categorical(field, [_label(c) for c in dimension["choices"]])
-        else:
-            low, high, log = dimension["low"], dimension["high"], dimension.get("log", False)
-            whole = isinstance(low, int) and isinstance(high, int)
-            suggest = trial.suggest_int if whole else trial.suggest_float
-            drawn = suggest(field, low, high, log=log)
-        changes[field] = _value(dimension, drawn)
-    return changes
+def _distribution(dimension: Mapping[str, Any]) -> Any:
+    """Return a range or choices as Optuna has them."""
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    if "choices" in dimension:
+        return CategoricalDistribution([_label(choice) for choice in dimension["choices"]])
+    low, high, log = dimension["low"], dimension["high"], dimension.get("log", False)
+    whole = isinstance(low, int) and isinstance(high, int)
+    return (IntDistribution if whole else FloatDistribution)(low, high, log=log)
 
 
 def _label(choice: Any) -> Any:
@@ -303,7 +280,7 @@ def _label(choice: Any) -> Any:
 
 
 def _value(dimension: Mapping[str, Any], drawn: Any) -> Any:
-    """Return the value of a field for what was drawn, rounded to 4 digits."""
+    """Return the value of a field, of Optuna's rounded to 4 digits."""
     for choice in dimension.get("choices", []):
         if _label(choice) == drawn:
             return choice

@@ -54,9 +54,9 @@ ITSELF = "itself (its own features)"
 
 @dataclass(frozen=True)
 class Reason:
-    """A node that was met or a feature, and its part of the logits by the wide part of a model."""
+    """A linked node or a feature, and its contribution to the logits."""
 
-    block: str  # the block of rows that it is in, such as ``movie-actor:ids:unit``
+    block: str  # the block of rows that it is in, such as ``movie-actor:ids``
     what: str  # the node's name, or the feature
     parts: dict[str, float]  # by label, its part of the logit
     node: tuple[str, int] | None = None  # the type and number of the node; None for a feature
@@ -84,7 +84,7 @@ class Explanation:
         instances: The top ones.
         others: What else is added to the logit of each label: the bias and, by name, each channel
             that does not come from instances.
-        reasons: The nodes and features that count most in the model's wide part, if it has one.
+        reasons: The columns of linear model, trees and smoothing that count most.
         parts: What all instances of each metapath together add to the logit of each label.
     """
 
@@ -109,7 +109,7 @@ class Explanation:
         """The node, its predicted labels and, where it has some, those given."""
         given = f" (given: {', '.join(map(shown, self.given))})" if self.given else ""
         predicted = ", ".join(map(shown, self.predicted)) or "no label"
-        return f"{shown(self.node)}: {predicted}{given}"
+        return f"{shown(self.node)}: predicted {predicted}{given}"
 
     @property
     def chosen(self) -> list[str]:
@@ -124,21 +124,28 @@ class Explanation:
 
     def __str__(self) -> str:
         ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])
-        lines = [self.title, "  " + ", ".join(f"{shown(label)} {p:.0%}" for label, p in ranked)]
-        for metapath, beta in self.metapaths.items():
-            lines.append(f"  {beta:6.1%}  {metapath}, {self.counts[metapath]:,} instances")
-        lines.append(f"  of logit {self.logits[self.label]:+.3f} of {shown(self.label)}:")
-        for name, parts in self.others.items():
-            if name != "bias":
-                lines.append(f"  part {parts[self.label]:+.4f}  {name}")
-        for reason in self.reasons:
-            lines.append(f"  part {reason.parts[self.label]:+.4f}  {reason}")
+        label, total = shown(self.label), self.logits[self.label]
+        lines = [
+            self.title,
+            "  " + ", ".join(f"{shown(name)} {p:.0%}" for name, p in ranked),
+            f"Logit of {label}: {total:+.3f}, the sum of these parts and of other instances",
+            *(f"  {parts[self.label]:+.4f}  {name}" for name, parts in self.others.items()),
+        ]
+        if self.reasons:
+            lines.append("Largest contributions within the linear part")
+            lines += [f"  {reason.parts[self.label]:+.4f}  {reason}" for reason in self.reasons]
+        if self.instances:
+            lines.append(f"Top {len(self.instances)} instances by {self.by}")
         for instance in self.instances:
             part, move = instance.parts[self.label], instance.moves[self.label]
             lines.append(
-                f"  part {part:+.4f}  move {move:+.4f}  attention {instance.attention:6.2%}  "
-                f"hops {hops(instance)}  {instance}"
+                f"  {part:+.4f}  {instance} (removed: {-move:+.4f}, attention "
+                f"{instance.attention:.2%}, hops {hops(instance)})"
             )
+        if self.metapaths:
+            lines.append("Metapaths by weight")
+        for metapath, beta in self.metapaths.items():
+            lines.append(f"  {beta:6.1%}  {metapath}, {self.counts[metapath]:,} instances")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

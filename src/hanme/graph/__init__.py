@@ -2,9 +2,8 @@
 
 from hanme.graph.graph import Graph, Provenance
 from hanme.graph.metapath import EdgeType
-from hanme.graph.nodes import Nodes
+from hanme.graph.nodes import Nodes, Texts
 from hanme.graph.splits import Split
 from hanme.graph.subgraph import Subgraph
-from hanme.graph.texts import Texts
 
 __all__ = ["EdgeType", "Graph", "Nodes", "Provenance", "Split", "Subgraph", "Texts"]

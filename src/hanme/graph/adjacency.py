@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from hanme.common.csr import indptr_of, repeat, stretches
+from hanme.common.arrays import concat_ranges, indptr_of, repeat
 from hanme.graph.metapath import EdgeType
 
 
@@ -22,7 +22,10 @@ class Adjacency:
 
     @classmethod
     def of(cls, edge_index: Tensor, sources: int) -> Adjacency:
-        """Sort links, ``[2, E]``, of so many source nodes."""
+        """Sort links, ``[2, E]``, by source and end.
+
+        ``sources`` is the number of source nodes.
+        """
         source, target = edge_index
         order = torch.argsort(target, stable=True)
         order = order[torch.argsort(source[order], stable=True)]
@@ -37,7 +40,7 @@ class Adjacency:
         Only these links are read.
         """
         begin, end = self.bounds(nodes)
-        places, parent = stretches(begin, end - begin)
+        places, parent = concat_ranges(begin, end - begin)
         return parent, self.ends(places)
 
     def of_node(self, node: int) -> Tensor:
@@ -53,7 +56,7 @@ class Adjacency:
         return self.indices[places]
 
     def chunks(self, size: int) -> Iterator[tuple[int, int]]:
-        """Divide the nodes, from one to another, so that each part has about so many links."""
+        """Yield ranges of nodes with about ``size`` links each."""
         begin, nodes = 0, self.indptr.numel() - 1
         while begin < nodes:
             end = int(torch.searchsorted(self.indptr, self.indptr[begin] + size, right=True)) - 1
@@ -66,7 +69,7 @@ class Adjacency:
 
 
 class Relations(Mapping[EdgeType, Tensor]):
-    """Links by edge type that are CSR arrays; node numbers, ``[2, E]``, are made when asked for."""
+    """Links by edge type that are CSR arrays; ``[2, E]`` is made when it is read."""
 
     def __init__(self) -> None:
         self.adjacency: dict[EdgeType, Adjacency] = {}

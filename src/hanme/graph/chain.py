@@ -1,4 +1,4 @@
-"""A metapath on a graph: its relations as CSR arrays, and its instances counted, listed, sampled.
+"""A metapath on a graph: its relations as CSR arrays, and its instances counted and listed.
 
 An instance is a walk (v0, v1, ..., vL) along the metapath's relations. The instances of a root are
 numbered in the order in which a depth-first walk over the CSR arrays meets them; that number names
@@ -16,8 +16,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from hanme.common.csr import indptr_of, repeat, stretches
-from hanme.common.draws import distinct, keyed, within
+from hanme.common.arrays import concat_ranges, indptr_of, repeat, within
 from hanme.errors import HanmeError
 from hanme.graph.cache import GraphCache
 from hanme.graph.metapath import EdgeType, Metapath
@@ -191,19 +190,6 @@ class Chain:
                 columns = zip(*(torch.split(column, sizes) for column in links), strict=True)
                 stack += reversed(list(zip(torch.split(node, sizes), columns, strict=True)))
 
-    def sample(self, n: int, *, seed: int, roots: Tensor | None = None) -> Instances:
-        """Draw at most ``n`` instances of each root, evenly and without replacement.
-
-        Numbers are drawn first and then walked to, so that the cost is that of what is drawn:
-        a root with a billion instances costs no more than one with a thousand.
-        """
-        if n < 1:
-            raise HanmeError(f"Expected `n` to be at least 1 instance per root, but got {n}")
-        roots = self._roots(roots)
-        keys = keyed(seed, self.original(roots).cpu())
-        row, number = distinct(keys, self.count()[roots].cpu(), n)
-        return self.walk(roots[row.to(self.device)], number.to(self.device))
-
     def walk(self, roots: Tensor, number: Tensor) -> Instances:
         """Return the instances with the given roots and numbers, without passing any other."""
         node, rest = roots, number
@@ -280,7 +266,7 @@ class Chain:
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Go on from some prefixes in all ways: the nodes reached and the links walked so far."""
         for hop in range(len(links), len(links) + hops):
-            link, parent = stretches(*_links_of(self.indptr[hop], node))
+            link, parent = concat_ranges(*_links_of(self.indptr[hop], node))
             node = self.indices[hop][link]
             links = (*(column[parent] for column in links), link)
         return node, links
@@ -311,7 +297,7 @@ class Restriction:
 
     chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
     nodes: dict[str, Tensor]  # by type, the ids of the nodes left, ascending
-    roots: Tensor  # where each root asked for stands in ``nodes`` of its type
+    roots: Tensor  # the position of each root in ``nodes`` of its type
     links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
 
     def lift(self, instances: Instances, chain: int = 0) -> Instances:
@@ -332,7 +318,7 @@ def restrict(chains: Sequence[Chain], roots: Tensor) -> Restriction:
 
     Args:
         chains: Chains on one graph that start at the same node type.
-        roots: Ids of nodes of that type, in any order; a root may be asked for more than once.
+        roots: Ids of nodes of that type, in any order, possibly repeated.
     """
     starts = dict.fromkeys(chain.metapath.root for chain in chains)
     if len(starts) != 1:
@@ -359,7 +345,7 @@ def _touch(chain: Chain, node: Tensor, touched: dict[str, list[Tensor]]) -> _Wal
     walk = []
     for hop, (indptr, indices) in enumerate(zip(chain.indptr, chain.indices, strict=True)):
         begin, degree = _links_of(indptr, node)
-        links, _ = stretches(begin, degree)
+        links, _ = concat_ranges(begin, degree)
         walk.append((node, degree, links))
         node = torch.unique(indices[links])
         touched.setdefault(chain.metapath.node_types[hop + 1], []).append(node)
@@ -379,7 +365,7 @@ def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
 
 
 def checked_roots(roots: Tensor, nodes: int) -> Tensor:
-    """Return roots, if they are ids of so many nodes."""
+    """Return roots if they are ids below the number of nodes."""
     whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
     if not whole or roots.dim() != 1:
         raise HanmeError(

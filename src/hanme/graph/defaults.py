@@ -1,4 +1,4 @@
-"""Which metapaths models are given by default: those that lead somewhere and can be afforded.
+"""Choose default metapaths: those that reach other nodes and have few enough instances.
 
 Nothing here lists an instance or sorts a link: both questions cost a pass over the links per hop.
 """
@@ -11,21 +11,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hanme.common.numbers import short
+from hanme.common.text import short
 from hanme.graph.graph import Graph
 from hanme.graph.metapath import Metapath, metapaths_between
 
 BUDGET = 4_000_000
-"""How many instances the default metapaths may have, all together."""
+"""Maximum number of instances of all default metapaths together: seconds per epoch."""
 
 LEAST = 0.01
-"""A default metapath has at least so many instances per target node, if another one is there."""
+"""Minimum number of instances per target node of a default metapath, if there is another one."""
 
 LIMIT = 20_000_000
-"""How many instances a single default metapath may have, where it is the only one."""
+"""Maximum number of instances of a single default metapath, where it is the only one."""
 
 ROOTS = 150_000
-"""How many roots the default metapaths may have, all together: a root takes as long as hundreds of
+"""Maximum number of roots of all default metapaths together: a root takes as long as hundreds of
 instances."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from hanme.common.html import html_table
+from hanme.common.text import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
 from hanme.graph.adjacency import Adjacency, Relations

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.features import Features
-from hanme.graph.nodes import Nodes
+from hanme.graph.metapath import EdgeType
+from hanme.graph.nodes import Nodes, Texts
 from hanme.graph.splits import PARTS, Split, stratified
-from hanme.graph.texts import Texts
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
-    from torch_geometric.data.storage import EdgeStorage, NodeStorage
+    from torch_geometric.data.storage import NodeStorage
 
     from hanme.graph.graph import Graph
 
@@ -29,16 +29,21 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     """Make a graph, see :meth:`hanme.graph.Graph.from_hetero`."""
     from hanme.graph.graph import Graph, Provenance
 
-    target = _target(data) if target is None else target
+    labelled = [kind for kind in data.node_types if "y" in data[kind]]
+    if target is None and len(labelled) != 1:
+        raise HanmeError(
+            f"Expected one node type with y to classify, but got {len(labelled)}: name the `target`"
+        )
+    target = labelled[0] if target is None else target
     check_choice("target", target, data.node_types)
     nodes = {kind: _nodes(data[kind], kind) for kind in data.node_types}
     y, labels = _labels(data[target], target, nodes[target].num_nodes)
-    split = _split(data[target], target, y.size(0))
+    split = _split(data[target], target, y)
     split = split or stratified(y, val=0.2, test=0.2, seed=seed)
     digest = hashlib.sha256()
     for tensor in (y, *split):
         digest.update(tensor.numpy().tobytes())
-    links = {e: _links(data[e], e, nodes) for e in data.edge_types}
+    links = {e: _links(data[e].get("edge_index"), e, nodes) for e in data.edge_types}
     provenance = Provenance(digest=digest.hexdigest())
     graph = Graph(nodes, links, target, y, labels, split, provenance=provenance)
     return graph.with_features(features)
@@ -65,49 +70,39 @@ def to_hetero(graph: Graph) -> HeteroData:
     return data
 
 
-def _target(data: HeteroData) -> str:
-    """Return the only node type that has labels."""
-    labelled: list[str] = [kind for kind in data.node_types if "y" in data[kind]]
-    if len(labelled) != 1:
-        raise HanmeError(
-            f"Expected one node type with y to classify, but got {len(labelled)}: name the `target`"
-        )
-    return labelled[0]
-
-
 def _nodes(store: NodeStorage, kind: str) -> Nodes:
-    """Return the nodes of one type."""
-    size = store.num_nodes
+    size, x = store.num_nodes, store.get("x")
     if size is None:
         raise HanmeError(f"node type {kind}: no features and no num_nodes, so no number of nodes")
+    if x is not None:
+        if x.dim() != 2 or x.size(0) != size or not x.is_floating_point():
+            raise HanmeError(
+                f"node type {kind}: expected x of floats, [N, F] for N = {size} nodes, but got "
+                f"{x.dtype} {list(x.shape)}"
+            )
+        x = x.float() if x.layout == torch.strided else x.to_sparse_csr().float()
+        if not (x if x.layout == torch.strided else x.values()).isfinite().all():
+            raise HanmeError(f"node type {kind}: x has a value that is NaN or infinite")
+    names, ids = (
+        _texts(store.get(key), f"node type {kind}: {key}", size) for key in ("name", "id")
+    )
     extra = {
         key: value
         for key, value in store.items()
         if key not in KNOWN and isinstance(value, Tensor) and value.shape[:1] == (size,)
     }
-    return Nodes(
-        kind,
-        size,
-        x=_features(store.get("x"), kind, size),
-        names=_texts(store.get("name"), f"node type {kind}: name", size),
-        ids=_texts(store.get("id"), f"node type {kind}: id", size),
-        extra=extra,
-    )
+    return Nodes(kind, size, x, names, ids, extra)
 
 
-def _features(x: Tensor | None, kind: str, size: int) -> Tensor | None:
-    if x is None:
-        return None
-    if x.dim() != 2 or x.size(0) != size or not x.is_floating_point():
-        raise HanmeError(
-            f"node type {kind}: expected x of floats, [N, F] for N = {size} nodes, but got "
-            f"{x.dtype} {list(x.shape)}"
-        )
-    if x.layout != torch.strided:
-        x = x.to_sparse_csr()
-    if not (x if x.layout == torch.strided else x.values()).isfinite().all():
-        raise HanmeError(f"node type {kind}: x has a value that is NaN or infinite")
-    return x.float()  # the type of the models' weights
+def _links(edge_index: Tensor | None, e: EdgeType, nodes: Mapping[str, Nodes]) -> Tensor:
+    """Return the links of an edge type, ``[2, E]``."""
+    if edge_index is None or edge_index.shape[:1] != (2,) or edge_index.is_floating_point():
+        raise HanmeError(f"relation {e}: expected edge_index of integers, [2, E]")
+    for end, kind in zip(edge_index, (e[0], e[2]), strict=True):
+        size = nodes[kind].num_nodes if kind in nodes else 0
+        if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < size:
+            raise HanmeError(f"relation {e}: edge_index exceeds the {size:,} nodes of {kind!r}")
+    return edge_index.long()
 
 
 def _texts(texts: Any, where: str, size: int) -> Sequence[str] | None:
@@ -119,23 +114,8 @@ def _texts(texts: Any, where: str, size: int) -> Sequence[str] | None:
     return texts if isinstance(texts, Texts) else [str(text) for text in texts]
 
 
-def _links(
-    store: EdgeStorage, edge_type: tuple[str, str, str], nodes: Mapping[str, Nodes]
-) -> Tensor:
-    """Return the links of one edge type."""
-    links: Tensor | None = store.get("edge_index")
-    if links is None or links.dim() != 2 or links.size(0) != 2 or links.is_floating_point():
-        raise HanmeError(f"relation {edge_type}: expected edge_index of integers, [2, E]")
-    for end, kind in zip(links, (edge_type[0], edge_type[2]), strict=True):
-        if kind not in nodes:
-            raise HanmeError(f"relation {edge_type}: there is no node type {kind!r}")
-        if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < nodes[kind].num_nodes:
-            raise HanmeError(f"relation {edge_type}: edge_index names a node that is not there")
-    return links.long()
-
-
 def _labels(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[str]]:
-    """Return the labels of the target nodes, and what the labels are called."""
+    """Return the labels of the target nodes, and the names of the labels."""
     y, where = store.get("y"), f"node type {target}"
     if y is None or y.dim() not in (1, 2) or y.size(0) != size or 0 in y.shape[1:]:
         raise HanmeError(f"{where}: expected y of shape [N] or [N, C] for N = {size} nodes")
@@ -152,17 +132,20 @@ def _labels(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[st
     return y.float() if y.dim() == 2 else y.long(), names
 
 
-def _split(store: NodeStorage, target: str, size: int) -> Split | None:
+def _split(store: NodeStorage, target: str, y: Tensor) -> Split | None:
     """Return the split that the masks make; None if there is no mask."""
-    given = {key: store[key] for key in MASKS if key in store}
-    for key, mask in given.items():
-        if mask.dtype != torch.bool or mask.shape != (size,):
+    masks = [store.get(key) for key in MASKS]
+    if all(mask is None for mask in masks):
+        return None
+    unused = torch.zeros(y.size(0), dtype=torch.bool)
+    split = Split(*(unused if mask is None else mask for mask in masks))
+    for key, mask in zip(MASKS, split, strict=True):
+        if mask.dtype != torch.bool or mask.shape != unused.shape:
             raise HanmeError(
-                f"node type {target}: expected {key} of bool, [N] for N = {size} nodes, but got "
-                f"{mask.dtype} {list(mask.shape)}"
+                f"node type {target}: expected {key} of bool, [N] for N = {y.size(0)} nodes, but "
+                f"got {mask.dtype} {list(mask.shape)}"
             )
-    split = Split(*(given.get(key, torch.zeros(size, dtype=torch.bool)) for key in MASKS))
     twice = torch.stack(split).sum(0) > 1
     if twice.any():
         raise HanmeError(f"node type {target}: node {int(twice.nonzero()[0])} is under two masks")
-    return split if given else None
+    return split

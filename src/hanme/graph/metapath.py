@@ -110,7 +110,7 @@ class Metapath:
 def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterator[Metapath]:
     """Yield all metapaths of at most ``max_hops`` hops that start and end at ``target``.
 
-    The shortest come first. There can be millions: each is made when it is asked for.
+    The shortest come first. There can be millions: each is made when it is read.
     """
     ways = _ways_to(target, metadata, max_hops)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hanme.common.csr import indptr_of
-from hanme.common.draws import distinct, keyed
+from hanme.common.arrays import indptr_of, keyed, repeat, within
 from hanme.errors import HanmeError
 from hanme.graph.metapath import EdgeType, Walk
 
@@ -35,6 +35,8 @@ def sample_instances(graph: Graph, walk: Walk, roots: Tensor, n: int, seed: int)
     Returns:
         The nodes of each instance, ``[P, L + 1]``, by root and number.
     """
+    if n < 1:
+        raise HanmeError(f"Expected at least 1 instance per root, but got {n}")
     index = LinkIndex.of(graph, walk, roots)
     keys = keyed(crc32(repr(walk).encode()), keyed(seed, roots))
     row, number = distinct(keys, index.completions(), n)
@@ -118,3 +120,51 @@ def _all_completions(graph: Graph, walk: Walk) -> Tensor:
             raise HanmeError(f"{path}: more than 2^62 instances; take a shorter metapath")
         counts.index_add_(0, sources, onward)
     return counts
+
+
+def distinct(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Draw at most ``n`` distinct numbers below each row's count; every set of ``n`` is as likely.
+
+    What is drawn for a row depends on its key (see :func:`keyed`) and count alone, and costs what
+    is drawn. Rows and numbers are returned, ascending.
+    """
+    few, many = (x.nonzero().flatten() for x in (counts <= 2 * n, counts > 2 * n))
+    drawn = [_fewest(keys[few], counts[few], n), _first(keys[many], counts[many], n)]
+    row, order = torch.cat([few[drawn[0][0]], many[drawn[1][0]]]).sort(stable=True)
+    return row, torch.cat([drawn[0][1], drawn[1][1]])[order]
+
+
+def _fewest(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Rank all numbers below a count by their hash, and keep the first ``n``."""
+    row = repeat(counts)
+    number = within(row)
+    rank = keyed(keys[row], number)
+    order = torch.from_numpy(np.lexsort((rank.numpy(), row.numpy())))
+    kept = torch.zeros_like(row, dtype=torch.bool)
+    kept[order[number < n]] = True
+    return row[kept], number[kept]
+
+
+def _first(keys: Tensor, counts: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Draw with replacement until ``n`` distinct numbers are there, ascending within a row."""
+    row = number = torch.empty(0, dtype=torch.long)
+    made, missing = torch.zeros_like(counts), torch.full_like(counts, n)
+    while missing.any():
+        more = repeat(missing)
+        fresh = _below(keyed(keys[more], made[more] + within(more)), counts[more])
+        full = missing[row] == 0  # the others are sorted again
+        some, theirs = torch.cat([row[~full], more]), torch.cat([number[~full], fresh])
+        order = torch.from_numpy(np.lexsort((theirs.numpy(), some.numpy())))
+        some, theirs = some[order], theirs[order]
+        new = torch.ones_like(some, dtype=torch.bool)
+        new[1:] = (some.diff() != 0) | (theirs.diff() != 0)
+        row, number = torch.cat([row[full], some[new]]), torch.cat([number[full], theirs[new]])
+        made += missing
+        missing = n - torch.bincount(row, minlength=counts.numel())
+    return row, number
+
+
+def _below(bits: Tensor, limit: Tensor) -> Tensor:
+    """Turn 64 random bits into a number below a limit."""
+    share = (bits >> 11 & ((1 << 53) - 1)).double() * 2.0**-53
+    return torch.minimum((share * limit).long(), limit - 1)

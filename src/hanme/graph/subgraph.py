@@ -11,9 +11,8 @@ from torch import Tensor
 from hanme.errors import HanmeError
 from hanme.graph.graph import Graph
 from hanme.graph.metapath import EdgeType, Walk
-from hanme.graph.nodes import Nodes
+from hanme.graph.nodes import Nodes, Picked
 from hanme.graph.sampling import sample_instances
-from hanme.graph.texts import Picked
 
 
 @dataclass

@@ -9,18 +9,18 @@ paper, whether these are labelled or only predicted to be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
 from hanme.common.options import validated
 from hanme.decision import calibrate
+from hanme.decision.calibration import STACKING_WIDTH
 from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.metapath import EdgeType, Metapath
@@ -33,12 +33,6 @@ MAX_PATHS = 24
 
 MAX_LOGITS = 2**23
 """Maximum number of nodes times labels to smooth: above, the means of all paths fill the memory."""
-
-MIN_NODES = 10
-"""Number of nodes with an instance that a path needs to get a slope."""
-
-PRIOR_WIDTH = 0.2
-"""Prior standard deviation of slopes around 0, for path means with a mean square of 1."""
 
 
 class SmoothingSpec(BaseModel):
@@ -60,6 +54,12 @@ class SmoothingSpec(BaseModel):
     bias: list[float]
     prior: list[float]
 
+    @model_validator(mode="after")
+    def _one_slope_per_path(self) -> SmoothingSpec:
+        if len(self.slopes) != len(self.paths) or len(self.bias) != len(self.prior):
+            raise ValueError(f"{len(self.slopes)} slopes for {len(self.paths)} paths")
+        return self
+
 
 class Smoothing:
     """Add to a learner's logits what is known or predicted of other nodes along metapaths.
@@ -70,19 +70,30 @@ class Smoothing:
 
     Args:
         base: The learner whose predictions are smoothed.
+        paths: The metapaths.
         spec: The slopes.
         soft: Soft labels of all target nodes of a graph, ``[N, C]``, to use on subgraphs of it
             (default: computed on the graph at hand).
     """
 
-    def __init__(self, base: Learner, spec: SmoothingSpec, soft: Tensor | None = None) -> None:
-        self.base, self.spec, self._soft = base, spec, soft
-        self._cached: tuple[GraphMatrices, Tensor, Tensor | None, Tensor] | None = None
+    def __init__(
+        self,
+        base: Learner,
+        paths: Sequence[Metapath],
+        spec: SmoothingSpec,
+        soft: Tensor | None = None,
+    ) -> None:
+        self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
+        self._cached: tuple[GraphMatrices, Tensor, Tensor | None, Tensor, Tensor] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        spec = self.spec
-        logits = spec.slope * self.base.predict(graph, nodes) + torch.tensor(spec.bias)
+        if self._soft is None:  # the base learner has predicted all nodes already
+            own = self._on(graph)[1]
+            own = own if nodes is None else own[nodes]
+        else:
+            own = self.base.predict(graph, nodes)
+        logits = self.spec.slope * own + torch.tensor(self.spec.bias)
         for _, slope, means in self._means(graph, nodes):
             logits += slope * means
         return logits
@@ -112,59 +123,62 @@ class Smoothing:
         return own + bias + Contributions(0 * bias.bias, blocks)
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return the walks of the base learner."""
-        return self.base.walks()
+        """Return the walks of the base learner and those to smooth along."""
+        return self.base.walks() + [path.steps for path in self.paths]
 
     def over(self, base: Learner) -> Smoothing:
         """Return the same smoothing of another learner."""
-        return Smoothing(base, self.spec, self._soft)
+        return Smoothing(base, self.paths, self.spec, self._soft)
 
     def frozen(self, graph: Graph) -> Smoothing:
         """Return a copy that uses the soft labels of a graph on all of its subgraphs."""
-        other = copy(self)
-        other._soft = self.soft_labels(graph)
-        return other
+        return Smoothing(self.base.frozen(graph), self.paths, self.spec, self.soft_labels(graph))
+
+    def aligned_to(self, graph: Graph) -> Smoothing:
+        """Return the smoothing of the aligned base learner."""
+        return Smoothing(self.base.aligned_to(graph), self.paths, self.spec)
 
     def soft_labels(self, graph: Graph) -> Tensor:
         """Return the soft labels of all target nodes, ``[N, C]``."""
         if self._soft is not None:
             numbers = graph.targets.original_ids
             return self._soft if numbers is None else self._soft[numbers]
-        return self._on(graph)[1]
+        return self._on(graph)[2]
 
-    def _on(self, graph: Graph) -> tuple[GraphMatrices, Tensor]:
-        """Return the matrices and soft labels of a graph, computed when it is first seen."""
-        known = self._cached
-        same = known and known[0].belong_to(graph)
-        if not known or not same or known[1] is not graph.y or known[2] is not graph.visible:
-            soft = soft_labels(graph, self.base.predict(graph), torch.tensor(self.spec.prior))
-            matrices = known[0] if known and same else GraphMatrices(graph)
-            known = self._cached = (matrices, graph.y, graph.visible, soft)
-        return known[0], known[3]
+    def _on(self, graph: Graph) -> tuple[GraphMatrices, Tensor, Tensor]:
+        """Return matrices, base logits and soft labels of a graph, computed when first seen."""
+        if self._cached is not None:
+            matrices, y, visible, logits, soft = self._cached
+            if y is graph.y and visible is graph.visible and matrices.belong_to(graph):
+                return matrices, logits, soft
+        matrices, logits = GraphMatrices(graph), self.base.predict(graph)
+        soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
+        self._cached = matrices, graph.y, graph.visible, logits, soft
+        return matrices, logits, soft
 
     def _means(
         self, graph: Graph, nodes: Tensor | None
     ) -> Iterator[tuple[Metapath, float, Tensor]]:
         """Yield paths, their slopes and the mean soft labels along them at some nodes."""
         if self._soft is None:
-            matrices, soft = self._on(graph)
+            matrices, _, soft = self._on(graph)
         else:
             matrices, soft = GraphMatrices(graph), self.soft_labels(graph)
         nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-        for text, slope in zip(self.spec.paths, self.spec.slopes, strict=True):
-            path = Metapath.parse(text, graph.metadata())
+        for path, slope in zip(self.paths, self.spec.slopes, strict=True):
             yield path, slope, path_means(matrices, path, soft, nodes)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the slopes and the state of the base learner."""
         base, tensors = self.base.state()
-        return self.spec.model_dump() | {"base": base}, tensors
+        return {"kind": "smoothing", "base": base} | self.spec.model_dump(), tensors
 
     @classmethod
-    def from_state(cls, values: Mapping[str, Any], base: Learner) -> Smoothing:
+    def from_state(cls, values: Mapping[str, Any], base: Learner, graph: Graph) -> Smoothing:
         """Restore the smoothing of a learner from :meth:`state`."""
-        own = {key: value for key, value in values.items() if key != "base"}
-        return cls(base, validated(SmoothingSpec, own, "smoothing"))
+        spec = validated(SmoothingSpec, dict(values), "smoothing")
+        paths = [Metapath.parse(text, graph.metadata()) for text in spec.paths]
+        return cls(base, paths, spec)
 
 
 def _block(path: Metapath) -> str:
@@ -255,19 +269,17 @@ class HeldOut(NamedTuple):
 
     def slopes(self) -> tuple[float, list[float], Tensor]:
         """Fit the slope of the logits, the slopes of the paths, and the bias."""
-        present = (self.means != 0).any(2).sum(1)
-        square = self.means.square().sum((1, 2)) / (present * self.means.size(2)).clamp(min=1)
-        size = torch.where((present >= MIN_NODES) & (square > 0), square.sqrt(), torch.inf)
-        expected = [(1.0, 0.5)] + [(0.0, PRIOR_WIDTH)] * len(size)
+        size = self.means.square().mean((1, 2)).sqrt()
+        size[size == 0] = torch.inf
+        prior = [1.0] + [0.0] * len(size)
         parts = [self.logits, *(self.means / size[:, None, None])]
-        slopes, bias = calibrate(parts, self.y, expected)
+        slopes, bias = calibrate(parts, self.y, prior, STACKING_WIDTH)
         return slopes[0], (torch.tensor(slopes[1:]) / size).tolist(), bias
 
     def loss(self, slope: float, slopes: Sequence[float], bias: Tensor) -> float:
-        """Return the total loss under given slopes; no path slopes mean no smoothing."""
+        """Return the total loss under given slopes."""
         logits = slope * self.logits + bias
-        if slopes:
-            logits = logits + torch.einsum("p,pnc->nc", torch.tensor(slopes), self.means)
+        logits = logits + torch.einsum("p,pnc->nc", torch.tensor(slopes), self.means)
         return float(node_losses(logits, self.y).sum())
 
 
@@ -277,22 +289,24 @@ def label_shares(graph: Graph) -> Tensor:
 
 
 def fit_smoothing(
-    base: Learner, graph: Graph, paths: Sequence[Metapath], fit: HeldOut, check: HeldOut
+    base: Learner, graph: Graph, paths: Sequence[Metapath], held_out: HeldOut, check: HeldOut
 ) -> Smoothing | None:
-    """Fit the slopes on held-out nodes; return None if they do not lower the loss of others.
+    """Fit the slopes of smoothing to nodes that the learner has not seen.
+
+    Return None if they do not lower the loss of further nodes: where a split keeps groups or years
+    apart, folds do not, and neighbours seem to tell more than they do.
 
     Args:
         base: The learner to smooth.
         graph: The graph.
         paths: The metapaths.
-        fit: Held-out nodes to fit slopes to.
-        check: Held-out nodes, disjoint from these, that decide whether to smooth.
+        held_out: The nodes.
+        check: The further nodes.
     """
-    (own,), shift = calibrate([fit.logits], fit.y)
-    slope, slopes, bias = fit.slopes()
-    kept = [i for i, each in enumerate(slopes) if each > 0]
-    if not kept or check.loss(slope, slopes, bias) >= check.loss(own, [], shift):
+    slope, slopes, bias = held_out.slopes()
+    if check.loss(slope, slopes, bias) >= check.loss(1.0, [0.0] * len(paths), 0 * bias):
         return None
+    kept = [i for i, each in enumerate(slopes) if each > 0]
     spec = SmoothingSpec(
         paths=[str(paths[i]) for i in kept],
         slopes=[slopes[i] for i in kept],
@@ -300,4 +314,4 @@ def fit_smoothing(
         bias=bias.tolist(),
         prior=label_shares(graph).tolist(),
     )
-    return Smoothing(base, spec)
+    return Smoothing(base, [paths[i] for i in kept], spec)

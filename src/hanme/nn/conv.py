@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, overload
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -70,24 +70,6 @@ class HANMEConv(nn.Module):
         self.channels.reset_parameters()
         self.semantic.reset_parameters()
 
-    @overload
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        *,
-        return_semantic_attention_weights: Literal[False] = False,
-    ) -> dict[str, Tensor]: ...
-    @overload
-    def forward(
-        self,
-        x_dict: Mapping[str, Tensor],
-        edge_index_dict: Mapping[EdgeType, Tensor],
-        roots: Tensor | None = None,
-        *,
-        return_semantic_attention_weights: Literal[True],
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]: ...
     def forward(
         self,
         x_dict: Mapping[str, Tensor],
@@ -95,7 +77,7 @@ class HANMEConv(nn.Module):
         roots: Tensor | None = None,
         *,
         return_semantic_attention_weights: bool = False,
-    ) -> dict[str, Tensor] | tuple[dict[str, Tensor], dict[str, Tensor]]:
+    ) -> Any:
         """Compute the output of every node type at which a metapath starts.
 
         Args:
@@ -107,11 +89,12 @@ class HANMEConv(nn.Module):
                 metapaths that start there.
 
         Returns:
-            ``[R, out_channels]`` by node type, and β by node type where asked for.
+            ``[R, out_channels]`` by node type; where weights are returned, a tuple of that and β by
+            node type.
         """
         zs: dict[str, list[Tensor]] = {}
-        found = self.channels(Batch(x_dict, edge_index_dict, roots))
-        for metapath, z in zip(self.channels.metapaths, found, strict=True):
+        vectors = self.channels(Batch(x_dict, edge_index_dict, roots))
+        for metapath, z in zip(self.channels.metapaths, vectors, strict=True):
             zs.setdefault(metapath.root, []).append(z)
         out = {node_type: self.semantic(z) for node_type, z in zs.items()}
         if not return_semantic_attention_weights:

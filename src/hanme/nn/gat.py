@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
-from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
@@ -15,12 +14,13 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
-from hanme.nn.model import GraphModel
+from hanme.nn.inits import glorot
+from hanme.nn.model import Model
 from hanme.ops import Constant, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 
 
-class GAT(GraphModel):
+class GAT(Model):
     """GAT as a baseline of the Heterogeneous Graph Benchmark.
 
     Of `"Graph Attention Networks" <https://arxiv.org/abs/1710.10903>`_ and `"Are we really making
@@ -78,7 +78,7 @@ class GAT(GraphModel):
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
-        Asked for some roots, each layer computes the nodes that the next one looks at.
+        For some roots, each layer computes the nodes that the next one reads.
         """
         x_dict, roots = batch.x_dict, batch.roots
         links = self.graph.links(x_dict, batch.edge_index_dict)
@@ -98,11 +98,37 @@ class GAT(GraphModel):
         return h[links.target] if roots is None else h
 
 
-class Conv(GATConv):  # type: ignore[misc]
-    """PyG's :class:`GATConv`, its weights and its result, through the one operator.
+class Conv(nn.Module):
+    """PyG's :class:`GATConv`, with the same weights and result, through the one operator.
 
     A node's links are the instances of a metapath with one hop.
     """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int,
+        *,
+        negative_slope: float,
+        dropout: float,
+        residual: bool,
+    ) -> None:
+        super().__init__()
+        self.heads, self.negative_slope, self.dropout = heads, negative_slope, dropout
+        size = heads * out_channels
+        self.lin = nn.Linear(in_channels, size, bias=False)
+        self.res = nn.Linear(in_channels, size, bias=False) if residual else None
+        self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.bias = nn.Parameter(torch.empty(size))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        glorot(self.lin.weight, *([] if self.res is None else [self.res.weight]))
+        glorot(self.att_src, self.att_dst)
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
         """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""
@@ -123,5 +149,6 @@ class Conv(GATConv):  # type: ignore[misc]
 
 def _chain(edge_index: Tensor, nodes: int) -> Chain:
     """Make the chain from each node along its links, seen from where they lead to, and a loop."""
-    links = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=nodes)[0]
+    loops = torch.arange(nodes, device=edge_index.device).expand(2, -1)
+    links = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops], 1)
     return Chain.build(HOP, {STEP: links.flip(0)}, {"node": nodes})

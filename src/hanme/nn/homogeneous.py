@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from hanme.common.csr import repeat, take_rows
+from hanme.common.arrays import repeat, take_rows
 from hanme.errors import check_choice
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain, Restriction, checked_roots

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
-from torch_geometric.utils import softmax
 
-from hanme.common.csr import indptr_of
+from hanme.common.arrays import indptr_of
 from hanme.errors import HanmeError
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
@@ -21,10 +19,11 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
-from hanme.nn.model import GraphModel
+from hanme.nn.inits import glorot
+from hanme.nn.model import Model
 
 
-class MAGNA(GraphModel):
+class MAGNA(Model):
     r"""MAGNA, of `"Multi-hop Attention Graph Neural Network" <https://arxiv.org/abs/2009.14332>`_.
 
     A block diffuses one-hop attention A over ``hops`` hops, :math:`Z \gets (1-\alpha) A Z + \alpha
@@ -93,7 +92,7 @@ class MAGNA(GraphModel):
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
-        Asked for some roots, only nodes within ``layers * hops`` hops of them are computed.
+        For some roots, only nodes within ``layers * hops`` hops of them are computed.
         """
         x_dict, roots = batch.x_dict, batch.roots
         links = self.graph.links(x_dict, batch.edge_index_dict)
@@ -172,8 +171,11 @@ class Diffusion(nn.Module):
         score = s.index_select(0, edges.end) + t.index_select(0, edges.start)
         if len(self.r):
             score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
-        weight: Tensor = softmax(F.leaky_relu(score, self.negative_slope), ptr=edges.indptr)
-        return weight
+        score = F.leaky_relu(score, self.negative_slope)
+        top = torch.segment_reduce(score.detach(), "max", offsets=edges.indptr)
+        weight = (score - top.index_select(0, edges.end)).exp()
+        total = torch.segment_reduce(weight, "sum", offsets=edges.indptr)
+        return weight / total.index_select(0, edges.end)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return torch.unflatten(x, 1, (self.heads, -1))

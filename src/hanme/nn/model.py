@@ -1,69 +1,41 @@
-"""What a model is, and the model made of channels, a fusion and a head."""
+"""The base class of models, and the model made of channels, a fusion and a head."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
 
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels
 from hanme.nn.fusions import Fusion
+from hanme.nn.inits import reset
 
 
-class Model(Protocol):
-    """The interface of a model: a module with two more members.
-
-    ``steps_on`` says which nodes a training step on the whole graph computes: ``"graph"`` for all
-    target nodes, of which the loss picks the training nodes (semantic attention is a mean over all
-    nodes), or ``"roots"`` for the training nodes alone.
-    """
-
-    @property
-    def steps_on(self) -> Literal["graph", "roots"]:
-        """Which nodes a training step on the whole graph computes."""
-        ...
-
-    training: bool
-
-    def __call__(self, batch: Batch) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``."""
-        ...
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew from torch's generator."""
-        ...
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...  # noqa: D102
-    def modules(self) -> Iterator[nn.Module]: ...  # noqa: D102
-    def train(self, mode: bool = True) -> Self: ...  # noqa: D102
-    def eval(self) -> Self: ...  # noqa: D102
-    def to(self, device: torch.device) -> Self: ...  # noqa: D102
-    def zero_grad(self, set_to_none: bool = True) -> None: ...  # noqa: D102
-    def state_dict(self) -> dict[str, Tensor]: ...  # noqa: D102
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> object: ...  # noqa: D102
-
-
-class GraphModel(nn.Module):
+class Model(nn.Module):
     """Base class of models: a subclass writes :meth:`forward`."""
 
     steps_on: Literal["graph", "roots"] = "graph"
+    """Which nodes a training step on the whole graph computes: ``"graph"`` for all target nodes, of
+    which the loss picks the training nodes (semantic attention is a mean over all nodes), or
+    ``"roots"`` for the training nodes alone."""
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        for part in self.children():
-            reset(part)
+        """Draw all weights anew from PyTorch's generator."""
+        reset(*self.children())
 
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``."""
         raise NotImplementedError
+
+    def prepare(self, batch: Batch) -> None:
+        """Compute what the call with the same batch needs of the graph; runs in another thread."""
 
     def walks(self) -> list[Walk] | None:
         """Return the walks from a root that it reads; None if it reads the whole graph."""
@@ -73,8 +45,13 @@ class GraphModel(nn.Module):
         """Return the walks whose instances it samples, and the maximum number per root."""
         return {}
 
+    @property
+    def device(self) -> torch.device:
+        """The device of its weights."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
 
-class ChannelModel(GraphModel):
+
+class ChannelModel(Model):
     """Channels give each root vectors, a fusion makes one of them, a head makes logits of it.
 
     The logits of wide channels are added: logits = head(fusion(vectors)) + Σ wide.
@@ -82,13 +59,9 @@ class ChannelModel(GraphModel):
     Args:
         target: The node type to classify.
         channels: The channels.
-        fusion: What makes one vector of all of theirs; None for wide channels alone.
+        fusion: Makes one vector of all of theirs; None for wide channels alone.
         head: From that vector to the logits.
     """
-
-    renamed: Sequence[tuple[str, str]] = ()
-    """How parts of the model were called, as beginnings of names, and how they are called now:
-    weights that were saved under the former names can be loaded."""
 
     def __init__(
         self,
@@ -102,7 +75,6 @@ class ChannelModel(GraphModel):
         self.channels = nn.ModuleList(channels)
         self.fusion = fusion
         self.head = head
-        self.register_load_state_dict_pre_hook(_rename)  # type: ignore[no-untyped-call]
 
     @property
     def parts(self) -> list[Channels]:
@@ -110,12 +82,12 @@ class ChannelModel(GraphModel):
         return [part for part in self.channels if isinstance(part, Channels)]
 
     def prepare(self, batch: Batch) -> None:
-        """Read what the call with the same batch needs of the graph; runs in another thread."""
+        """Prepare all channels."""
         for part in self.parts:
             part.prepare(batch)
 
     def walks(self) -> list[Walk] | None:
-        """Return what all channels walk."""
+        """Return the walks of all channels."""
         return _all_walks(part.walks() for part in self.parts)
 
     def samples(self) -> dict[Walk, int]:
@@ -124,48 +96,13 @@ class ChannelModel(GraphModel):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return head(fusion(vectors)) + Σ wide."""
-        found = [(part, part(batch)) for part in self.parts]
-        logits = [x for part, given in found if part.wide for x in given]
+        outputs = [(part, part(batch)) for part in self.parts]
+        logits = [x for part, xs in outputs if part.wide for x in xs]
         if self.head is not None and self.fusion is not None:
-            vectors = [x for part, given in found if not part.wide for x in given]
+            vectors = [x for part, xs in outputs if not part.wide for x in xs]
             logits.insert(0, self.head(self.fusion(vectors)))
         total: Tensor = reduce(torch.add, logits)
         return total
-
-
-class MeanModel(GraphModel):
-    """The mean of the logits of several models, such as those of cross-fitting."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(cast("Sequence[nn.Module]", models))
-
-    @property
-    def parts(self) -> list[Model]:
-        """The models."""
-        return list(cast("Iterator[Model]", iter(self.models)))
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``."""
-        return torch.stack([model(batch) for model in self.parts]).mean(0)
-
-    def walks(self) -> list[Walk] | None:
-        """Return what all of them walk."""
-        return _all_walks(map(walks_of, self.parts))
-
-    def samples(self) -> dict[Walk, int]:
-        """Return the walks whose instances they sample."""
-        return {walk: n for part in self.parts for walk, n in samples_of(part).items()}
-
-
-def walks_of(model: Model) -> list[Walk] | None:
-    """Return the walks from a root that a model reads; None if it reads the whole graph."""
-    return model.walks() if isinstance(model, GraphModel) else None
-
-
-def samples_of(model: Model) -> dict[Walk, int]:
-    """Return the walks whose instances a model samples, and the maximum number per root."""
-    return model.samples() if isinstance(model, GraphModel) else {}
 
 
 def needs_subgraph(model: Model, graph: Graph) -> bool:
@@ -173,7 +110,7 @@ def needs_subgraph(model: Model, graph: Graph) -> bool:
 
     That is where the graph is on disk and the model knows its walks, or samples instances.
     """
-    return walks_of(model) is not None and (graph.stored or bool(samples_of(model)))
+    return model.walks() is not None and (graph.stored or bool(model.samples()))
 
 
 def subgraph_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> Subgraph:
@@ -181,7 +118,7 @@ def subgraph_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> Sub
 
     The seed is that of sampled instances, if the model samples; predictions use 0.
     """
-    return graph.subgraph(roots, walks_of(model) or [], samples_of(model) or None, seed)
+    return graph.subgraph(roots, model.walks() or [], model.samples() or None, seed)
 
 
 def batch_of(model: Model, graph: Graph, roots: Tensor | None = None, seed: int = 0) -> Batch:
@@ -190,27 +127,12 @@ def batch_of(model: Model, graph: Graph, roots: Tensor | None = None, seed: int 
     It holds the subgraph that these nodes reach, if the model knows its walks. The seed is that of
     sampled instances, see :func:`subgraph_of`.
     """
-    if roots is not None and walks_of(model) is not None:
+    if roots is not None and model.walks() is not None:
         graph = subgraph_of(model, graph, roots, seed)
         roots = graph.roots
-    return Batch.of(graph, roots).to(device_of(model))
+    return Batch.of(graph, roots).to(model.device)
 
 
-def device_of(model: Model) -> torch.device:
-    """Return the device of a model's weights."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
-
-
-def _all_walks(given: Iterable[list[Walk] | None]) -> list[Walk] | None:
-    every = list(given)
+def _all_walks(walks: Iterable[list[Walk] | None]) -> list[Walk] | None:
+    every = list(walks)
     return None if None in every else list(chain.from_iterable(filter(None, every)))
-
-
-def _rename(model: ChannelModel, weights: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Give weights with former names their present ones."""
-    present = model.state_dict(prefix=prefix)
-    for key in [key for key in weights if key.startswith(prefix) and key not in present]:
-        for before, now in model.renamed:
-            if key.startswith(prefix + before):
-                weights[prefix + now + key.removeprefix(prefix + before)] = weights.pop(key)
-                break

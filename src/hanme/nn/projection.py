@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
-from torch_geometric.nn import Linear
-from torch_geometric.nn.module_dict import ModuleDict
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from hanme.errors import HanmeError
+from hanme.graph.cache import GraphCache
+from hanme.nn.inits import reset
 
-_transposed = WeakTensorKeyDictionary()
+_transposed: GraphCache[Tensor] = GraphCache()
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -27,16 +28,8 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        return None, torch.mm(_transpose(ctx.x), grads[0].contiguous()).t().contiguous()
-
-
-def _transpose(x: Tensor) -> Tensor:
-    """Transpose once per graph, not once per epoch; again if the values were changed in place."""
-    version = x.values()._version
-    if x not in _transposed or _transposed[x][0] != version:
-        _transposed[x] = (version, x.t().to_sparse_csr())
-    transposed: Tensor = _transposed[x][1]
-    return transposed
+        transposed = _transposed.get([ctx.x], lambda: ctx.x.t().to_sparse_csr())
+        return None, torch.mm(transposed, grads[0].contiguous()).t().contiguous()
 
 
 def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
@@ -45,11 +38,39 @@ def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-class Projection(Linear):  # type: ignore[misc]
-    """PyG's :class:`Linear` (lazy ``-1`` included) that also takes sparse CSR features."""
+class Projection(nn.Module):
+    """A linear layer that also takes sparse CSR features.
+
+    Args:
+        in_channels: The size of the features; ``-1`` derives it from the first input.
+        out_channels: The size of the output.
+        bias: Whether to add a bias.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        self.weight = (
+            UninitializedParameter()
+            if in_channels == -1
+            else nn.Parameter(torch.empty(out_channels, in_channels))
+        )
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew, once their size is known."""
+        if not is_lazy(self.weight):
+            bound = 1 / math.sqrt(max(1, self.weight.size(1)))
+            nn.init.uniform_(self.weight, -bound, bound)
+            if self.bias is not None:
+                nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
         """Return ``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
+        if isinstance(self.weight, UninitializedParameter):
+            self.weight.materialize((self.out_channels, x.size(1)))
+            self.reset_parameters()
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
         if x.dtype != weight.dtype:
@@ -67,22 +88,39 @@ class Projection(Linear):  # type: ignore[misc]
         return out if heads is None else torch.unflatten(out, 1, (-1, heads)).transpose(1, 2)
 
 
-class Projections(ModuleDict):  # type: ignore[misc]
-    """A projection per node type, whatever the types are called."""
-
-    # The names in use, which no type may take.
-    CLASS_ATTRS = (*ModuleDict.CLASS_ATTRS, *vars(torch.nn.Module()), "reset_parameters")
+class Projections(nn.ModuleDict):
+    """A projection per node type; a type may have any name."""
 
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
     ) -> None:
         sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
-        super().__init__({t: Projection(size, out_channels) for t, size in sizes.items()})
+        super().__init__()
+        self._types = dict.fromkeys(sizes)
+        for t, size in sizes.items():
+            self.add_module(_key(t), Projection(size, out_channels))
+
+    def __getitem__(self, node_type: str) -> nn.Module:
+        return super().__getitem__(_key(node_type))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return iter(self._types)
+
+    def keys(self) -> KeysView[str]:
+        """Return the node types."""
+        return self._types.keys()
+
+    def items(self) -> ItemsView[str, nn.Module]:
+        """Return node types and projections."""
+        return dict(zip(self._types, self.values(), strict=True)).items()
 
     def reset_parameters(self) -> None:
         """Draw the weights of all types anew."""
-        for projection in self.values():
-            projection.reset_parameters()
+        reset(*self.values())
+
+
+def _key(node_type: str) -> str:
+    """Return a name that PyTorch accepts for a module: without dots, and not that of a member."""
+    key = node_type.replace("%", "%25").replace(".", "%2E")
+    taken = not key or key[0] == "_" or hasattr(nn.ModuleDict(), key) or key == "reset_parameters"
+    return f"%{key}" if taken else key

@@ -25,8 +25,8 @@ class SeHGNN(ChannelModel):
     its root, and so are the training labels along metapaths that return to the target, without a
     node's own. Each is embedded and gives a token :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X
     E_\Phi)`; the tokens of a node attend to each other, and a network on all of them, side by side,
-    gives the logits. Its norms are over the roots asked for, which in a training step are the
-    training nodes: asked for other roots, a node's logits are others.
+    gives the logits. Its norms are over the roots of a batch, in a training step the
+    training nodes: a node's logits depend on the other roots.
 
     Arguments that are not listed are those of :class:`HANME`.
 
@@ -91,12 +91,6 @@ class SeHGNN(ChannelModel):
         super().__init__(
             target, channels, fusion, _head(hidden_channels, out_channels, layers, dropout)
         )
-        self.renamed = [
-            *((f"embed.{i}.", f"channels.0.embed.{i}.") for i in range(features)),
-            *((f"embed.{features + i}.", f"channels.1.embed.{i}.") for i in range(labels)),
-            *((f"{part}.", f"fusion.{part}.") for part in ("project", "concat", "own")),
-            ("fusion.", "fusion.attention."),
-        ]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

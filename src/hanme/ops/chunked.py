@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.utils import scatter, softmax
 
 from hanme.graph.chain import Chain, Instances
 from hanme.ops.coefficients import Constant, LinkProduct
+from hanme.ops.groups import group_softmax, group_sum
 from hanme.ops.problem import Problem
 
 BLOCK = 1 << 18
@@ -66,7 +66,7 @@ def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
         tau = (problem.value(position) * problem.attention).sum(-1)
         score = score + coefficients[position] * tau.index_select(0, nodes[:, position])
     score = F.leaky_relu(score, problem.negative_slope)
-    return softmax(score, block.row, num_nodes=block.roots.numel()), coefficients
+    return group_softmax(score, block.row, block.roots.numel()), coefficients
 
 
 def make_block(chain: Chain, roots: Tensor) -> Block:
@@ -93,7 +93,7 @@ def _attend(problem: Problem, block: Block) -> Tensor:
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in problem.positions:
         pairs = block.pairs[position]
-        c = scatter(weight * coefficients[position], pairs.of_instance, 0, pairs.row.numel())
+        c = group_sum(weight * coefficients[position], pairs.of_instance, pairs.row.numel())
         value = problem.value(position).index_select(0, pairs.node)
         z = z.index_add(0, pairs.row, c[..., None] * value)
     return z

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hanme.common.draws import GOLDEN, keyed
+from hanme.common.arrays import GOLDEN, keyed
 
 _LOW32 = 0xFFFFFFFF
 

@@ -7,13 +7,13 @@ other backends are measured against.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.utils import scatter, softmax
 
-from hanme.common.csr import repeat
+from hanme.common.arrays import repeat
 from hanme.errors import HanmeError
 from hanme.graph.chain import Instances
 from hanme.ops.coefficients import Constant, LinkProduct
 from hanme.ops.cost import available, memory, readable
+from hanme.ops.groups import group_softmax, group_sum
 from hanme.ops.problem import Problem
 
 
@@ -23,9 +23,9 @@ def forward(problem: Problem) -> Tensor:
     instances = problem.chain.instances(problem.roots)
     group = repeat(problem.chain.count()[problem.roots], len(instances))
     encoded, score = encode(problem, instances)
-    weight = softmax(score, group, num_nodes=problem.roots.numel())
+    weight = group_softmax(score, group, problem.roots.numel())
     weight = problem.dropped(weight, instances)
-    z: Tensor = scatter(weight[..., None] * encoded, group, 0, problem.roots.numel())
+    z = group_sum(weight[..., None] * encoded, group, problem.roots.numel())
     return z
 
 

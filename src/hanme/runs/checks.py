@@ -54,7 +54,7 @@ def check_result(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def read_metrics(path: Path, every: int) -> list[dict[str, float]]:
-    """Return the rows of a ``metrics.jsonl``, one after ``every`` so many epochs.
+    """Return the rows of a ``metrics.jsonl``, one per ``every`` epochs.
 
     The file may be missing. A line cut off by a crash is not counted.
     """

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common.numbers import lasting, short
+from hanme.common.text import duration, short
 from hanme.graph import Graph
-from hanme.graph.chain import Chain
 from hanme.graph.defaults import instances, leads_back
 from hanme.graph.metapath import Metapath, count_between, metapaths_between
 from hanme.nn.batch import Batch
@@ -20,7 +19,7 @@ from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.ops import BACKENDS, choose_backend
 from hanme.ops.cost import memory, readable
-from hanme.runs.build import build_model
+from hanme.runs.build import build_network
 from hanme.runs.config import ModelConfig
 
 LARGEST = 4096
@@ -50,7 +49,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
                 "type": kind,
                 "nodes": nodes.num_nodes,
                 "features": graph.widths.get(kind, 0),
-                "set": _set(nodes.x) / max(1, nodes.num_nodes),
+                "nonzero_per_node": _set(nodes.x) / max(1, nodes.num_nodes),
             }
             for kind, nodes in graph.nodes.items()
         ],
@@ -80,7 +79,6 @@ def _metapaths(
 ) -> list[dict[str, Any]]:
     """Describe the default metapaths, then the shortest ones that return to the target."""
     metadata = graph.metadata()
-    sorted_links = {e: graph.adjacency(e).edge_index() for e in graph.links}  # once for all
     defaults, left_out = (
         {Metapath.parse(text, metadata): None for text in texts}
         for texts in (graph.metapaths, graph.provenance.left_out_metapaths)
@@ -89,7 +87,7 @@ def _metapaths(
     chosen = [m for m in defaults if len(m) <= hops]
     rows = []
     for metapath in [*chosen, *islice(others, max(0, limit - len(defaults)))]:
-        chain = Chain.build(metapath, sorted_links, graph.sizes)
+        chain = graph.chain(metapath)
         count = chain.count()
         use = "left out" if metapath in left_out else ""
         use = BACK if leads_back(metapath, graph) else use
@@ -98,8 +96,8 @@ def _metapaths(
                 "metapath": metapath.text,
                 "use": DEFAULT if metapath in defaults else use,
                 "instances": int(count.sum()),
-                "roots": int((count > 0).sum()),
-                "most": int(count.max()),
+                "nodes_with_instances": int((count > 0).sum()),
+                "largest_per_node": int(count.max()),
                 "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
             }
         )
@@ -113,7 +111,7 @@ def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
     if hidden % heads or hidden > LARGEST or not used:
         return None
     options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
-    model = build_model(ModelConfig(name="hanme", options=options), graph)
+    model = build_network(ModelConfig(name="hanme", options=options), graph)
     return seconds_per_epoch(model, graph)
 
 
@@ -151,7 +149,7 @@ def costs(model: Model, graph: Graph) -> list[str]:
         ]
     if graph.stored or any(part.per_root for part in parts):
         return lines
-    seconds = lasting(seconds_per_epoch(model, graph))
+    seconds = duration(seconds_per_epoch(model, graph))
     return [*lines, f"An epoch takes about {seconds} on this machine"]
 
 
@@ -164,9 +162,9 @@ def seconds_per_epoch(model: Model, graph: Graph) -> float:
     """
     parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     with torch.random.fork_rng(devices=[]):
-        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code, builds chains
         chains = [chain for part in parts for chain in part.chains(batch)]
         counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
+        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
         total = counts[order].cumsum(0)
         few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))

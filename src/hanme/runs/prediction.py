@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +18,8 @@ from torch import Tensor
 
 from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
-from hanme.common.html import html_table
 from hanme.common.memory import blocks
+from hanme.common.text import html_table
 from hanme.data.tables.read.sql import identifier, quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
@@ -33,6 +35,9 @@ FORMATS = {
     ".csv": "FORMAT csv, HEADER true",
     ".json": "FORMAT json, ARRAY true",
 }
+
+CSV_ROWS = 1000
+"""Rows of a CSV file that are sent at a time: some 100 kB."""
 
 FORMULA = r"^[=+\-@\t\r]"
 """Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
@@ -157,6 +162,18 @@ class Prediction:
         else:
             write_table(self, path)
 
+    def csv(self) -> Iterator[str]:
+        """Yield the CSV file that :meth:`write` writes, a part at a time."""
+        with _table(self) as (connection, select, labels):
+            select = _escaped(self.texts, select)
+            head = connection.execute(f"{select} LIMIT 0", labels).description
+            yield _csv_lines([[column[0] for column in head]])
+            result = connection.execute(
+                f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({select})", labels
+            )
+            while rows := result.fetchmany(CSV_ROWS):
+                yield _csv_lines(rows)
+
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return a dictionary per row, of the first ``limit`` rows (default: all)."""
         with _table(self.take(slice(limit))) as (connection, *select):
@@ -233,6 +250,12 @@ def _escaped(texts: Sequence[str] | dict[str, Sequence[str]], select: str) -> st
         for column, cell in cells.items()
     )
     return f"SELECT * REPLACE ({replaced}) FROM ({select})"
+
+
+def _csv_lines(rows: Sequence[Sequence[str | None]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
 
 
 def _empty_folder(path: Path) -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, cast
 
 import torch
@@ -23,58 +23,50 @@ from hanme import __version__
 from hanme.common.memory import resident_mb
 from hanme.errors import HanmeError
 from hanme.explain import By
-from hanme.runs import Prediction
 from hanme.serve import schemas, table
 from hanme.serve.overview import Differ, Pair, overview
-from hanme.serve.served import Missing, Served, Unable
-from hanme.serve.work import Full, Pool, TooLong
+from hanme.serve.served import NotFound, NotSupported, ServedRun
+from hanme.serve.work import Pool, QueueFull, TooLong
 
 API = "/api/v1"
 STATIC = Path(__file__).parent / "static"
 
 THREADS, WAITING, SECONDS = 2, 128, 30.0
-"""How many explanations run at a time, how many more may wait, and how long one may take."""
+"""Explanations at a time, explanations that may wait, and seconds that one may take."""
 
 QUICK = 2
-"""How many other requests that compute run at a time: more would only wait for each other."""
+"""Other requests that compute at a time: more would only wait for each other."""
 
 MOST_FOUND = 1000
-"""How many nodes a search may leave in a table."""
-
-PIECE = 1 << 16
-"""Bytes of a CSV file that are sent at a time."""
+"""Maximum number of nodes that a search leaves in a table: nobody reads more."""
 
 MOST_PAIRS = 8
-"""How many comparisons are kept."""
+"""Maximum number of comparisons in memory, each of a few numbers per node."""
 
-STATUS: dict[type[HanmeError], int] = {Missing: 404, Unable: 409, Full: 429, TooLong: 503}
+STATUS: dict[type[HanmeError], int] = {
+    NotFound: 404,
+    NotSupported: 409,
+    QueueFull: 429,
+    TooLong: 503,
+}
 
 
 class State:
     """What all requests share."""
 
-    def __init__(self, runs: Mapping[str, Served]) -> None:
+    def __init__(self, runs: Mapping[str, ServedRun]) -> None:
         self.runs = runs
         self.started = time.monotonic()
         self.pool = Pool(THREADS, WAITING, SECONDS)
         self.overviews = {name: overview(served) for name, served in runs.items()}
         self.infos = schemas.RunList(runs=[served.info() for served in runs.values()])
-        self._pairs: dict[tuple[str, str], Pair] = {}
+        self.pair = lru_cache(MOST_PAIRS)(lambda a, b: Pair(self.run(a), self.run(b)))
 
-    def run(self, name: str) -> Served:
+    def run(self, name: str) -> ServedRun:
         """Return a run by name."""
         if name not in self.runs:
-            raise Missing(f"no run {name!r}; there are {', '.join(self.runs)}")
+            raise NotFound(f"no run {name!r}; there are {', '.join(self.runs)}")
         return self.runs[name]
-
-    def pair(self, a: str, b: str) -> Pair:
-        """Return two runs side by side."""
-        if (a, b) not in self._pairs:
-            made = Pair(self.run(a), self.run(b))
-            if len(self._pairs) >= MOST_PAIRS:
-                self._pairs = {}
-            self._pairs[a, b] = made
-        return self._pairs[a, b]
 
 
 async def _state(request: Request) -> State:
@@ -85,7 +77,7 @@ Shared = Annotated[State, Depends(_state)]
 Name = Annotated[str, InPath(description="The name of a run.", max_length=1000)]
 
 
-async def _run(state: Shared, run: Name) -> Served:
+async def _run(state: Shared, run: Name) -> ServedRun:
     return state.run(run)
 
 
@@ -93,11 +85,11 @@ def _pair(state: Shared, a: Name, b: Name) -> Pair:
     return state.pair(a, b)
 
 
-OfRun = Annotated[Served, Depends(_run)]
+OfRun = Annotated[ServedRun, Depends(_run)]
 OfRuns = Annotated[Pair, Depends(_pair)]
 Node = Annotated[int, InPath(ge=0, lt=2**53, description="The number of a target node.")]
-Offset = Annotated[int, Query(ge=0, lt=2**53, description="How many rows to pass over.")]
-Limit = Annotated[int, Query(ge=1, le=500, description="How many rows at most.")]
+Offset = Annotated[int, Query(ge=0, lt=2**53, description="Number of rows to skip.")]
+Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of rows.")]
 
 
 async def _query(
@@ -113,7 +105,7 @@ async def _query(
     of: Annotated[str, Query(max_length=1000, description="Sort by this probability.")] = "",
     descending: Annotated[bool | None, Query(description="Largest first.")] = None,
 ) -> table.Query:
-    find, target = run.known.search.find, [run.graph.target]
+    find, target = run.index.search.find, [run.graph.target]
     found = await run_in_threadpool(find, q, target, MOST_FOUND) if q else []
     return table.Query(
         which=filter,
@@ -178,7 +170,7 @@ async def show_overview(state: Shared, run: OfRun) -> schemas.Overview:
 @router.get("/runs/{run}/metrics")
 async def show_metrics(run: OfRun) -> schemas.Metrics:
     """Show the curves of training."""
-    return run.metrics
+    return run.metrics()
 
 
 @router.get("/runs/{run}/graph")
@@ -192,10 +184,10 @@ async def search(
     run: OfRun,
     q: Annotated[str, Query(min_length=1, max_length=200, description="A name or an id.")],
     type: Annotated[str, Query(max_length=1000, description="Nodes of this type alone.")] = "",
-    limit: Annotated[int, Query(ge=1, le=100, description="How many at most.")] = 20,
+    limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of nodes.")] = 20,
 ) -> schemas.Hits:
     """Find nodes by name or id, whole, by a part, or nearly."""
-    return await run_in_threadpool(run.known.hits, q, type or None, limit)
+    return await run_in_threadpool(run.index.hits, q, type or None, limit)
 
 
 @router.get("/runs/{run}/nodes/{type}/{number}")
@@ -220,13 +212,8 @@ async def list_predictions(
 @router.post("/runs/{run}/predictions")
 def find_predictions(run: OfRun, nodes: schemas.Nodes) -> schemas.Predictions:
     """Return the predictions of nodes by id or name, in their order."""
-    try:
-        found = [run.graph.targets.find(node) for node in nodes.nodes]
-    except HanmeError as error:
-        raise Missing(str(error)) from None
-    return schemas.Predictions(
-        total=len(found), offset=0, rows=[run.table.row(node) for node in found]
-    )
+    rows = [run.table.row(run.target(node)) for node in nodes.nodes]
+    return schemas.Predictions(total=len(rows), offset=0, rows=rows)
 
 
 @router.get(
@@ -238,19 +225,10 @@ def download_predictions(run: OfRun, query: Asked) -> StreamingResponse:
     """Download predictions as CSV, all that the filter leaves."""
     nodes = torch.from_numpy(run.table.select(query).copy())
     return StreamingResponse(
-        _csv(run.table.prediction.take(nodes)),
+        run.table.prediction.take(nodes).csv(),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="predictions.csv"'},
     )
-
-
-def _csv(table: Prediction) -> Iterator[bytes]:
-    """Yield the CSV file that ``hanme predict --out`` writes, a piece at a time."""
-    with TemporaryDirectory(prefix="hanme-") as folder:
-        path = Path(folder) / "predictions.csv"
-        table.write(path)
-        with path.open("rb") as file:
-            yield from iter(lambda: file.read(PIECE), b"")
 
 
 @router.get("/runs/{run}/predictions/{node}")
@@ -269,7 +247,7 @@ async def explain(
     against: Annotated[
         str, Query(max_length=1000, description="Why the label, and not this one.")
     ] = "",
-    top: Annotated[int, Query(ge=1, le=200, description="How many instances.")] = 20,
+    top: Annotated[int, Query(ge=1, le=200, description="Maximum number of instances.")] = 20,
     by: Annotated[By, Query(description="What they are ranked by.")] = "part",
     metapath: Annotated[str, Query(max_length=1000, description="Of this metapath alone.")] = "",
 ) -> schemas.ExplanationInfo:
@@ -307,7 +285,7 @@ def compare_node(pair: OfRuns, node: Node) -> schemas.Difference:
     return pair.row(pair.a.target(node))
 
 
-def make_app(runs: Mapping[str, Served]) -> FastAPI:
+def make_app(runs: Mapping[str, ServedRun]) -> FastAPI:
     """Make the application that serves some runs."""
     state = State(runs)
 

@@ -15,7 +15,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SLOWEST = 30.0
-"""How many seconds a client may take to send a request, or to read what was sent to it."""
+"""Seconds that a client may take to send a request, or to read the response."""
 
 
 class Connection(H11Protocol):

@@ -1,4 +1,4 @@
-"""Who may ask what: hosts, origins, the token; limits on sizes and numbers; safe headers.
+"""Check every request: host, origin and token, sizes and numbers; add safe headers.
 
 A page that is open in the same browser must not reach the server. It could not read an answer from
 another origin, but by *DNS rebinding* it can make its own name point to this machine and so be of
@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hanme.serve.work import Stopped
 
 MOST_BYTES = 1 << 16
-"""The longest body of a request."""
+"""Maximum length of the body of a request: 200 changes of links fit."""
 
 MOST_REQUESTS = 256
-"""How many requests may be in the works at one time."""
+"""Maximum number of requests at a time; more would only wait for each other."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -60,16 +60,16 @@ class Guard:
         app: What is guarded.
         hosts: The names by which the server may be called.
         any_address: Whether it may be called by any IP address, which no other name can fake.
-        token: What clients must know; None for nothing.
+        token: The token that every request must carry, as a cookie or in a header.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
+        token: str,
         hosts: Iterable[str] = LOOPBACK,
         any_address: bool = False,
-        token: str | None = None,
     ) -> None:
         self.app, self.token, self.any_address = app, token, any_address
         self.hosts = {host.lower() for host in hosts}
@@ -90,29 +90,30 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                headers.update(HEADERS)
                 cached = "no-cache" if not scope["path"].startswith("/api/") else "no-store"
                 headers.setdefault("Cache-Control", cached)
             await send(message)
 
+        refusal: Refusal | None = None
         self._requests += 1
         try:
             await self._answer(scope, receive, careful)
-        except Refusal as refusal:
-            if not started:
-                await _say(careful, refusal.status_code, refusal.detail, refusal.headers)
-        except Stopped:  # nobody is there to answer
+        except Refusal as error:
+            refusal = error
+        except Stopped:  # the client is gone
             pass
         except asyncio.CancelledError:
-            if not started:
-                await _say(careful, 503, "the server is stopping")
+            refusal = Refusal(503, "the server is stopping")
         except Exception:
             log.exception("a request failed")
-            if not started:
-                await _say(careful, 500, "the server failed; its log says why")
+            refusal = Refusal(500, "the server failed; its log says why")
         finally:
             self._requests -= 1
+        if refusal is not None and not started:
+            body = {"error": refusal.detail}
+            response = JSONResponse(body, refusal.status_code, refusal.headers)
+            await response(scope, receive, careful)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -120,13 +121,13 @@ class Guard:
             raise Refusal(503, "too many requests at a time", {"Retry-After": "1"})
         self._check_host(headers)
         _check_origin(headers)
-        if self.token is not None and not self._knows(scope, headers):
-            if there := self._entrance(scope):
-                await _say(send, 303, "", there)
+        if not self._knows(scope, headers):
+            if response := self._entrance(scope):
+                await response(scope, receive, send)
                 return
             raise Refusal(
                 401,
-                "this server asks for its token: open the address it has printed, or send "
+                "the token is missing: open the address that hanme serve has printed, or send "
                 "Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -140,31 +141,30 @@ class Guard:
         await self.app({**scope, "headers": rest, "method": method}, _bounded(receive), send)
 
     def _check_host(self, headers: Headers) -> None:
-        name = _name(headers.get("host", ""))
+        name = _host(f"//{headers.get('host', '')}")
         if name in self.hosts or (self.any_address and _is_address(name)):
             return
         raise Refusal(403, "this server is not called by that name (Host)")
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
-        given = headers.get("authorization", "")
-        kind, _, text = given.partition(" ")
+        kind, _, text = headers.get("authorization", "").partition(" ")
         cookie = cookie_parser(headers.get("cookie", "")).get(_cookie(scope), "")
         return (kind.lower() == "bearer" and self._is_token(text.strip())) or self._is_token(cookie)
 
     def _is_token(self, text: str) -> bool:
-        assert self.token is not None
         return hmac.compare_digest(text.encode(), self.token.encode())
 
-    def _entrance(self, scope: Scope) -> dict[str, str] | None:
-        """Return where to go on from ``/?token=...``, with a cookie, if the token is right."""
+    def _entrance(self, scope: Scope) -> Response | None:
+        """Redirect from ``/?token=...`` to the same address without it, with a cookie."""
         if scope["method"] != "GET" or scope["path"].startswith("/api/"):
             return None
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if not any(key == "token" and self._is_token(value) for key, value in given):
             return None
         rest = urlencode([(key, value) for key, value in given if key != "token"])
-        cookie = f"{_cookie(scope)}={self.token}; Path=/; HttpOnly; SameSite=Lax"
-        return {"Location": f"/?{rest}" if rest else "/", "Set-Cookie": cookie}
+        response = RedirectResponse(f"/?{rest}" if rest else "/", 303)
+        response.set_cookie(_cookie(scope), self.token, httponly=True, samesite="lax")
+        return response
 
 
 def _cookie(scope: Scope) -> str:
@@ -174,25 +174,19 @@ def _cookie(scope: Scope) -> str:
 
 def _check_origin(headers: Headers) -> None:
     origin, host = headers.get("origin"), headers.get("host", "")
-    if origin is not None and _netloc(origin) != host.lower():
+    if origin is not None and origin.lower().partition("//")[2] != host.lower():
         raise Refusal(403, "a page of another site may not ask this server (Origin)")
     site, mode = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode", "")
     if site in ("cross-site", "same-site") and mode != "navigate":
         raise Refusal(403, "a page of another site may not ask this server (Sec-Fetch-Site)")
 
 
-def _netloc(origin: str) -> str:
+def _host(address: str) -> str:
+    """Return the host of an address in lower case, without its port; nothing if it has none."""
     try:
-        return urlsplit(origin).netloc.lower()
+        return urlsplit(address).hostname or ""
     except ValueError:
         return ""
-
-
-def _name(host: str) -> str:
-    """Return a Host header without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def _is_address(name: str) -> bool:
@@ -216,11 +210,3 @@ def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
         return message
 
     return bounded
-
-
-async def _say(send: Send, status: int, why: str, headers: Mapping[str, str] | None = None) -> None:
-    body = json.dumps({"error": why}).encode() if why else b""
-    given = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    pairs = [(k.lower().encode(), v.encode()) for k, v in (given | dict(headers or {})).items()]
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})

@@ -7,51 +7,50 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from hanme.runs.results import rule_name
 from hanme.serve import schemas
-from hanme.serve.served import Served, Unable
+from hanme.serve.served import NotSupported, ServedRun
 from hanme.serve.table import Flags
 from hanme.training.metrics import f1
 
-SCORED_AS = {"half": "without_fallback", "fallback": "with_fallback"}
 MOST_LABELS = 40
+"""Maximum number of rows of the confusion matrix: the most common labels."""
 QUARTERS = 4
+"""Number of groups of nodes by degree."""
 
 Differ = Literal["differ", "all", "a_right", "b_right"]
 
 
-def overview(served: Served) -> schemas.Overview:
+def overview(served: ServedRun) -> schemas.Overview:
     """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
-    result, part = served.result, _part(served)
-    worth = result.get("probabilities", {}).get(part, {})
+    result, part = served.run.result, _part(served)
+    quality = result["probabilities"].get(part, {})
     mask = _measured(served, part)
     return schemas.Overview(
         part=part,
         nodes=int(served.graph.split.parts()[part].sum()) if part else 0,
         scores=_scores(served, part) if part else [],
-        brier=worth.get("brier"),
-        calibration_error=worth.get("error"),
-        reliability=[
-            schemas.Bin(count=count, said=said, seen=seen)
-            for count, said, seen in worth.get("reliability", [])
-        ],
+        brier=quality.get("brier"),
+        calibration_error=quality.get("error"),
+        reliability=quality.get("reliability", []),
         confusion=_confusion(served, mask),
         by_label=_by_label(served, mask),
         by_degree=_by_degree(served, mask),
-        metapaths=_metapaths(served),
-        slopes=result.get("slopes", {}),
+        metapaths=served.metapaths,
+        slopes=result["slopes"],
         parts=_parts(served),
     )
 
 
-def _part(served: Served) -> Literal["test", "val", ""]:
+def _part(served: ServedRun) -> Literal["test", "val", ""]:
     """Return the part to measure on: test, or validation nodes where there is no test part."""
-    if served.grown:
+    if served.run.differs_from_training:
         return ""
     split = served.graph.split
     return "test" if bool(split.test.any()) else "val" if bool(split.val.any()) else ""
 
 
-def _measured(served: Served, part: str) -> Flags:
+def _measured(served: ServedRun, part: str) -> Flags:
     """Return the nodes that are looked at one by one; none if the final weights have seen them."""
     seen = part == "val" and served.run.config.training.refit
     if not part or seen:
@@ -60,10 +59,10 @@ def _measured(served: Served, part: str) -> Flags:
     return mask & served.table.labelled
 
 
-def _scores(served: Served, part: str) -> list[schemas.Score]:
-    result, rule = served.result, served.decision.rule
+def _scores(served: ServedRun, part: str) -> list[schemas.Score]:
+    result = served.run.result
     scores, intervals = result["scores"], result.get("intervals", {})
-    own = scores.get(SCORED_AS.get(rule, "decided"), {}).get(part)
+    own = scores[rule_name(served.run.decision)].get(part)
     given: dict[Literal["model", "linear", "majority"], Any] = {"model": own}
     for name in ("linear", "majority"):
         given[name] = result.get("baselines", {}).get(name, {}).get(part)
@@ -80,7 +79,7 @@ def _scores(served: Served, part: str) -> list[schemas.Score]:
     ]
 
 
-def _confusion(served: Served, mask: Flags) -> schemas.Confusion:
+def _confusion(served: ServedRun, mask: Flags) -> schemas.Confusion:
     true, said = served.table.true[mask], served.table.predicted[mask]
     common = np.sort(np.argsort(-true.sum(0), kind="stable")[:MOST_LABELS])
     if served.graph.multilabel:
@@ -95,7 +94,7 @@ def _confusion(served: Served, mask: Flags) -> schemas.Confusion:
     )
 
 
-def _by_label(served: Served, mask: Flags) -> list[schemas.ByLabel]:
+def _by_label(served: ServedRun, mask: Flags) -> list[schemas.ByLabel]:
     true, said = served.table.true[mask], served.table.predicted[mask]
     found = []
     for i, label in enumerate(served.graph.labels if mask.any() else []):
@@ -113,7 +112,7 @@ def _by_label(served: Served, mask: Flags) -> list[schemas.ByLabel]:
     return found
 
 
-def _by_degree(served: Served, mask: Flags) -> list[schemas.ByDegree]:
+def _by_degree(served: ServedRun, mask: Flags) -> list[schemas.ByDegree]:
     table, nodes = served.table, np.flatnonzero(mask)
     degree = table.degree[nodes]
     shares = np.linspace(0, 1, QUARTERS + 1)[1:]
@@ -135,34 +134,23 @@ def _by_degree(served: Served, mask: Flags) -> list[schemas.ByDegree]:
     return found
 
 
-def _metapaths(served: Served) -> list[schemas.MetapathWeight]:
-    weights: dict[str, float] = {}
-    if served.explainer is not None:
-        opened = served.explainer.open
-        weights = dict(zip(opened.paths, opened.beta, strict=True))
-    return [
-        schemas.MetapathWeight(**count.model_dump(), weight=weights.get(count.metapath))
-        for count in served.metapaths
-    ]
-
-
-def _parts(served: Served) -> list[schemas.PartSize]:
+def _parts(served: ServedRun) -> dict[str, float]:
+    """Return the mean absolute contribution of each part of the model to a logit."""
     if served.explainer is None:
-        return []
+        return {}
     opened = served.explainer.open
-    others = opened.others
-    deep = opened.logits - sum(others.values(), start=torch.zeros_like(opened.logits))
-    named = ({"metapaths": deep} if opened.paths else {}) | others
-    return [schemas.PartSize(name=k, size=float(v.abs().mean())) for k, v in named.items()]
+    deep = opened.logits - sum(opened.others.values(), start=torch.zeros_like(opened.logits))
+    parts = ({"metapaths": deep} if opened.paths else {}) | opened.others
+    return {name: float(logits.abs().mean()) for name, logits in parts.items()}
 
 
 class Pair:
     """Two runs on the same nodes and labels, side by side."""
 
-    def __init__(self, a: Served, b: Served) -> None:
+    def __init__(self, a: ServedRun, b: ServedRun) -> None:
         self.a, self.b = a, b
         if a.graph.labels != b.graph.labels or not _same_nodes(a, b):
-            raise Unable(f"{a.name} and {b.name} do not have the same target nodes and labels")
+            raise NotSupported(f"{a.name} and {b.name} differ in their target nodes or labels")
         self.differ: Flags = (a.table.predicted != b.table.predicted).any(1)
         self.distance = np.abs(a.table.p - b.table.p).max(1, initial=0.0)
         self.order = np.argsort(-self.distance, kind="stable")
@@ -215,8 +203,8 @@ class Pair:
         )
 
 
-def _same_nodes(a: Served, b: Served) -> bool:
-    if a.known is b.known:
+def _same_nodes(a: ServedRun, b: ServedRun) -> bool:
+    if a.index is b.index:
         return True
     mine, theirs = a.graph.targets, b.graph.targets
     if a.graph.target != b.graph.target or mine.num_nodes != theirs.num_nodes:

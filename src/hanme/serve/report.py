@@ -20,12 +20,12 @@ from hanme import __version__
 from hanme.common.files import replacing
 from hanme.errors import HanmeError
 from hanme.serve.overview import overview
-from hanme.serve.served import Served
+from hanme.serve.served import ServedRun
 
 STATIC = Path(__file__).parent / "static"
 
 TOP = 24
-"""How many instances of each metapath a report shows."""
+"""Maximum number of instances per metapath in a report: what its picture and list can show."""
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
@@ -55,7 +55,7 @@ def check_report(path: Path) -> None:
         raise HanmeError(f"{path}: a report's name ends with .html")
 
 
-def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) -> None:
+def write_report(served: ServedRun, path: Path, nodes: Sequence[str | int] = ()) -> None:
     """Write a report of a run with explanations of some nodes, each by id, else name, else number.
 
     A file that is there is replaced once the new one is whole.
@@ -66,7 +66,7 @@ def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) ->
         "version": __version__,
         "run": served.info().model_dump(mode="json"),
         "overview": overview(served).model_dump(mode="json"),
-        "metrics": served.metrics.model_dump(mode="json"),
+        "metrics": served.metrics().model_dump(mode="json"),
         "nodes": [_node(served, number) for number in numbers],
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
@@ -77,7 +77,7 @@ def write_report(served: Served, path: Path, nodes: Sequence[str | int] = ()) ->
         temporary.write_text(page, encoding="utf-8")
 
 
-def _node(served: Served, number: int) -> dict[str, Any]:
+def _node(served: ServedRun, number: int) -> dict[str, Any]:
     """Return a node's prediction and, if the model has one, its explanation."""
     prediction = served.table.row(number).model_dump(mode="json")
     if served.explainer is None:
@@ -90,8 +90,8 @@ def _node(served: Served, number: int) -> dict[str, Any]:
     return {"prediction": prediction, "explanation": found}
 
 
-def _explain(served: Served, number: int, metapath: str | None) -> dict[str, Any]:
-    found = served.explain(number, against=served.rival(number), top=TOP, metapath=metapath)
+def _explain(served: ServedRun, number: int, metapath: str | None) -> dict[str, Any]:
+    found = served.explain(number, against=served.runner_up(number), top=TOP, metapath=metapath)
     return found.model_dump(mode="json")
 
 

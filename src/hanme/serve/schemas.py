@@ -1,4 +1,4 @@
-"""What the API takes and gives, as its OpenAPI document says it."""
+"""The requests and responses of the API, from which its OpenAPI document is generated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hanme.common.options import Closed
+from hanme.explain import By
 from hanme.serve.search import Match
 
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
@@ -22,38 +23,29 @@ Text = Annotated[str, AfterValidator(writable)]
 
 
 class Shape(BaseModel):
-    """Base class of what is given."""
+    """Base class of responses."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Problem(Shape):
-    """What went wrong, in one line."""
+    """An error in one line."""
 
     error: Text
 
 
-class Work(Shape):
-    """The explanations that the server is at, and has been."""
-
-    running: int
-    waiting: int
-    done: int
-    stopped: int
-
-
 class Health(Shape):
-    """That the server is there, and what it takes."""
+    """State of the server."""
 
     status: Literal["ok"]
     version: str
     seconds: float
     memory_mb: float
-    explanations: Work
+    explanations: dict[str, int] = Field(description="By state: running, waiting, done, stopped.")
 
 
 class Label(Shape):
-    """A label: the least probability to be given it, and how many nodes have it."""
+    """A label, its threshold, and the number of nodes that have it."""
 
     name: Text
     threshold: float | None
@@ -61,7 +53,7 @@ class Label(Shape):
 
 
 class RunInfo(Shape):
-    """A run: what was trained on what."""
+    """A run: model, graph and labels."""
 
     name: Text
     model: Text
@@ -69,7 +61,9 @@ class RunInfo(Shape):
     target: Text
     nodes: int
     multilabel: bool
-    grown: bool = Field(description="Whether the tables have changed since it was trained.")
+    differs_from_training: bool = Field(
+        description="Whether ids, labels or split of the tables have changed since training."
+    )
     explains: bool
     why_not: Text
     labels: list[Label]
@@ -92,14 +86,6 @@ class Score(Shape):
     macro: float
     micro_interval: tuple[float, float] | None
     macro_interval: tuple[float, float] | None
-
-
-class Bin(Shape):
-    """A bin of the reliability diagram."""
-
-    count: int
-    said: float
-    seen: float
 
 
 class Confusion(Shape):
@@ -126,7 +112,7 @@ class ByLabel(Shape):
 
 
 class ByDegree(Shape):
-    """How well nodes with so many links are predicted."""
+    """How well nodes with a number of links in a range are predicted."""
 
     least: int
     most: int
@@ -134,25 +120,13 @@ class ByDegree(Shape):
     micro: float
 
 
-class MetapathCount(Shape):
-    """A metapath, its instances, and how many nodes have some."""
+class MetapathInfo(Shape):
+    """A metapath, its instances, the nodes with instances, and its weight β in the model."""
 
     metapath: Text
     instances: int
     roots: int
-
-
-class MetapathWeight(MetapathCount):
-    """A metapath of the model with its weight β."""
-
     weight: float | None
-
-
-class PartSize(Shape):
-    """A part of the model and how far it moves logits: the mean absolute value."""
-
-    name: Text
-    size: float
 
 
 class Overview(Shape):
@@ -163,13 +137,15 @@ class Overview(Shape):
     scores: list[Score]
     brier: float | None
     calibration_error: float | None
-    reliability: list[Bin]
+    reliability: list[tuple[int, float, float]] = Field(
+        description="Bins: count, mean probability, share of labels."
+    )
     confusion: Confusion
     by_label: list[ByLabel]
     by_degree: list[ByDegree]
-    metapaths: list[MetapathWeight]
+    metapaths: list[MetapathInfo]
     slopes: dict[str, float]
-    parts: list[PartSize]
+    parts: dict[Text, float] = Field(description="Mean absolute contribution to a logit.")
 
 
 class Metrics(Shape):
@@ -203,7 +179,7 @@ class GraphInfo(Shape):
     target: Text
     types: list[NodeType]
     relations: list[Relation]
-    metapaths: list[MetapathCount]
+    metapaths: list[MetapathInfo]
     split: dict[str, int]
     labelled: int
     notes: list[Text]
@@ -225,7 +201,7 @@ class Hit(NodeRef):
 
 
 class Hits(Shape):
-    """What a search has found, best first."""
+    """Nodes that a search has found, best first."""
 
     nodes: list[Hit]
 
@@ -241,14 +217,14 @@ class Target(Shape):
 
 
 class Said(Shape):
-    """What a model says of a node."""
+    """Predicted labels and probabilities of a node."""
 
     predicted: list[Text]
     probabilities: list[float]
 
 
 class Prediction(Said, Target):
-    """What the model says of a target node.
+    """The prediction of a target node.
 
     ``uncertainty`` is the entropy of the probabilities and ``surprise`` the negative logarithm of
     the probability of the labels it has, both in bits.
@@ -269,14 +245,14 @@ class Predictions(Shape):
 
 
 class Neighbour(NodeRef):
-    """A node at the other end of a link; of a target node, also what the model says."""
+    """A node at the other end of a link; of a target node, also its prediction."""
 
     predicted: list[Text] | None
     wrong: bool | None
 
 
 class Neighbours(Shape):
-    """The nodes that a relation leads to: how many, and the first of them."""
+    """The nodes that a relation leads to: their number, and the first of them."""
 
     relation: Text
     type: Text
@@ -298,7 +274,7 @@ class Nodes(Closed):
 
 
 class MetapathPart(Shape):
-    """What the instances of a metapath add to the label's logit."""
+    """What the instances of a metapath add to the logit of the label."""
 
     metapath: Text
     weight: float
@@ -317,15 +293,8 @@ class InstanceInfo(Shape):
     move: float
 
 
-class Other(Shape):
-    """What else is added to the label's logit."""
-
-    name: Text
-    part: float
-
-
 class ReasonInfo(Shape):
-    """A node that was met, or a feature, and its part of the logit by the wide part."""
+    """A node or a feature, and what it adds to the logit through the linear part."""
 
     block: Text
     what: Text
@@ -344,13 +313,13 @@ class ExplanationInfo(Shape):
     name: Text
     label: Text
     against: Text | None
-    by: Literal["part", "move", "attention"]
+    by: By
     logit: float
     probability: float
     predicted: list[Text]
     metapaths: list[MetapathPart]
     instances: list[InstanceInfo]
-    others: list[Other]
+    others: dict[Text, float] = Field(description="What else is added to the logit.")
     reasons: list[ReasonInfo]
 
 
@@ -370,7 +339,7 @@ class LinkRef(Closed):
 
 
 class Changes(Closed):
-    """What to take away from the graph or to add to it, for one node."""
+    """What to remove from the graph or to add to it, for one node."""
 
     instances: list[InstanceRef] = Field(default=[], max_length=200)
     remove: list[LinkRef] = Field(default=[], max_length=200)
@@ -378,28 +347,21 @@ class Changes(Closed):
 
 
 class Outcome(Said):
-    """What the model says of a node as it is, or after a change."""
+    """The prediction of a node, and the number of its instances."""
 
     logits: list[float]
-
-
-class BeforeAfter(Shape):
-    """How many instances a node has before and after a change."""
-
-    before: int
-    after: int
+    instances: int
 
 
 class Changed(Shape):
-    """What the model says of a node before and after a change."""
+    """The prediction of a node before and after a change."""
 
     before: Outcome
     after: Outcome
-    instances: BeforeAfter
 
 
 class Difference(Target):
-    """What two runs say of a node; ``distance`` is the largest difference of a probability."""
+    """The predictions of two runs; ``distance`` is the largest difference of a probability."""
 
     a: Said
     b: Said

@@ -22,16 +22,16 @@ Match = Literal["exact", "prefix", "word", "within", "near"]
 ORDER: tuple[Match, ...] = ("exact", "prefix", "word", "within", "near")
 
 LONGEST = 120
-"""How many characters of a text are indexed."""
+"""Number of characters of a text that are indexed: longer names differ before."""
 
 SHARED = 0.4
 """The least share of the trigrams of what was typed that a text must hold."""
 
 MOST_READ = 2_000_000
-"""How many entries of the index one search reads: those of rare trigrams, which say most."""
+"""Maximum number of index entries that a search reads, rare trigrams first: some milliseconds."""
 
 LOOKED_AT = 400
-"""How many texts are compared with what was typed, one by one."""
+"""Maximum number of texts that are compared with the query one by one."""
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,22 @@
-"""A run that is served: everything a request needs, loaded and computed once."""
+"""A run that is served: all that requests need, loaded and computed once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.errors import HanmeError
-from hanme.explain import By, Explainer
+from hanme.explain import By, Explainer, Explanation
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
-from hanme.graph.metapath import EdgeType, Metapath
-from hanme.nn import ChannelModel
 from hanme.nn.channels import MetapathChannels
-from hanme.nn.model import MeanModel
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import schemas
@@ -26,19 +24,19 @@ from hanme.serve.search import Search
 from hanme.serve.table import Ints, Table
 
 MOST_EPOCHS = 1000
-"""How many rows of the curves are given; of more, every second, third, ... one."""
+"""Maximum number of points of a training curve: more than a screen can show."""
 
 
-class Missing(HanmeError):
-    """Raised for a run, node, label or type that is not there."""
+class NotFound(HanmeError):
+    """Raised for a run, node, label or type that does not exist."""
 
 
-class Unable(HanmeError):
+class NotSupported(HanmeError):
     """Raised for what this model, or these runs, cannot do."""
 
 
-class Known:
-    """A graph, indexed: names, links, degrees. Runs on the same graph share it."""
+class GraphIndex:
+    """A graph with an index of names, links and degrees; runs on the same graph share it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -62,113 +60,130 @@ class Known:
             type=kind, number=number, id=nodes.identity(number), name=nodes.title(number)
         )
 
-    def checked(self, kind: str, number: int) -> int:
-        """Return the number of a node that is there."""
-        if kind not in self.graph.nodes:
-            raise Missing(f"no node type {kind!r}; there are {', '.join(self.graph.nodes)}")
+    def checked(self, kind: str, number: int | str) -> int:
+        """Return the number of an existing node, by its number, id or name."""
+        _require("node type", kind, self.graph.nodes)
         try:
             return self.graph.nodes[kind].find(number)
         except HanmeError as error:
-            raise Missing(str(error)) from None
+            raise NotFound(str(error)) from None
 
     def hits(self, text: str, kind: str | None, limit: int) -> schemas.Hits:
         """Search for nodes."""
-        if kind is not None and kind not in self.graph.nodes:
-            raise Missing(f"no node type {kind!r}; there are {', '.join(self.graph.nodes)}")
+        if kind is not None:
+            _require("node type", kind, self.graph.nodes)
         kinds = self.graph.node_types if kind is None else [kind]
         return schemas.Hits(
             nodes=[
-                schemas.Hit(**self.node(hit.type, hit.number).model_dump(), match=hit.match)
+                schemas.Hit(**dict(self.node(hit.type, hit.number)), match=hit.match)
                 for hit in self.search.find(text, kinds, limit)
             ]
         )
 
-    def relation(self, text: str) -> EdgeType:
-        """Return the edge type that is written so."""
-        if text not in self.relations:
-            raise HanmeError(f"no relation {text!r}; there are {', '.join(self.relations)}")
-        return self.relations[text]
+    def neighbours(self, kind: str, number: int) -> dict[str, tuple[str, list[int]]]:
+        """Return the type and the numbers of the nodes that each relation leads to."""
+        return {
+            relation: (e[2], torch.unique(self.graph.adjacency(e).of_node(number)).tolist())
+            for relation, e in self.relations.items()
+            if e[0] == kind
+        }
+
+    def link(self, given: schemas.LinkRef) -> Link:
+        """Return a link as the explainer takes it."""
+        if given.relation not in self.relations:
+            known = ", ".join(self.relations)
+            raise HanmeError(f"no relation {given.relation!r}; there are {known}")
+        return Link(self.relations[given.relation], given.source, given.target)
+
+    def info(self) -> list[schemas.Relation]:
+        """Describe the relations."""
+        counts = self.graph.num_links.values()
+        reverse = {e: "-".join(back) for e, back in self.reverse.items()}
+        return [
+            schemas.Relation(
+                relation=text, source=e[0], target=e[2], links=count, reverse=reverse.get(e)
+            )
+            for (text, e), count in zip(self.relations.items(), counts, strict=True)
+        ]
 
 
-class Served:
-    """A run in memory, under the name by which the API calls it."""
+class ServedRun:
+    """An opened run under the name by which the API calls it."""
 
-    def __init__(self, name: str, run: OpenedRun, known: Known) -> None:
-        self.name, self.run, self.known, self.graph = name, run, known, run.graph
-        self.result, self.decision = run.result, run.decision
-        self.grown, model = run.differs_from_training, run.model
+    def __init__(self, name: str, run: OpenedRun, index: GraphIndex) -> None:
+        self.name, self.run, self.index, self.graph = name, run, index, run.graph
+        if not bool(torch.isfinite(run.logits()).all()):
+            raise HanmeError(f"{run.folder}: the logits of its model are NaN or infinite")
+        self.table = Table(run.predict(), index.degree)
         self.explainer: Explainer | None = None
-        self.what_if: WhatIf | None = None
         self.why_not = ""
         try:
             self.explainer = run.explainer
+            self._what_if = WhatIf(run.explainer.open, run.graph, index.reverse)
         except HanmeError as error:
             self.why_not = str(error)
-        logits = run.logits()
-        if not bool(torch.isfinite(logits).all()):
-            raise HanmeError(f"{run.folder}: its model gives logits that are not finite")
-        if self.explainer is not None:
-            self.what_if = WhatIf(self.explainer.open, self.graph, known.reverse)
-        self.logits = logits
-        self.table = Table(run.predict(), known.degree)
-        self.metrics = self._metrics()
-        one = model.parts[0] if isinstance(model, MeanModel) else model  # folds walk the same paths
-        paths = one.parts if isinstance(one, ChannelModel) else []
-        self.metapaths = _counts(
-            self.graph, (m for p in paths if isinstance(p, MetapathChannels) for m in p.metapaths)
-        )
+        self.metapaths = self._metapaths()
+
+    def _metapaths(self) -> list[schemas.MetapathInfo]:
+        """Describe the metapaths of the model."""
+        networks = self.run.model.networks[:1]  # folds have the same metapaths
+        parts = [
+            part for n in networks for part in n.modules() if isinstance(part, MetapathChannels)
+        ]
+        counts = {m.text: self.graph.chain(m).count() for part in parts for m in part.metapaths}
+        opened = None if self.explainer is None else self.explainer.open
+        weights = {} if opened is None else dict(zip(opened.paths, opened.beta, strict=True))
+        return [
+            schemas.MetapathInfo(
+                metapath=text,
+                instances=int(count.sum()),
+                roots=int((count > 0).sum()),
+                weight=weights.get(text),
+            )
+            for text, count in counts.items()
+        ]
 
     def info(self) -> schemas.RunInfo:
-        """Return what was trained on what."""
-        graph, config, thresholds = self.graph, self.run.config, self.decision.thresholds
-        given = graph.label_matrix.sum(0).tolist()
-        half = 0.5 if graph.multilabel else None
+        """Describe model, graph and labels."""
+        run, graph = self.run, self.graph
+        counts = self.table.true.sum(0).tolist()
+        half = [0.5 if graph.multilabel else None] * len(counts)
+        thresholds = run.decision.thresholds or half
         return schemas.RunInfo(
             name=self.name,
-            model=config.model.name,
-            graph=config.data.name,
+            model=run.config.model.name,
+            graph=run.config.data.name,
             target=graph.target,
             nodes=graph.targets.num_nodes,
             multilabel=graph.multilabel,
-            grown=self.grown,
+            differs_from_training=run.differs_from_training,
             explains=self.explainer is not None,
             why_not=self.why_not,
             labels=[
-                schemas.Label(
-                    name=label, threshold=thresholds[i] if thresholds else half, given=given[i]
-                )
-                for i, label in enumerate(graph.labels)
+                schemas.Label(name=label, threshold=threshold, given=count)
+                for label, threshold, count in zip(graph.labels, thresholds, counts, strict=True)
             ],
-            rule=self.decision.rule,
-            epochs=self.result["epochs"],
-            best_epoch=self.result["best_epoch"],
+            rule=run.decision.rule,
+            epochs=run.result["epochs"],
+            best_epoch=run.result["best_epoch"],
         )
 
-    def _metrics(self) -> schemas.Metrics:
-        """Return the curves of training."""
+    def metrics(self) -> schemas.Metrics:
+        """Return the training curves."""
         rows = self.run.metrics
         step = -(-len(rows) // MOST_EPOCHS) or 1
-        return schemas.Metrics(best_epoch=self.result["best_epoch"], epochs=rows[::step])
+        return schemas.Metrics(best_epoch=self.run.result["best_epoch"], epochs=rows[::step])
 
     def graph_info(self) -> schemas.GraphInfo:
-        """Return what is in the graph."""
-        graph, reverse = self.graph, self.known.reverse
+        """Describe node types, relations and metapaths."""
+        graph = self.graph
         return schemas.GraphInfo(
             target=graph.target,
             types=[
                 schemas.NodeType(type=t, nodes=n.num_nodes, features=graph.widths.get(t, 0))
                 for t, n in graph.nodes.items()
             ],
-            relations=[
-                schemas.Relation(
-                    relation=text,
-                    source=e[0],
-                    target=e[2],
-                    links=graph.links[e].size(1),
-                    reverse="-".join(reverse[e]) if e in reverse else None,
-                )
-                for text, e in self.known.relations.items()
-            ],
+            relations=self.index.info(),
             metapaths=self.metapaths,
             split={part: int(mask.sum()) for part, mask in graph.split.parts().items()},
             labelled=int(self.table.labelled.sum()),
@@ -176,44 +191,41 @@ class Served:
         )
 
     def node_info(self, kind: str, number: int, limit: int) -> schemas.NodeInfo:
-        """Return a node of any type with its links, so many of each relation."""
-        known, target = self.known, self.graph.target
-        number = known.checked(kind, number)
-        found = []
-        for relation, e in known.relations.items():
-            if e[0] == kind:
-                ends = torch.unique(self.graph.adjacency(e).of_node(number))
-                nodes = [self._neighbour(e[2], end) for end in ends[:limit].tolist()]
-                found.append(
-                    schemas.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
-                )
-        return schemas.NodeInfo(
-            **known.node(kind, number).model_dump(),
-            links=found,
-            prediction=self.table.row(number) if kind == target else None,
-        )
+        """Describe a node of any type, with the first ``limit`` links of each relation."""
+        number = self.index.checked(kind, number)
+        links = [
+            schemas.Neighbours(
+                relation=relation,
+                type=end,
+                count=len(nodes),
+                nodes=[self._neighbour(end, node) for node in nodes[:limit]],
+            )
+            for relation, (end, nodes) in self.index.neighbours(kind, number).items()
+        ]
+        row = self.table.row(number) if kind == self.graph.target else None
+        node = dict(self.index.node(kind, number))
+        return schemas.NodeInfo(**node, links=links, prediction=row)
 
     def _neighbour(self, kind: str, number: int) -> schemas.Neighbour:
-        node = self.known.node(kind, number).model_dump()
+        node = dict(self.index.node(kind, number))
         if kind != self.graph.target:
             return schemas.Neighbour(**node, predicted=None, wrong=None)
         row = self.table.row(number)
         return schemas.Neighbour(**node, predicted=row.predicted, wrong=row.wrong)
 
     def label(self, text: str | None) -> int | None:
-        """Return the number of a label; None for none."""
+        """Return the number of a label; None for no label."""
         if not text:
             return None
-        if text not in self.graph.labels:
-            raise Missing(f"no label {text!r}; there are {', '.join(self.graph.labels)}")
+        _require("label", text, self.graph.labels)
         return self.graph.labels.index(text)
 
-    def target(self, node: int) -> int:
-        """Return the number of a target node that is there."""
-        return self.known.checked(self.graph.target, node)
+    def target(self, node: int | str) -> int:
+        """Return the number of an existing target node."""
+        return self.index.checked(self.graph.target, node)
 
-    def rival(self, node: int) -> str | None:
-        """Return the label that the likeliest one is compared with, where a node has one label."""
+    def runner_up(self, node: int) -> str | None:
+        """Return the second most likely label; None for multi-label targets."""
         order = np.argsort(-self.table.p[node], kind="stable")
         return None if self.graph.multilabel or len(order) < 2 else self.graph.labels[order[1]]
 
@@ -223,40 +235,39 @@ class Served:
         *,
         label: str | None = None,
         against: str | None = None,
-        top: int,
-        by: By = "part",
         metapath: str | None = None,
-        pause: Callable[[], None] = lambda: None,
+        **options: object,
     ) -> schemas.ExplanationInfo:
-        """Explain a node."""
+        """Explain a node, see :meth:`hanme.explain.Explainer.explain`."""
         if self.explainer is None:
-            raise Unable(self.why_not)
-        if metapath and metapath not in self.explainer.open.paths:
-            names = ", ".join(self.explainer.open.paths)
-            raise Missing(f"no metapath {metapath!r}; there are {names}")
+            raise NotSupported(self.why_not)
+        if metapath:
+            _require("metapath", metapath, self.explainer.open.paths)
         for name in (label, against):
             self.label(name)
-        found = self.explainer.explain(
+        found = self.run.explain(
             self.target(node),
             label=label or None,
             against=against or None,
-            top=top,
-            by=by,
             metapath=metapath or None,
-            pause=pause,
+            **options,
         )
+        return self._explanation(found, against or None)
+
+    def _explanation(self, found: Explanation, against: str | None) -> schemas.ExplanationInfo:
+        """Return an explanation of one label, or of its difference to another one."""
+        node = self.index.node
 
         def value(by_label: Mapping[str, float]) -> float:
             return by_label[found.label] - (by_label[against] if against else 0.0)
 
-        ref = self.known.node
         return schemas.ExplanationInfo(
             node=found.number,
             id=found.id,
             name=found.node,
             label=found.label,
-            against=against or None,
-            by=by,
+            against=against,
+            by=cast("By", found.by),
             logit=value(found.logits),
             probability=found.probabilities[found.label],
             predicted=list(found.predicted),
@@ -272,7 +283,7 @@ class Served:
             instances=[
                 schemas.InstanceInfo(
                     metapath=one.metapath,
-                    nodes=[ref(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
+                    nodes=[node(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
                     attention=one.attention,
                     hops=list(one.hops),
                     part=value(one.parts),
@@ -280,75 +291,91 @@ class Served:
                 )
                 for one in found.instances
             ],
-            others=[schemas.Other(name=k, part=value(v)) for k, v in found.others.items()],
+            others={name: value(parts) for name, parts in found.others.items()},
             reasons=[
                 schemas.ReasonInfo(
-                    block=reason.block,
-                    what=reason.what,
-                    node=ref(*reason.node) if reason.node else None,
-                    part=value(reason.parts),
+                    block=one.block,
+                    what=one.what,
+                    node=node(*one.node) if one.node else None,
+                    part=value(one.parts),
                 )
-                for reason in found.reasons
+                for one in found.reasons
             ],
         )
 
     def change(
         self, node: int, changes: schemas.Changes, pause: Callable[[], None]
     ) -> schemas.Changed:
-        """Return what the model would say of a node after changes."""
-        if self.what_if is None or self.explainer is None:
-            raise Unable(self.why_not)
+        """Predict a node on a changed graph."""
+        if self.explainer is None:
+            raise NotSupported(self.why_not)
         node = self.target(node)
-        after, left = self.what_if.logits(
+        after, left = self._what_if.logits(
             node,
-            remove=self._links(changes.remove),
-            add=self._links(changes.add),
+            remove=[self.index.link(link) for link in changes.remove],
+            add=[self.index.link(link) for link in changes.add],
             instances=[Walk(i.metapath, tuple(i.nodes)) for i in changes.instances],
             pause=pause,
         )
-        counts = [int(way.problem.chain.count()[node]) for way in self.what_if.open.paths.values()]
+        paths = self.explainer.open.paths.values()
+        count = sum(int(path.problem.chain.count()[node]) for path in paths)
         return schemas.Changed(
-            before=self._outcome(self.logits[node]),
-            after=self._outcome(after.float()),
-            instances=schemas.BeforeAfter(before=sum(counts), after=left),
+            before=self._outcome(self.run.logits()[node], count),
+            after=self._outcome(after.float(), left),
         )
 
-    def _links(self, given: Sequence[schemas.LinkRef]) -> list[Link]:
-        return [Link(self.known.relation(g.relation), g.source, g.target) for g in given]
-
-    def _outcome(self, logits: torch.Tensor) -> schemas.Outcome:
-        several, rows = self.graph.multilabel, logits[None].cpu()
+    def _outcome(self, logits: torch.Tensor, instances: int) -> schemas.Outcome:
+        decision, several, rows = self.run.decision, self.graph.multilabel, logits[None].cpu()
         return schemas.Outcome(
             logits=rows[0].tolist(),
-            probabilities=self.decision.probabilities(rows, multilabel=several)[0].tolist(),
-            predicted=self.table.names(self.decision.labels(rows, multilabel=several)[0].numpy()),
+            instances=instances,
+            probabilities=decision.probabilities(rows, multilabel=several)[0].tolist(),
+            predicted=self.table.names(decision.labels(rows, multilabel=several)[0].numpy()),
         )
 
 
-def load_runs(folders: Sequence[Path], source: Path | None = None) -> dict[str, Served]:
-    """Load finished runs, each graph once, by the names of their folders."""
-    served: dict[str, Served] = {}
-    graphs: dict[str, Known] = {}
+def load_runs(
+    folders: Sequence[Path],
+    source: Path | None = None,
+    on_skip: Callable[[str], None] = lambda message: None,
+) -> dict[str, ServedRun]:
+    """Open finished runs by the names of their folders; load a graph that several share once.
+
+    Args:
+        folders: The run folders.
+        source: Another place to load their graphs from.
+        on_skip: Called with the reason for each run that cannot be opened, such as an unfinished
+            one; if no run can be opened, the first reason is raised.
+    """
+    served: dict[str, ServedRun] = {}
+    indexes: dict[str, GraphIndex] = {}
+    errors: list[HanmeError] = []
     for folder in folders:
-        run = Run.open(folder)
-        fitted, seed = run.fitted(), run.config.training.seed
-        learnt = fitted.model_dump(mode="json") if fitted else None
-        key = json.dumps([run.config.data.model_dump(), seed, learnt], sort_keys=True)
-        if key not in graphs:
-            graphs[key] = Known(load_like(run.config, fitted, source=source))
-        name = untaken(run.folder.resolve().name or "run", served, "-")
-        opened = OpenedRun.open(folder, graph=graphs[key].graph)
-        served[name] = Served(name, opened, graphs[key])
+        try:
+            run = Run.open(folder)
+            run.result()  # refuses an unfinished run before its graph is loaded
+            key = _graph_key(run)
+            if key not in indexes:
+                indexes[key] = GraphIndex(load_like(run.config, run.fitted(), source=source))
+            opened = OpenedRun.open(folder, graph=indexes[key].graph)
+            name = unused_name(folder.resolve().name or "run", served, "-")
+            served[name] = ServedRun(name, opened, indexes[key])
+        except HanmeError as error:
+            errors.append(error)
+    if not served:
+        raise errors[0]
+    for reason in errors:
+        on_skip(f"skipped: {reason}")
     return served
 
 
-def _counts(graph: Graph, metapaths: Iterable[Metapath]) -> list[schemas.MetapathCount]:
-    found = []
-    for metapath in metapaths:
-        count = graph.chain(metapath).count()
-        found.append(
-            schemas.MetapathCount(
-                metapath=metapath.text, instances=int(count.sum()), roots=int((count > 0).sum())
-            )
-        )
-    return found
+def _graph_key(run: Run) -> str:
+    """Return a text that is the same for runs on the same graph."""
+    schema, seed = run.fitted(), run.config.training.seed
+    known = schema.model_dump(mode="json") if schema else None
+    return json.dumps([run.config.data.model_dump(), seed, known], sort_keys=True)
+
+
+def _require(what: str, name: str, known: Mapping[str, object] | Sequence[str]) -> None:
+    if name not in known:
+        raise NotFound(f"no {what} {name!r}; there are {', '.join(known)}")

@@ -13,18 +13,19 @@ import uvicorn
 
 from hanme.common.files import regular
 from hanme.errors import HanmeError
-from hanme.runs import Run
 from hanme.serve.app import make_app
 from hanme.serve.connection import Connection
 from hanme.serve.guard import LOOPBACK, Guard
 from hanme.serve.served import load_runs
 
 MOST_CONNECTIONS = 1024
+"""Maximum number of open connections: below the usual limit of file descriptors."""
+
 GRACE = 1
-"""How many seconds requests have to end when the server is stopped."""
+"""Seconds that requests have to end when the server is stopped."""
 
 SHORTEST = 16
-"""The shortest token that is taken from a file."""
+"""Minimum length of a token from a file: 96 bits if it is random."""
 
 
 def serve(
@@ -37,28 +38,29 @@ def serve(
     source: Path | None = None,
     on_load: Callable[[], None] = lambda: None,
     on_start: Callable[[str], None] = lambda address: None,
+    on_skip: Callable[[str], None] = lambda message: None,
 ) -> None:
     """Serve finished runs until the process is interrupted or terminated.
 
     Args:
         folders: The runs.
-        host: The address to listen on; any but this machine's own asks clients for a token.
+        host: The address to listen on (default: only this machine can connect).
         port: The port; 0 takes a free one.
         names: Other names by which the server may be called, such as that of a proxy.
-        token_file: A file with the token (default: a new one is drawn).
+        token_file: A file with the token that clients must know (default: a random one, which is
+            part of the address that ``on_start`` gets).
         source: Where the files of a benchmark graph are.
         on_load: Called when the port is bound, before the runs are loaded.
         on_start: Called with the address to open once requests are answered.
+        on_skip: Called with the reason for each run that cannot be opened.
     """
     if host == "":
         raise HanmeError("--host: name an address of this machine, or 0.0.0.0 for all")
-    token = _token(host, token_file)
-    for folder in folders:
-        Run.open(folder).result()  # a run that is not finished is refused before any is loaded
+    token = secrets.token_urlsafe(24) if token_file is None else _read_token(token_file)
     listener = _listen(host or LOOPBACK[0], port)
     with listener:
         on_load()
-        app = make_app(load_runs(folders, source))
+        app = make_app(load_runs(folders, source, on_skip))
         any_address = host is not None and not _is_loopback(host)
         own = [socket.gethostname(), host or ""] if any_address else []
         guard = Guard(app, hosts=[*LOOPBACK, *own, *names], any_address=any_address, token=token)
@@ -73,10 +75,8 @@ def serve(
             ws="none",
         )
         sys.setswitchinterval(0.001)  # requests wait less for the threads that explain
-        address = _address(listener, host)
-        _Server(settings, lambda: on_start(address + (f"?token={token}" if token else ""))).run(
-            sockets=[listener]
-        )
+        address = f"{_address(listener, host)}?token={token}"
+        _Server(settings, lambda: on_start(address)).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -92,9 +92,7 @@ class _Server(uvicorn.Server):
             self._ready()
 
 
-def _token(host: str | None, file: Path | None) -> str | None:
-    if file is None:
-        return None if host is None or _is_loopback(host) else secrets.token_urlsafe(24)
+def _read_token(file: Path) -> str:
     try:
         token = regular(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Which = Literal["all", "wrong", "right", "labelled", "unlabelled"]
 Sort = Literal["found", "number", "name", "uncertain", "surprising", "probability", "degree"]
+
+MOST_ORDERS = 8
+"""Maximum number of sorted columns in memory: each column, and a few labels."""
 
 LARGEST_FIRST = ("uncertain", "surprising", "probability", "degree")
 
@@ -57,7 +60,7 @@ class Table:
         return len(self.p)
 
     def select(self, query: Query) -> Ints:
-        """Return the nodes that a query asks for, in its order."""
+        """Return the nodes that match a query, in its order."""
         there = np.ones(len(self), bool)
         if query.which != "all":
             there = {
@@ -91,34 +94,34 @@ class Table:
         return chosen[::-1] if descending else chosen
 
     def page(self, query: Query, offset: int, limit: int) -> schemas.Predictions:
-        """Return some of the rows that a query asks for."""
+        """Return a page of the rows that match a query."""
         nodes = self.select(query)
         rows = [self.row(node) for node in nodes[offset : offset + limit].tolist()]
         return schemas.Predictions(total=len(nodes), offset=offset, rows=rows)
 
     def _order(self, sort: Sort, of: int) -> Ints:
         """Return all nodes in ascending order of a column, sorted once."""
-        columns: dict[Sort, Callable[[], Ints]] = {
-            "found": lambda: np.arange(len(self)),
-            "number": lambda: np.arange(len(self)),
-            "name": lambda: np.array(sorted(range(len(self)), key=self._sort_name), np.int64),
-            "uncertain": lambda: np.argsort(self.uncertainty, kind="stable"),
-            "surprising": lambda: np.argsort(self.surprise, kind="stable"),
-            "probability": lambda: np.argsort(self.p[:, of], kind="stable"),
-            "degree": lambda: np.argsort(self.degree, kind="stable"),
-        }
         with self._lock:
             if (sort, of) not in self._orders:
-                while len(self._orders) >= 8:  # one for each column, and a few labels
+                while len(self._orders) >= MOST_ORDERS:
                     self._orders.pop(next(iter(self._orders)))
-                self._orders[sort, of] = columns[sort]()
+                self._orders[sort, of] = np.argsort(self._column(sort, of), kind="stable")
             return self._orders[sort, of]
 
-    def _sort_name(self, node: int) -> str:
-        return self.graph.targets.title(node).casefold()
+    def _column(self, sort: Sort, of: int) -> NDArray[Any]:
+        if sort == "name":
+            names = map(self.graph.targets.title, range(len(self)))
+            return np.array([name.casefold() for name in names], object)
+        columns = {
+            "uncertain": self.uncertainty,
+            "surprising": self.surprise,
+            "probability": self.p[:, of],
+            "degree": self.degree,
+        }
+        return columns.get(sort, np.arange(len(self)))
 
     def row(self, node: int) -> schemas.Prediction:
-        """Return what the model says of a node."""
+        """Return the prediction of a node."""
         targets, surprise = self.graph.targets, float(self.surprise[node])
         return schemas.Prediction(
             node=node,

@@ -1,4 +1,4 @@
-"""Explanations in threads of their own: bounded in number and time, stopped if nobody waits."""
+"""Run explanations in threads: bounded in number and time, stopped if the client is gone."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from hanme.errors import HanmeError
-from hanme.serve import schemas
 
 T = TypeVar("T")
 Job = Callable[[Callable[[], None]], T]
 
 
-class Full(HanmeError):
-    """Raised where too many explanations wait already."""
+class QueueFull(HanmeError):
+    """Raised if the queue of explanations is full."""
 
 
 class TooLong(HanmeError):
-    """Raised where an explanation takes too long."""
+    """Raised if an explanation takes too long."""
 
 
 class Stopped(Exception):
-    """Raised inside a job that nobody waits for any more."""
+    """Raised inside a job whose client is gone."""
 
 
 class Pool:
-    """Threads that run some jobs at a time while others wait, each for at most so many seconds."""
+    """Threads that run jobs, with a bounded queue and a time limit per job."""
 
     def __init__(self, threads: int, waiting: int, seconds: float) -> None:
         self._threads, self._waiting, self._seconds = threads, waiting, seconds
@@ -45,7 +44,7 @@ class Pool:
         A job is given a function to call now and then, which raises to end it.
         """
         if self._taken >= self._threads + self._waiting:
-            raise Full("too many explanations are waiting; try again in a second")
+            raise QueueFull("too many explanations are waiting; try again in a second")
         stop = threading.Event()
         self._taken += 1
         future = self._pool.submit(self._job, job, stop)
@@ -80,12 +79,16 @@ class Pool:
         pause()
         return job(pause)
 
-    def state(self) -> schemas.Work:
-        """Return how many jobs run, wait, and are over."""
+    def state(self) -> dict[str, int]:
+        """Return the number of jobs that run, wait, are done or were stopped."""
         running = min(self._taken, self._threads)
-        return schemas.Work(
-            running=running, waiting=self._taken - running, done=self._done, stopped=self._stopped
-        )
+        waiting = self._taken - running
+        return {
+            "running": running,
+            "waiting": waiting,
+            "done": self._done,
+            "stopped": self._stopped,
+        }
 
     def close(self) -> None:
         """Stop all jobs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -16,7 +16,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
 from hanme.nn.fusions import SemanticAttention
-from hanme.nn.model import Model, batch_of, samples_of
+from hanme.nn.model import Model, batch_of
 
 SHARED = 1024
 """Batch size where batches are required and the configuration sets none."""
@@ -43,11 +43,10 @@ def prefetched(
 
     The seed is that of sampled instances, see :func:`~hanme.nn.model.subgraph_of`.
     """
-    prepare: Callable[[Batch], None] = getattr(model, "prepare", lambda batch: None)
 
     def make(roots: Tensor) -> Batch:
         batch = batch_of(model, graph, roots, seed)
-        prepare(batch)
+        model.prepare(batch)
         return batch
 
     with ThreadPoolExecutor(1) as pool:
@@ -69,10 +68,10 @@ def logits_of(
         model: The model.
         graph: The graph.
         nodes: Their numbers.
-        batch_size: Compute so many at a time, shared among all ranks (default: the whole graph).
+        batch_size: Number of nodes per batch, shared among all ranks (default: the whole graph).
     """
     found = logit_batches(model, graph, nodes, batch_size)
-    if batch_size is None and not samples_of(model):
+    if batch_size is None and not model.samples():
         return next(found)[1]
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     mine, done = matrix(len(ranks.share(nodes)), len(graph.labels)), 0
@@ -93,7 +92,7 @@ def logit_batches(
     """
     model.train(False)
     every = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-    if batch_size is None and not samples_of(model):
+    if batch_size is None and not model.samples():
         whole = model(batch_of(model, graph)).to(graph.y.device)
         yield every, whole if nodes is None else whole[nodes]
         return
@@ -109,7 +108,7 @@ def update_running_means(model: Model, momentum: float = MOMENTUM) -> None:
 
 
 def stands_alone(model: Model) -> bool:
-    """Return whether a prediction does not depend on the roots it is asked for with."""
+    """Return whether a prediction does not depend on the other nodes of its batch."""
     return not _norms(model) and all(part.mean is not None for part in _semantic(model))
 
 

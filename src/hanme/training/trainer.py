@@ -20,7 +20,7 @@ from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
-from hanme.nn.model import Model, batch_of, device_of, samples_of
+from hanme.nn.model import Model, batch_of
 from hanme.training.batches import (
     alike_until_known,
     key,
@@ -102,7 +102,7 @@ class Trainer:
         self.model, self.graph, self.config = model, graph, config
         if config.batch_size is not None:
             refuse_norms(model)
-        elif samples_of(model):
+        elif model.samples():
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
         self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
@@ -136,7 +136,7 @@ class Trainer:
         began, progress = time.perf_counter(), self.progress
         before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
         epoch = min(before + self.config.every, last)
-        place = device_of(self.model)
+        place = self.model.device
         with device.forked_rng(place):
             device.set_rng_state(self._random, place)
             while progress.trained < epoch:

@@ -4,78 +4,47 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
-
-from pydantic import AliasPath, BaseModel, Field, ValidationError, model_validator
 
 from hanme.common.files import parse_json
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
 
-class LinkType(BaseModel):
-    """A link type: the node types it joins, and its meaning in words."""
+@dataclass(frozen=True)
+class Info:
+    """Node types and relations by their numbers, and the labels in the order of theirs."""
 
-    start: int
-    end: int
-    meaning: str
-
-
-class Info(BaseModel):
-    """Node types, relations and labels by their numbers."""
-
-    types: dict[int, str] = Field(validation_alias=AliasPath("node.dat", "node type"), min_length=1)
-    relations: dict[int, LinkType] = Field(
-        validation_alias=AliasPath("link.dat", "link type"), min_length=1
-    )
-    label: dict[int, dict[int, str]] = Field(
-        validation_alias=AliasPath("label.dat", "node type"), min_length=1, max_length=1
-    )
-
-    @property
-    def target_number(self) -> int:
-        """The number of the node type that has labels."""
-        return next(iter(self.label))
-
-    @property
-    def target(self) -> str:
-        """The node type that has labels."""
-        return self.types[self.target_number]
-
-    @property
-    def classes(self) -> list[str]:
-        """The names of the labels, in the order of their numbers."""
-        classes = self.label[self.target_number]
-        return [classes[label] for label in sorted(classes)]
-
-    @model_validator(mode="after")
-    def _check(self) -> Info:
-        if len(set(self.types.values())) < len(self.types):
-            raise ValueError("two node types have the same name")
-        if self.target_number not in self.types:
-            raise ValueError(f"no node type {self.target_number}, which has labels")
-        classes = self.label[self.target_number]
-        if not classes or set(classes) != set(range(len(classes))):
-            raise ValueError(f"label numbers must be 0, 1, 2, ..., but are {sorted(classes)}")
-        for number, relation in self.relations.items():
-            if not {relation.start, relation.end} <= self.types.keys():
-                raise ValueError(f"link type {number} joins a node type that does not exist")
-        return self
+    types: dict[int, str]
+    relations: dict[int, tuple[int, int, str]]  # node types at both ends, meaning in words
+    target: int  # the node type that has labels
+    labels: list[str]
 
 
 def read_info(content: bytes, where: str) -> Info:
-    """Parse and check the content of ``info.dat``; messages start with `where`."""
+    """Parse the content of ``info.dat``; messages start with `where`."""
     try:
         text = content.decode()
         # Freebase alone describes itself in tables instead of JSON.
         tables = re.search(r"^LINK\tSTART\tEND\tMEANING", text, re.MULTILINE)
-        return Info.model_validate(_info_tables(text) if tables else parse_json(text))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = " > ".join(str(part) for part in first["loc"])
-        raise HanmeError(f"{where}: {key or 'top level'}: {first['msg']}") from None
-    except ValueError as error:
-        raise HanmeError(f"{where}: not JSON in UTF-8 ({error})") from None
+        values = _info_tables(text) if tables else parse_json(text)
+        types = {int(n): str(name) for n, name in values["node.dat"]["node type"].items()}
+        relations = {
+            int(n): (int(link["start"]), int(link["end"]), str(link["meaning"]))
+            for n, link in values["link.dat"]["link type"].items()
+        }
+        ((target, classes),) = values["label.dat"]["node type"].items()
+        labels = [str(classes[str(i)]) for i in range(len(classes))]
+        ends = {end for start, end, _ in relations.values() for end in (start, end)}
+        if not labels or not ends or not ends | {int(target)} <= types.keys():
+            raise ValueError("no labels, no links, or node types that do not exist")
+        if len(set(types.values())) < len(types):
+            raise ValueError("two node types have the same name")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise HanmeError(f"{where}: not in the layout of the benchmark: {why}") from None
+    return Info(types, relations, int(target), labels)
 
 
 def _info_tables(text: str) -> dict[str, Any]:
@@ -110,21 +79,18 @@ def relation_names(info: Info) -> dict[int, EdgeType]:
     without the types (``paper-cite-paper`` is ``cite``), or by its number (``link3``) where that
     is empty or ambiguous.
     """
-    ends = {n: (info.types[r.start], info.types[r.end]) for n, r in info.relations.items()}
-    verbs = {n: _verb(r.meaning, *ends[n]) for n, r in info.relations.items()}
-    pairs = Counter(ends.values())
-    uses = Counter((ends[n], verb) for n, verb in verbs.items())
-
-    def name(number: int) -> str:
-        if pairs[ends[number]] == 1:
-            return "to"
-        verb = verbs[number]
-        return verb if verb and uses[ends[number], verb] == 1 else f"link{number}"
-
-    return {n: (start, name(n), end) for n, (start, end) in ends.items()}
-
-
-def _verb(meaning: str, start: str, end: str) -> str:
-    pattern = rf"(?:{re.escape(start)})?(.*?)(?:{re.escape(end)})?"
-    match = re.fullmatch(pattern, meaning.strip(), re.IGNORECASE | re.DOTALL)
-    return re.sub(r"\W+", "_", match[1]).strip("_") if match else ""
+    named: dict[int, EdgeType] = {}
+    for number, (start, end, meaning) in info.relations.items():
+        source, target = info.types[start], info.types[end]
+        pattern = rf"(?:{re.escape(source)})?(.*?)(?:{re.escape(target)})?"
+        match = re.fullmatch(pattern, meaning.strip(), re.IGNORECASE | re.DOTALL)
+        named[number] = source, re.sub(r"\W+", "_", match[1] if match else "").strip("_"), target
+    pairs = Counter((source, target) for source, _, target in named.values())
+    uses = Counter(named.values())
+    for number, (source, verb, target) in named.items():
+        if pairs[source, target] == 1:
+            verb = "to"
+        elif not verb or uses[named[number]] > 1:
+            verb = f"link{number}"
+        named[number] = source, verb, target
+    return named

@@ -38,24 +38,25 @@ def parse(files: GraphFiles) -> Graph:
     """
     with files.open("info.dat") as file:
         info = read_info(file.read(), f"{files.title}: info.dat")
+    target = info.types[info.target]
     nodes = _read_nodes(files, info)
     links = _read_links(files, info, nodes)
     train = _read_labels(files, "label.dat", info, nodes)
     test = _read_labels(files, "label.dat.test", info, nodes)
     if both := train.keys() & test.keys():
         raise HanmeError(
-            f"{files.title}: label.dat.test: {info.target} {min(both)} is also in label.dat"
+            f"{files.title}: label.dat.test: {target} {min(both)} is also in label.dat"
         )
-    size = len(nodes.names[info.target])
+    size = len(nodes.names[target])
     return Graph(
         nodes={
             kind: Nodes(kind, len(names), nodes.features.get(kind), names)
             for kind, names in nodes.names.items()
         },
         links=links,
-        target=info.target,
-        y=_label_tensor(train | test, size, len(info.classes)),
-        labels=info.classes,
+        target=target,
+        y=_label_tensor(train | test, size, len(info.labels)),
+        labels=info.labels,
         split=Split(_mask(size, train), _mask(size, {}), _mask(size, test)),
     )
 
@@ -184,8 +185,8 @@ def _read_links(files: GraphFiles, info: Info, nodes: _ParsedNodes) -> dict[Edge
     refuse(~np.isin(table["type"], list(info.relations)), "its link type is not in info.dat")
     links: dict[EdgeType, Tensor] = {}
     for number, name in relation_names(info).items():
-        relation, mine = info.relations[number], table["type"] == number
-        for end, expected in (("start", relation.start), ("end", relation.end)):
+        mine = table["type"] == number
+        for end, expected in zip(("start", "end"), info.relations[number], strict=False):
             wrong = mine & (nodes.type_number[table[end]] != expected)
             refuse(wrong, f"link type {number} is {'-'.join(name)}, but its {end} is not")
         ends = [nodes.place[table[end][mine]] for end in ("start", "end")]
@@ -209,13 +210,15 @@ def _read_labels(
         number, type_number = int(cells[0]), int(cells[2])
         if not 0 <= number < len(nodes.place):
             raise ValueError(f"node {number} is not in node.dat")
-        if {type_number, int(nodes.type_number[number])} != {info.target_number}:
-            raise ValueError(f"node {number} is no {info.target}, and only these have labels")
+        if {type_number, int(nodes.type_number[number])} != {info.target}:
+            raise ValueError(
+                f"node {number} is no {info.types[info.target]}, and only these have labels"
+            )
         node, classes = int(nodes.place[number]), [int(cell) for cell in cells[3].split(b",")]
         if node in labels:
             raise ValueError(f"node {number} is not unique")
-        if not all(0 <= label < len(info.classes) for label in classes):
-            raise ValueError(f"labels {classes}: expected 0 to {len(info.classes) - 1}")
+        if not all(0 <= label < len(info.labels) for label in classes):
+            raise ValueError(f"labels {classes}: expected 0 to {len(info.labels) - 1}")
         labels[node] = classes
 
     _for_each_row(files, name, (4,), add)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.common.csr import stretches
+from hanme.common.arrays import concat_ranges
 from hanme.common.files import write_json
 from hanme.common.memory import mapped
 from hanme.errors import HanmeError
@@ -141,7 +141,7 @@ class MappedArray:
         if not self._verified.all() and self._row_bytes:
             first = numbers * self._row_bytes // BLOCK
             last = ((numbers + 1) * self._row_bytes - 1) // BLOCK
-            self._verify(stretches(first, last - first + 1)[0].numpy())
+            self._verify(concat_ranges(first, last - first + 1)[0].numpy())
         return self._tensor.index_select(0, numbers)
 
     def _verify(self, blocks: NDArray[np.int64]) -> None:

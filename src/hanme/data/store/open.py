@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.common.csr import indptr_of, stretches
+from hanme.common.arrays import concat_ranges, indptr_of
 from hanme.data.store.files import MANIFEST, MARKER, MappedArray
 from hanme.data.store.manifest import PROVENANCE, Manifest, NodeType, open_arrays, read_manifest
-from hanme.data.store.write import text_hashes
+from hanme.data.store.write import text_hash
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.adjacency import Adjacency, Relations
@@ -102,12 +102,12 @@ class StoredGraph(Graph):
     stored = True
 
     def attach(self, arrays: Arrays) -> None:
-        """Say where labels and split are read from."""
+        """Read labels and split from arrays when they are needed."""
         del self.y, self.split
         self._arrays = arrays
 
     def __getattr__(self, name: str) -> Any:
-        """Read all labels, or the whole split, when they are first asked for."""
+        """Read all labels, or the whole split, when they are first needed."""
         if name == "y":
             self.y = _labels(self._arrays["y"].all())
             return self.y
@@ -173,10 +173,12 @@ def stored_links(arrays: Arrays, relation: int) -> Adjacency:
 
 
 class StoredNodes(Nodes):
-    """Nodes whose features are read when they are asked for.
+    """Nodes whose features are read when they are needed.
 
-    They are ``columns`` wide, and in ``files``: a dense matrix; or where the features of each node
-    begin, which they are, and their values.
+    Args:
+        kind, num_nodes, names, ids: See :class:`Nodes`.
+        columns: The number of features, None for nodes without any.
+        files: A dense matrix; or where the row of each node begins, column numbers, and values.
     """
 
     def __init__(
@@ -217,7 +219,7 @@ class StoredNodes(Nodes):
         first, column, value = self._from
         begin = first.rows(numbers)
         degree = first.rows(numbers + 1) - begin
-        places, _ = stretches(begin, degree)
+        places, _ = concat_ranges(begin, degree)
         return self._matrix([indptr_of(degree), column.rows(places), value.rows(places)])
 
     def _matrix(self, parts: Sequence[Tensor]) -> Tensor:
@@ -252,42 +254,36 @@ class StoredTexts(Texts):
     @property
     def text(self) -> NDArray[np.uint8]:  # type: ignore[override]
         """The bytes of all texts."""
-        found: NDArray[np.uint8] = self._text.all().numpy()
-        return found
+        return np.asarray(self._text.all())
 
     @property
     def offsets(self) -> NDArray[np.integer]:  # type: ignore[override]
         """Where each text begins."""
-        found: NDArray[np.int64] = self._offsets.all().numpy()
-        return found
+        return np.asarray(self._offsets.all())
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def _decode(self, index: int) -> str:
-        begin, end = self._offsets.rows(torch.tensor([index, index + 1])).tolist()
-        found = self._text.rows(torch.arange(begin, end)).numpy()
-        return found.tobytes().decode("utf-8", "surrogatepass")
+        return self.some(torch.tensor([index]))[0]
 
     def some(self, numbers: Tensor) -> list[str]:
         """Return the texts with these numbers; only these are read."""
         begin = self._offsets.rows(numbers)
         size = self._offsets.rows(numbers + 1) - begin
-        read = self._text.rows(stretches(begin, size)[0]).numpy()
+        read = self._text.rows(concat_ranges(begin, size)[0]).numpy()
         return list(Texts(read, indptr_of(size).numpy()))
 
     def find(self, text: str) -> list[int]:
-        """Return the places of a text, by bisection."""
-        one, places = Texts.of([text]), range(len(self))
-        sought = int(text_hashes(one.text, one.offsets)[0])
+        """Return the numbers of the nodes with a text, by bisection of the hashes."""
 
         def hash_at(place: int) -> int:
             return int(self._hashes.rows(torch.tensor([place])))
 
-        first = bisect_left(places, sought, key=hash_at)
-        last = bisect_right(places, sought, lo=first, key=hash_at)
-        found: list[int] = self._order.rows(torch.arange(first, last)).tolist()
-        return sorted(place for place in found if self[place] == text)
+        first = bisect_left(range(len(self)), text_hash(text), key=hash_at)
+        last = bisect_right(range(len(self)), text_hash(text), lo=first, key=hash_at)
+        candidates: list[int] = self._order.rows(torch.arange(first, last)).tolist()
+        return sorted(place for place in candidates if self[place] == text)
 
 
 def _texts(arrays: Arrays, name: str) -> StoredTexts | None:

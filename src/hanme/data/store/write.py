@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from hanme.common.csr import take_rows
+from hanme.common.arrays import take_rows
 from hanme.common.files import is_leftover, lock, remove_on_error
 from hanme.data.store.files import MANIFEST, StoreWriter
 from hanme.data.store.manifest import PROVENANCE, NodeType, open_arrays
@@ -31,8 +32,6 @@ OURS = re.compile(r"((nodes|links)\.[0-9]+\.[a-z.]+|y|part|checksums)\.bin")
 
 DENSE = 1 / 3
 """Share of nonzero features from which a dense matrix takes less space than a sparse one."""
-
-BASE, MIX = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)  # see text_hashes
 
 ROWS = 1 << 18
 """Rows that are converted at a time, to bound the memory of a conversion."""
@@ -150,7 +149,7 @@ def add_texts(writer: StoreWriter, name: str, parts: Iterable[Iterable[str]]) ->
         offsets.append(np.zeros(1, np.int64))
         for part in parts:
             some = Texts.of(part)
-            hashes.append(text_hashes(some.text, some.offsets))
+            hashes.append(np.fromiter(map(text_hash, some), np.int64, len(some)))
             offsets.append(text.rows + some.offsets[1:] - some.offsets[0])
             text.append(some.text)
     every = np.concatenate(hashes)
@@ -165,22 +164,9 @@ def add_links(writer: StoreWriter, number: int, links: Adjacency, targets: int) 
     writer.add(f"links.{number}.end", links.indices.numpy().astype(index_dtype(targets)))
 
 
-def text_hashes(text: NDArray[np.uint8], offsets: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return a hash of each text, Σ_i (byte_i + 1) BASE^i modulo 2^64, its bits mixed.
-
-    Sorted, they find one text among millions.
-    """
-    sizes = np.diff(offsets)
-    place = np.arange(len(text)) - np.repeat(offsets[:-1] - offsets[0], sizes)
-    powers = np.full(int(sizes.max(initial=0)) + 1, BASE)
-    powers[0] = 1
-    powers = np.cumprod(powers, dtype=np.uint64)
-    total = np.zeros(len(text) + 1, np.uint64)
-    np.cumsum((text.astype(np.uint64) + np.uint64(1)) * powers[place], out=total[1:])
-    ends = offsets - offsets[0]
-    sums = (total[ends[1:]] - total[ends[:-1]]) * MIX
-    mixed: NDArray[np.int64] = (sums ^ (sums >> np.uint64(29))).view(np.int64)
-    return mixed
+def text_hash(text: str) -> int:
+    """Hash a text. Sorted hashes find one text among millions; equal ones are compared."""
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def add_labels(writer: StoreWriter, graph: Graph) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, diags_array
 from torch import Tensor
 
-from hanme.common.csr import take_rows
+from hanme.common.arrays import take_rows
 from hanme.errors import HanmeError
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.metapath import EdgeType, Metadata
@@ -21,6 +21,7 @@ from hanme.nn.checks import features_of
 TypePath = tuple[str, ...]
 
 MOST_PATHS = 1000
+"""Maximum number of metapaths: each is a channel with weights of its own."""
 
 MOST_WORK = 2**26
 """Multiplications that are tried to see whether a product is smaller than its factors."""
@@ -29,7 +30,7 @@ MOST_WORK = 2**26
 def type_paths(
     metadata: Metadata, target: str, hops: int, without: Sequence[str] = ()
 ) -> list[TypePath]:
-    """Return all sequences of linked node types from ``target`` on, of at most so many hops."""
+    """Return all sequences of linked node types from ``target`` on, of at most ``hops`` hops."""
     for t in (target, *without):
         if t not in metadata[0]:
             raise HanmeError(f"unknown node type {t!r}; there are {', '.join(metadata[0])}")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
+from torch.nn.parameter import is_lazy
 
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
@@ -16,6 +16,7 @@ from hanme.graph.metapath import EdgeType
 from hanme.nn.batch import Batch
 from hanme.nn.channels.averages import TypePath, average_features, reached, type_paths
 from hanme.nn.channels.base import Channels, Task
+from hanme.nn.inits import reset
 from hanme.nn.projection import Projection, sparse_product
 
 
@@ -119,7 +120,7 @@ class Embedding(Projection):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew, once their size is known."""
-        if self.in_channels > 0:
+        if not is_lazy(self.weight):
             nn.init.uniform_(self.weight, -0.5, 0.5)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.cache import GraphCache
@@ -18,6 +17,7 @@ from hanme.nn.batch import Batch
 from hanme.nn.channels.base import Channels, Task, Traced
 from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
+from hanme.nn.inits import glorot
 from hanme.nn.projection import Projections
 from hanme.ops import (
     Attention,

@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
 from hanme.errors import check_choice
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
+from hanme.nn.inits import glorot
 from hanme.ops import PairSigmoid
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Terms
 from hanme.nn.encoders.mean import Mean
+from hanme.nn.inits import glorot
 
 
 class Linear(Mean):

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
 from hanme.errors import HanmeError
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
 from hanme.nn.encoders.base import Encoder, Terms
+from hanme.nn.inits import glorot
 from hanme.ops import LinkProduct, tanh_scores
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.inits import glorot
 
 from hanme.common import ranks
 from hanme.nn.fusions.base import Fusion
+from hanme.nn.inits import glorot
 
 
 class SemanticAttention(Fusion):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.inits import reset
 
 from hanme.nn.fusions.base import Fusion
+from hanme.nn.inits import reset
 
 BLOCK = 256
 """Nodes whose tokens are fused at a time: what is between fits a cache."""

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from hanme.common.draws import GOLDEN
+from hanme.common.arrays import GOLDEN
 from hanme.ops.streaming.simd import LANES, exp, load, some, spread, store, where
 
 MARGIN = 40.0

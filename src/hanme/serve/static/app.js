@@ -1,7 +1,7 @@
 // The frame around the views: where we are, where one can go, and what is said when something fails.
 import { go, here, nodeOf, to } from "./address.js";
 import { ask, path } from "./api.js";
-import { h, name, plural } from "./dom.js";
+import { fill, h, name, plural } from "./dom.js";
 import { comparable } from "./words.js";
 import { compareView } from "./views/compare.js";
 import { nodeView } from "./views/node.js";
@@ -76,7 +76,7 @@ function head(run, address) {
   const link = (words, view, rest, current) =>
     h("a", { href: to(run.name, view, rest), "aria-current": current ? "page" : null }, words);
   const other = run && runs.find((one) => comparable(run, one));
-  top.replaceChildren(
+  fill(top,
     h("a.brand", { href: run ? to(run.name, "overview") : "#/" }, h("img", { src: "icon.svg", alt: "", width: 24, height: 24 }), "hanme"),
     run && h("label.run", {}, h("span.unseen", {}, "Run"),
       h("select", { id: "run", onchange: (event) => go(to(event.target.value, ["overview", "nodes"].includes(address.view) ? address.view : "overview")) },
@@ -103,7 +103,7 @@ function finder(run) {
       if (!q) return close();
       try {
         const { nodes } = await ask(path(["runs", run.name, "search"], { q, limit: 8 }), { signal: asking.signal });
-        list.replaceChildren(...nodes.map((node) => h("li", {}, h("a", { href: nodeOf(run, node.type, node.number), onclick: close }, name(node.name), h("small", {}, name(node.type === run.target ? node.id : node.type))))),
+        fill(list, nodes.map((node) => h("li", {}, h("a", { href: nodeOf(run, node.type, node.number), onclick: close }, name(node.name), h("small", {}, name(node.type === run.target ? node.id : node.type))))),
           nodes.length === 0 && h("li.none", {}, "Nothing found"));
         list.hidden = false;
         say(nodes.length ? `${nodes.length} found` : "Nothing found");

@@ -21,9 +21,16 @@ function make(element, tag, attributes, children) {
     else if (name === "value" || name === "checked" || name === "indeterminate") element[name] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false).map(readable));
+  element.append(...shown(children));
   return element;
 }
+
+/** Replace what is in an element; as in h, null, undefined and false are left out. */
+export function fill(element, ...children) {
+  element.replaceChildren(...shown(children));
+}
+
+const shown = (children) => children.flat(4).filter((child) => child !== null && child !== undefined && child !== false).map(readable);
 
 /** Keep an element; show everything else as text without what could turn the direction of writing. */
 function readable(child) {

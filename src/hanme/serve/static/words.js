@@ -31,7 +31,7 @@ export function metapathWords(metapath) {
 
 /** Say what a block of the linear part reads: "its own features", "which persons (played_by) it has". */
 export function blockWords(block) {
-  const found = /^(?:(.*):)?(features|pairs|ids|labels|beliefs):(?:plain|unit)$/.exec(block);
+  const found = /^(?:(.*):)?(features|pairs|ids|labels|beliefs)(?::(?:plain|unit))?$/.exec(block);
   if (!found) return block === "bias" ? START : block;
   const [, path, read] = found;
   if (read === "pairs") return "two of its own features together";
@@ -47,16 +47,6 @@ export function grouped(parts, words) {
   const sums = new Map();
   for (const { name, value } of parts) sums.set(words(name), (sums.get(words(name)) ?? 0) + value);
   return [...sums].map(([name, value]) => ({ name, value })).sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-}
-
-/** The nodes and features that count in the linear part, largest first; one that several blocks read alike is added up. */
-export function merged(reasons) {
-  const found = new Map();
-  for (const one of reasons) {
-    const where = blockWords(one.block), key = JSON.stringify([where, one.what, one.node]);
-    found.set(key, { ...one, where, part: one.part + (found.get(key)?.part ?? 0) });
-  }
-  return [...found.values()].sort((a, b) => Math.abs(b.part) - Math.abs(a.part));
 }
 
 /** Name the nodes of an instance after its root; the root, met again, is "itself". */

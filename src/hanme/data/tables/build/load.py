@@ -9,36 +9,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from hanme.common.files import whole
 from hanme.data.store import GraphCache, content_key, open_store
 from hanme.data.store.write import WORK, add_labels, create_store, finish
-from hanme.data.tables.build.expand import expand
-from hanme.data.tables.build.features import Fitted
+from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
+from hanme.data.tables.build.expand import expand_each
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.labels import read_labels
-from hanme.data.tables.build.links import LinkRows, Made, open_links
-from hanme.data.tables.build.nodes import Ids, read_rows
-from hanme.data.tables.build.split import (
-    GROUP,
-    check_parts,
-    check_split,
-    conditions,
-    draw,
-    groups,
-    read_split,
-)
-from hanme.data.tables.build.store_builder import OnDisk
+from hanme.data.tables.build.graph import build_graph
+from hanme.data.tables.build.split import check_parts, draw_split
+from hanme.data.tables.draft.infer import infer_frames
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource, data_files
-from hanme.data.tables.schema.config import GraphConfig, config_path, read_config
+from hanme.data.tables.schema.config import (
+    FILE,
+    GraphConfig,
+    check_config,
+    config_path,
+    read_config,
+)
 from hanme.data.tables.schema.sections import LinkTable, Source
-from hanme.graph import Graph, Nodes, Texts
+from hanme.errors import HanmeError
+from hanme.graph import Graph
 from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features
 
 LARGE = 1 << 28
-"""Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
+"""Total bytes of tables above which the graph is mapped from disk instead of loaded: 256 MB."""
 
 
 def load_tables(
@@ -56,35 +52,59 @@ def load_tables(
         features: What node types other than the target get, see
             :func:`~hanme.graph.features.fill_features`.
         seed: Draws the split where the tables have none.
-        fitted: What a run has learnt from its tables. Features are then made in its way, and labels
+        fitted: What a run has fitted to its tables. Features are then those of the run, and labels
             that it does not know count as none.
-        cache: A folder to keep the graph in; it is read from there while the tables stay the same.
-            If the tables are large, it is a store, see :data:`LARGE`.
+        cache: A folder to keep the graph in, from which it is read until the tables change. Large
+            tables are mapped from there, see :data:`LARGE`.
     """
-    return Tables.of(name, fitted).load(features, seed, cache)
+    return GraphSource.of(name, fitted).load(features, seed, cache)
+
+
+def load_frames(
+    frames: Mapping[str, Any],
+    config: Mapping[str, Any] | str | Path | None = None,
+    *,
+    label: str | None = None,
+    features: Features = "given",
+    seed: int = 0,
+) -> Graph:
+    """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
+    if not frames or not all(isinstance(name, str) and name for name in frames):
+        raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
+    path = Path.cwd() / FILE
+    if config is not None and label is not None:
+        raise HanmeError("`label` is for inference; a configuration names the label itself")
+    if isinstance(config, str | Path):
+        path = whole(config)
+        checked = read_config(path)
+    elif config is not None:
+        checked = check_config(dict(config), "config")
+    else:
+        checked = infer_frames(frames, label).config
+    return GraphSource.find(checked, path, frames=frames).load(features, seed)
 
 
 def is_large(name: str | Path) -> bool:
     """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
-    return Tables.of(name).size > LARGE
+    return GraphSource.of(name).size > LARGE
 
 
-def tell(text: str) -> None:
-    """Tell the user what takes long."""
+def _report(text: str) -> None:
+    """Report progress to the user."""
     print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
-class Tables:
-    """A ``graph.toml`` whose tables were found."""
+class GraphSource:
+    """A ``graph.toml`` and the files of its tables."""
 
     path: Path  # the file, beside which its tables are
-    config: GraphConfig  # what it says; no relation has ``each``
+    config: GraphConfig  # its content; no relation has ``each``
     sources: Mapping[str, ResolvedSource]  # where its tables are
-    fitted: FittedGraph | None = None  # what a run has learnt, in whose order `config` then is
+    fitted: FittedGraph | None = None  # what a run has fitted, whose order `config` then has
 
     @classmethod
-    def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> Tables:
+    def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> GraphSource:
         """Find the tables of a ``graph.toml``, or of the one in a folder."""
         path = config_path(name)
         return cls.find(read_config(path), path, fitted)
@@ -96,10 +116,10 @@ class Tables:
         path: Path,
         fitted: FittedGraph | None = None,
         frames: Mapping[str, Any] | None = None,
-    ) -> Tables:
+    ) -> GraphSource:
         """Find the tables of a configuration in files, or among frames by name."""
         known = None if fitted is None else set(fitted.relations)
-        config = expand(config, path, known, frames)
+        config = expand_each(config, path, known, frames)
         specs: dict[str, Source] = {
             f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
         } | {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
@@ -136,7 +156,7 @@ class Tables:
     def _in_memory(self, features: Features) -> Graph:
         """Read the tables, fill in features and choose metapaths; the split is still open."""
         with Reader(self.sources.values(), self.path.parent) as reader:
-            graph = self._build(reader, Made())
+            graph = build_graph(reader, self.config, self.sources, self.fitted, MemoryBuilder())
         graph = graph.with_reverse(dict(self.config.edge_types.values())).with_features(features)
         return self._with_metapaths(graph)
 
@@ -144,9 +164,11 @@ class Tables:
         self, cached: GraphCache, variant: str, features: Features, seed: int
     ) -> Graph:
         folder = cached.path(variant)
-        tell(f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
+        _report(
+            f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}"
+        )
         cached.clear(variant)
-        self.store(folder, features, seed, half=False, progress=tell)
+        self.store(folder, features, seed, half=False, progress=_report)
         return open_store(folder)
 
     def store(
@@ -160,10 +182,10 @@ class Tables:
         """Store the graph without holding it in memory, see :func:`hanme.data.store_graph`."""
         check_features(features)
         with create_store(folder) as writer:
-            made = OnDisk(writer, self.config, features, half, progress)
+            builder = StoreBuilder(writer, self.config, features, half, progress)
             with Reader(self.sources.values(), self.path.parent, folder / WORK) as reader:
-                graph = self._build(reader, made)
-            graph = made.fill(graph)
+                graph = build_graph(reader, self.config, self.sources, self.fitted, builder)
+            graph = builder.fill(graph)
             progress("metapaths")
             graph = self._with_metapaths(self._with_split(graph, seed), stored=True)
             add_labels(writer, graph)
@@ -171,7 +193,7 @@ class Tables:
 
     def _with_split(self, graph: Graph, seed: int) -> Graph:
         """Draw the parts of the split that the tables leave open."""
-        graph = draw(graph, self.config, seed)
+        graph = draw_split(graph, self.config, seed)
         if self.fitted is None:
             check_parts(graph, self.config, str(self.path))
         return graph
@@ -182,80 +204,6 @@ class Tables:
             return replace(graph, metapaths=self.config.metapaths)
         return with_defaults(graph, self.config.default_metapaths(), stored=stored)
 
-    def _build(self, reader: Reader, made: Made) -> Graph:
-        """Read the tables into a graph; made in memory, it has no reverse relations."""
-        config, sources, fitted = self.config, self.sources, self.fitted
-        types = config.node_types
-        rows = {
-            kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
-            for kind, spec in types.items()
-            if not spec.implied
-        }
-        ids = {
-            kind: Ids(reader, kind, rows[kind].table if kind in rows else None) for kind in types
-        }
-        opened: list[LinkRows] = []
-        for name in config.relations:
-            source = sources.get(f"relations.{name}")
-            opened.append(open_links(reader, config, name, source, rows, opened))
-            opened[-1].add_ids(ids, set(types) - set(rows))
-            opened[-1].say_none()
-
-        nodes: dict[str, Nodes] = {}
-        learnt: dict[str, dict[str, Fitted]] = {}
-        for kind, spec in types.items():
-            known = fitted.features[kind] if fitted else None
-            nodes[kind], learnt[kind] = made.nodes(ids[kind], rows.get(kind), spec, known)
-        target, mine, size = (
-            config.nodes[config.target],
-            rows[config.target],
-            ids[config.target].size,
-        )
-        part = conditions(config, mine, size)
-        run = (fitted.labels, fitted.multilabel) if fitted else None
-        labels = read_labels(mine, target, size, run, part > 0)
-        split = read_split(config, mine, labels, part)
-        if fitted is None and target.split is not None:
-            check_split(labels, split, mine.table)
-        dropped = {links.name: made.add_links(links, ids) for links in opened}
-        graph = Graph(
-            nodes,
-            made.links,
-            config.target,
-            labels.y,
-            labels.names,
-            split,
-        )
-        group = groups(config, mine, graph)
-        if group is not None:
-            graph.targets.extra[GROUP] = group
-        digest = _digest(graph, config)
-        fitted = fitted or FittedGraph(
-            target=config.target,
-            labels=labels.names,
-            multilabel=labels.multilabel,
-            relations=[e for pair in config.edge_types.values() for e in pair],
-            features=learnt,
-            trained_on=digest,
-        )
-        return graph.with_provenance(
-            fitted=fitted.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
-        )
-
 
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
-
-
-def _digest(graph: Graph, config: GraphConfig) -> str:
-    """Hash the target's ids, labels and split, whatever files they come from."""
-    digest = hashlib.sha256(config.nodes[config.target].shares.model_dump_json().encode())
-    if config.split is not None:
-        digest.update(config.split.model_dump_json().encode())
-    ids = graph.targets.ids
-    assert isinstance(ids, Texts)
-    y = graph.y.numpy().astype(np.uint8 if graph.multilabel else np.int32)
-    masks = graph.split.test.numpy(), graph.split.val.numpy()
-    for array in (ids.text, ids.offsets.astype(np.int64), y, *masks):
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()

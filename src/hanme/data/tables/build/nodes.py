@@ -10,39 +10,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from hanme.data.tables.build.features import Fitted, encode, fit, wanted, width
-from hanme.data.tables.read.reader import ColumnRequest, Reader, Table, column
+from hanme.data.tables.build.features import Fitted, fit, request
+from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.features import FeatureSpec
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
 
-NAME = "coalesce(t.name, i.id)"
-"""What a node is called: one with an empty name is called by its id."""
-
 
 @dataclass(frozen=True)
 class NodeRows:
     """The rows of a node type."""
 
-    table: Table  # a row for each node
-    every: Table  # all rows; more than nodes where several rows of an id make one node
-    # the node of each row in `every`; None if they are the same
-    node: NDArray[np.int64] | None = None
+    table: Table  # one row for each node
+    every: Table  # all rows; more than nodes if several rows of an id make one node
+    node: NDArray[np.int64] | None = None  # the node of each row in `every`; None if the same
+
+    def nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the nodes of some rows of `every`."""
+        return rows if self.node is None else self.node[rows]
 
 
-class Ids:
+class NodeIds:
     """The ids of a node type and their numbers, as a table in the reader's database."""
 
     def __init__(self, reader: Reader, kind: str, table: Table | None) -> None:
-        self.reader = reader
-        self.sql = reader.new_name()
-        self.kind = kind
-        first = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
+        self.reader, self.kind, self.sql = reader, kind, reader.new_name()
+        ids = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
         if table is not None:
-            first = f"SELECT id, rowid::BIGINT AS node FROM {table.sql}"
-        reader.rows(f"CREATE TEMP TABLE {self.sql} AS {first}")
+            ids = f"SELECT id, rowid::BIGINT AS node FROM {table.sql}"
+        reader.rows(f"CREATE TEMP TABLE {self.sql} AS {ids}")
         self.size = 0 if table is None else table.size
 
     def add(self, select: str, *values: object) -> None:
@@ -56,22 +54,21 @@ class Ids:
         ((self.size,),) = self.reader.rows(f"SELECT count(*) FROM {self.sql}")
 
     def texts(self, size: int, named: Table | None = None) -> Iterator[NDArray[Any]]:
-        """Yield the ids in the order of their numbers, so many at a time; or names by a table."""
+        """Yield the ids by number, `size` at a time; or the names of a table, if not empty."""
         for begin in range(0, self.size, size):
             text, join = "i.id", ""
             if named is not None:
                 part = named.part(begin, begin + size).sql
-                text, join = NAME, f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
+                join = f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
+                text = "coalesce(t.name, i.id)"
             some = f"WHERE i.node >= {begin} AND i.node < {begin + size} ORDER BY i.node"
-            yield self.reader.arrays(f"SELECT {text} AS text FROM {self.sql} AS i {join} {some}")[
-                "text"
-            ]
+            yield from self.reader.arrays(f"SELECT {text} FROM {self.sql} AS i {join} {some}")
 
 
 def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str) -> NodeRows:
     """Read the table of a node type, with the columns of its relations."""
     nodes = config.nodes[kind]
-    columns = {alias: wanted(*pair) for alias, pair in feature_columns(nodes).items()}
+    columns = {alias: request(*pair) for alias, pair in feature_columns(nodes).items()}
     named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
     columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
     if nodes.label is not None:
@@ -91,7 +88,7 @@ def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind:
 
 
 def link_aliases(config: GraphConfig, name: str) -> list[str]:
-    """Return what the columns of a relation are called in the database."""
+    """Return the names in the database of the columns of a relation."""
     columns = getattr(config.relations[name], "columns", [])
     return [f"link{list(config.relations).index(name)}_{i}" for i in range(len(columns))]
 
@@ -105,42 +102,36 @@ def _without_duplicates(every: Table, nodes: NodeTable, kind: str) -> NodeRows:
     if nodes.id is None:
         key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
     else:
-        empty = every.reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE id IS NULL")
-        if empty[0][0] is not None:
-            raise HanmeError(f"{every.place(empty[0][0], 'id')}: the id is empty")
-    twice = every.reader.rows(
+        ((empty,),) = every.reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE id IS NULL")
+        if empty is not None:
+            raise HanmeError(f"{every.place(empty, 'id')}: the id is empty")
+    repeated = every.reader.rows(
         f"SELECT any_value(id), min(rowid), min(rowid, 2)[2] FROM {every.sql} "
         f"GROUP BY {key} HAVING count(*) > 1 ORDER BY 3 LIMIT 1"
     )
-    if not twice:
+    if not repeated:
         return NodeRows(every, every)
     if how == "error":
-        raise HanmeError(_twice(every, nodes, *twice[0]))
+        text, first, second = repeated[0]
+        where = every.place(second, None if nodes.id is None else "id")
+        what = "the same as" if nodes.id is None else f"the id {text[:60]!r} is already that of"
+        hint = 'duplicates = "first" drops such rows'
+        raise HanmeError(f"{where}: {what} {every.place(first)}; {hint}")
     table = every.reader.keep(
         every, f"rowid IN (SELECT min(rowid) FROM {every.sql} GROUP BY {key})"
     )
-    more = every.size - table.size
+    what = "dropped, as" if how == "first" else "joined with"
+    what += (
+        " an earlier row is the same node" if how == "first" else " an earlier row of the same id"
+    )
+    every.reader.notes.append(f"{kind}: {every.size - table.size:,} rows {what}")
     if how == "first":
-        every.reader.notes.append(
-            f"{kind}: {more:,} rows dropped, as an earlier row is the same node"
-        )
         return NodeRows(table, table)
-    every.reader.notes.append(f"{kind}: {more:,} rows joined with an earlier row of the same id")
-    found = every.reader.arrays(
+    (node,) = every.reader.arrays(
         f"SELECT t.rowid AS node FROM {every.sql} AS e JOIN {table.sql} AS t USING (id) "
         "ORDER BY e.rowid"
     )
-    return NodeRows(table, every, column(found, "node", 0))
-
-
-def _twice(every: Table, nodes: NodeTable, text: str, first: int, second: int) -> str:
-    hint = 'duplicates = "first" drops such rows'
-    if nodes.id is None:
-        return f"{every.place(second)}: the same as {every.place(first)}; {hint}"
-    return (
-        f"{every.place(second, 'id')}: the id {text[:60]!r} is already that of "
-        f"{every.place(first)}; {hint}"
-    )
+    return NodeRows(table, every, node)
 
 
 def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
@@ -148,25 +139,21 @@ def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
     return {f"feature{i}": pair for i, pair in enumerate(nodes.features.items())}
 
 
-def learn(
-    rows: NodeRows | None, spec: NodeTable, known: dict[str, Fitted] | None
-) -> dict[str, Fitted]:
-    """Return what was learnt of the columns of a type's features, or was `known` before."""
-    if rows is None or known:
-        return known or {}
-    columns = feature_columns(spec).items()
-    return {name: fit(rows.table, alias, how) for alias, (name, how) in columns}
+def fit_features(table: Table, nodes: NodeTable) -> dict[str, Fitted]:
+    """Fit the features of a node type."""
+    columns = feature_columns(nodes).items()
+    return {name: fit(table, alias, spec) for alias, (name, spec) in columns}
 
 
 def feature_rows(
-    ids: Ids, table: Table, spec: NodeTable, learnt: Mapping[str, Fitted], size: int
+    ids: NodeIds, table: Table, nodes: NodeTable, fitted: Mapping[str, Fitted], size: int
 ) -> Iterator[csr_array]:
-    """Yield the features of a type's nodes, so many at a time; ids without a row get zeros."""
-    columns = feature_columns(spec).items()
+    """Yield the features of a type's nodes, `size` at a time; ids without a row get zeros."""
+    columns = feature_columns(nodes).items()
     for begin in range(0, table.size, size):
         part = table.part(begin, min(begin + size, table.size))
-        blocks = [encode(part, alias, how, learnt[name]) for alias, (name, how) in columns]
+        blocks = [fitted[name].encode(part, alias, spec) for alias, (name, spec) in columns]
         yield csr_array(hstack(blocks, format="csr", dtype=np.float32))
-    every = sum(map(width, learnt.values()))
+    width = sum(one.width for one in fitted.values())
     for begin in range(table.size, ids.size, size):
-        yield csr_array((min(size, ids.size - begin), every), dtype=np.float32)
+        yield csr_array((min(size, ids.size - begin), width), dtype=np.float32)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.data.tables.schema.config import GraphConfig
 
 Field = tuple[str, ...]
@@ -24,7 +24,6 @@ class InferredConfig:
     config: GraphConfig
     reasons: Mapping[Field, str]
     skipped: tuple[str, ...]  # files that are not used, and why
-    copies: tuple[str, ...]  # columns that are not used because they may copy the label
 
 
 @dataclass
@@ -32,27 +31,31 @@ class Draft:
     """A configuration under construction, to which the rules add fields."""
 
     target: str  # the node type to classify
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    relations: dict[str, dict[str, Any]] = field(default_factory=dict)
-    reasons: dict[Field, str] = field(default_factory=dict)
-    types: set[str] = field(default_factory=set)  # names of node types that are taken
+    types: set[str]  # names of node types that are taken
     implied: list[str] = field(default_factory=list)  # node types that need a section of their own
+    nodes: dict[str, Any] = field(default_factory=dict)
+    relations: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[Field, str] = field(default_factory=dict)
 
-    def explain(self, *place: str, reason: str) -> None:
-        """Add the reason for a field."""
-        self.reasons[place] = reason
+    def set(self, place: Field, value: Any, reason: str = "") -> None:
+        """Set a field, unless the value is None, and the reason for it."""
+        values: dict[str, Any] = {"nodes": self.nodes, "relations": self.relations}
+        for key in place[:-1]:
+            values = values.setdefault(key, {})
+        if value is not None:
+            values[place[-1]] = value
+        if reason:
+            self.reasons[place] = reason
 
-    def add_relation(self, name: str, values: dict[str, Any], **reasons: str) -> str:
-        """Add a relation under an unused name, with reasons for the section and its keys."""
-        name = untaken(name, self.relations, "")
-        self.relations[name] = {key: value for key, value in values.items() if value is not None}
-        for key, reason in reasons.items():
-            self.explain("relations", name, *([] if key == "section" else [key]), reason=reason)
-        return name
+    def add_relation(self, name: str, values: dict[str, Any], reason: str) -> Field:
+        """Add a relation under an unused name; return its place."""
+        place = ("relations", unused_name(name, self.relations, ""))
+        self.set(place, {k: v for k, v in values.items() if v is not None}, reason)
+        return place
 
     def new_type(self, name: str) -> str:
         """Return an unused name for a node type, and take it."""
-        name = untaken(name, self.types, "")
+        name = unused_name(name, self.types, "")
         self.types.add(name)
         return name
 

@@ -69,10 +69,7 @@ def _is_repeated(
             texts = not (by_name or one.numeric or column.numeric) and one.distinct >= FEW_TEXTS
             if one.unique or one.date is not None or not (same or texts):
                 continue
-            (unknown,) = other.select(
-                f"count(DISTINCT {one.alias}) FILTER ({one.alias} NOT IN "
-                f"(SELECT {column.alias} FROM {table.table.sql}))"
-            )
+            *_, unknown = _match(other, one, None, table, column)
             if unknown <= one.distinct * (1 - MATCHES):
                 return True
     return False
@@ -85,10 +82,7 @@ def _same_rows(table: ProfiledTable, tables: list[ProfiledTable]) -> list[Refere
     for other in tables[: tables.index(table)]:
         if other.id is None or other.id.plain != table.id.plain or other.size != table.size:
             continue
-        (unknown,) = table.select(
-            f"count(*) FILTER ({table.id.alias} NOT IN "
-            f"(SELECT {other.id.alias} FROM {other.table.sql}))"
-        )
+        _, _, unknown, _ = _match(table, table.id, None, other, other.id)
         if not unknown:
             return [Reference(table.id, other, None)]
     return []
@@ -122,7 +116,9 @@ def _find_reference(
             # Numbers may be among other numbers by accident, so their name must fit too.
             if other.id is None or (numeric and not named):
                 continue
-            total, matched, unknown_rows, unknown_ids = _match(table, column, separator, other)
+            total, matched, unknown_rows, unknown_ids = _match(
+                table, column, separator, other, other.id
+            )
             share = 1 - unknown_rows / max(1, total)
             if share < (NAMED_MATCHES if named else MATCHES) or matched < 1 + (share < 1):
                 continue
@@ -133,21 +129,24 @@ def _find_reference(
 
 
 def _match(
-    table: ProfiledTable, column: ColumnProfile, separator: str | None, other: ProfiledTable
+    table: ProfiledTable,
+    column: ColumnProfile,
+    separator: str | None,
+    other: ProfiledTable,
+    ids: ColumnProfile,
 ) -> tuple[int, int, int, int]:
-    """Compare the values of a column with the ids of a table.
+    """Compare the values of a column with the ids in a column of a table.
 
     Returns:
         The number of values, of different ids among them, of values that are not ids, and of
         different ones of these.
     """
-    assert other.id is not None
-    own = other.id.alias if other is table else "NULL"  # a copy of the id is not a link
+    own = ids.alias if other is table else "NULL"  # a copy of the id is not a link
     total, matched, unknown_rows, unknown_ids = table.select(
         "count(*), count(DISTINCT ids.id), count(*) FILTER (ids.id IS NULL), "
         "count(DISTINCT item) FILTER (ids.id IS NULL)",
         f"{table.items(column, separator, f'{own} AS own')} LEFT JOIN (SELECT DISTINCT "
-        f"{other.id.alias} AS id FROM {other.table.sql}) AS ids ON item = ids.id "
+        f"{ids.alias} AS id FROM {other.table.sql}) AS ids ON item = ids.id "
         "WHERE item IS DISTINCT FROM own",
     )
     return total, matched, unknown_rows, unknown_ids
@@ -171,7 +170,7 @@ def _numbers_that_are_ids(
         for other in tables
         if other is not table
         and other.id is not None
-        and not _match(table, column, column.separator, other)[2]
+        and not _match(table, column, column.separator, other, other.id)[2]
     ]
     if column.plain.lower() == "id":
         return fitting[0] if len(fitting) == 1 and not column.unique else None

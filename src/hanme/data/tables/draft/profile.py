@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from hanme.data.tables.read.discover import FoundTable
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.read.sql import quoted
@@ -187,20 +186,21 @@ class ProfiledTable:
         return f"(SELECT unnest({items}) AS item{also} FROM {self.table.sql})"
 
 
-def profile_table(reader: Reader, source: ResolvedSource, found: FoundTable) -> ProfiledTable:
+def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
     """Read a table and profile its columns, again if some texts turn out to mean empty cells."""
     names = [name for name in reader.columns(source) if name]
     requests = {f"c{i}": ColumnRequest(name) for i, name in enumerate(names)}
     table = reader.read(source, requests)
     columns = [_profile(table, alias) for alias in requests]
     missing = sorted({text for column in columns for text in column.missing})
-    if missing and not found.source.empty:
-        spec = found.source.model_copy(update={"empty": missing})
-        return profile_table(reader, replace(source, spec=spec), FoundTable(found.title, spec))
+    if missing and not source.spec.empty:
+        spec = source.spec.model_copy(update={"empty": missing})
+        return profile_table(reader, replace(source, spec=spec))
     ((distinct,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
-    kind = re.sub(r"\W+", "_", found.title.split(".")[0].lower()).strip("_") or "node"
+    title = source.spec.table or ""
+    kind = re.sub(r"\W+", "_", title.split(".")[0].lower()).strip("_") or "node"
     kind = singular(f"node_{kind}" if kind[0].isdigit() else kind)
-    return ProfiledTable(found.title, found.source, table, kind, columns, table.size - distinct)
+    return ProfiledTable(title, source.spec, table, kind, columns, table.size - distinct)
 
 
 def _profile(table: Table, alias: str) -> ColumnProfile:

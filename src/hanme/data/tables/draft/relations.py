@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hanme.data.tables.draft.draft import Draft
+from hanme.data.tables.draft.draft import Draft, Field
 from hanme.data.tables.draft.profile import (
     FEW_VALUES,
     ColumnProfile,
@@ -48,27 +48,23 @@ def add_column_relation(
     reference: Reference | None = None,
 ) -> None:
     """Add a relation from columns of a node table to a table, or to nodes made of their values."""
-    first = columns[0]
-    name = _stem(first.plain, numbered=len(columns) > 1)
-    is_target = table.kind == draft.target
-    name = name if is_target else f"{table.kind}_{name}"
+    first, is_target = columns[0], table.kind == draft.target
+    stem = _stem(first.plain, numbered=len(columns) > 1)
     separator = reference.separator if reference else first.separator
-    what = "different cells" if separator else "values"
-    name = draft.add_relation(
-        name,
+    place = draft.add_relation(
+        stem if is_target else f"{table.kind}_{stem}",
         {
             "columns": [column.name for column in columns],
             "separator": separator,
             "source": None if is_target else table.kind,
         },
-        section=f"{first.distinct:,} {what}",
+        f"{first.distinct:,} {'different cells' if separator else 'values'}",
     )
-    kind = reference.table.kind if reference else draft.new_type(name)
-    if kind != name:
-        draft.relations[name]["type"] = kind
+    kind = reference.table.kind if reference else draft.new_type(place[1])
+    draft.set((*place, "type"), kind if kind != place[1] else None)
     if reference and reference.unknown_rows:
         said = f"{reference.unknown_rows:,} values are not ids of {kind}"
-        _set_unknown(draft, name, said, [reference])
+        _set_unknown(draft, place, said, [reference])
 
 
 def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
@@ -86,11 +82,11 @@ def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
     for source, end in pairs:
         is_main = len(others) == 1 and end in others
         name = table.kind if is_main else f"{table.kind}_{_stem(end.plain)}"
-        name = draft.add_relation(
+        place = draft.add_relation(
             re.sub(r"\W+", "_", name.lower()).strip("_"),
             source_values(table.source)
             | {"source": _end(draft, table, source), "target": _end(draft, table, end)},
-            section=f"{table.size:,} rows",
+            f"{table.size:,} rows",
         )
         references = [r for c in (source, end) if (r := table.refers(c))]
         unknown = max(
@@ -98,8 +94,13 @@ def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
             for c in (source, end)
         )
         if unknown:
-            _set_unknown(draft, name, f"{unknown:,} rows name no known id", references)
-    _suggest_each(draft, table, name, [*columns, *others, *more])
+            _set_unknown(draft, place, f"{unknown:,} rows name no known id", references)
+    used = [*columns, *others, *more, table.id]
+    for column in table.columns:
+        if column not in used and 2 <= column.distinct <= FEW_VALUES:
+            examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
+            reason = f"would make one relation per {column.name}: {examples}"
+            draft.set((*place, f'each = "{column.name}"'), None, reason)
 
 
 def add_fact_relations(draft: Draft, table: ProfiledTable, target: ProfiledTable) -> None:
@@ -127,20 +128,18 @@ def add_fact_relations(draft: Draft, table: ProfiledTable, target: ProfiledTable
         unknown, why = "add", f"ids that are in no other table become nodes of {kind}"
     more = ", ..." if relation.distinct > len(relation.examples) else ""
     for count, title, types, what in relations:
-        if count:
-            draft.add_relation(
-                title,
-                source_values(table.source)
-                | {
-                    "each": relation.name,
-                    "source": {"type": types[0], "column": head.name},
-                    "target": {"type": types[1], "column": tail.name},
-                    "unknown": unknown,
-                },
-                section=f"{count:,} facts {what}",
-                each=f"one relation for each of {', '.join(relation.examples)}{more}",
-                unknown=why,
-            )
+        if not count:
+            continue
+        ends = {
+            "source": {"type": types[0], "column": head.name},
+            "target": {"type": types[1], "column": tail.name},
+        }
+        place = draft.add_relation(
+            title, source_values(table.source) | ends, f"{count:,} facts {what}"
+        )
+        each = f"one relation for each of {', '.join(relation.examples)}{more}"
+        draft.set((*place, "each"), relation.name, each)
+        draft.set((*place, "unknown"), unknown, why)
 
 
 def source_values(source: Source) -> dict[str, object]:
@@ -191,16 +190,15 @@ def _pairs(table: ProfiledTable, column: ColumnProfile) -> int:
     return int(pairs)
 
 
-def _set_unknown(draft: Draft, name: str, said: str, references: list[Reference]) -> None:
+def _set_unknown(draft: Draft, place: Field, said: str, references: list[Reference]) -> None:
     """Set what to do with unknown ids: those that repeat become nodes, but not of the target."""
     some = [reference for reference in references if reference.unknown_rows]
     add = bool(some) and all(
         r.unknown_rows >= MIN_REPETITION * r.unknown_ids and r.table.kind != draft.target
         for r in some
     )
-    draft.relations[name]["unknown"] = "add" if add else "drop"
     then = "they become nodes without features" if add else "such links are left out"
-    draft.explain("relations", name, "unknown", reason=f"{said}: {then}")
+    draft.set((*place, "unknown"), "add" if add else "drop", f"{said}: {then}")
 
 
 def _end(draft: Draft, table: ProfiledTable, column: ColumnProfile) -> dict[str, str]:
@@ -212,18 +210,6 @@ def _end(draft: Draft, table: ProfiledTable, column: ColumnProfile) -> dict[str,
         kind = draft.new_type(kind)
         draft.implied.append(kind)
     return {"type": kind, "column": column.name}
-
-
-def _suggest_each(draft: Draft, table: ProfiledTable, name: str, used: list[ColumnProfile]) -> None:
-    """Suggest a relation for each value of a column that no relation uses."""
-    for column in table.columns:
-        if column in used or column is table.id or not 2 <= column.distinct <= FEW_VALUES:
-            continue
-        examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
-        draft.explain(
-            "relations", name, f'each = "{column.name}"',
-            reason=f"would make one relation per {column.name}: {examples}",
-        )  # fmt: skip
 
 
 def _stem(name: str, *, numbered: bool = False) -> str:

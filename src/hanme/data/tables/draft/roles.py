@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hanme.common.numbers import untaken
+from hanme.common.text import unused_name
 from hanme.data.tables.draft.keys import infer_keys
 from hanme.data.tables.draft.labels import find_label
 from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, words_of
@@ -62,7 +62,7 @@ def _name_types(tables: list[ProfiledTable]) -> None:
     for table in tables:
         if kinds.count(table.kind) > 1 and table.source.format:
             table.kind = re.sub(r"\W+", "_", table.title.rpartition(".")[2].lower())
-        table.kind = untaken(table.kind, taken, "")
+        table.kind = unused_name(table.kind, taken, "")
         taken.add(table.kind)
 
 

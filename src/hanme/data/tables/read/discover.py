@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from hanme.data.tables.read.databases import table_names
@@ -14,25 +13,19 @@ from hanme.data.tables.schema.sections import Encoding, Format, Source
 from hanme.errors import HanmeError
 
 FIRST_LINES = 50
+"""Lines from which the format of a file is inferred."""
+
 WINDOWS = re.compile("[\x80-\x9f]")
-"""Letters that Windows-1252 has where latin-1 has none."""
+"""Characters that Windows-1252 has where latin-1 has none."""
 
 
-@dataclass(frozen=True)
-class FoundTable:
-    """A table: what it is called, and how to read it."""
-
-    title: str
-    source: Source
-
-
-def find_tables(folder: Path, only: str | None = None) -> tuple[list[FoundTable], list[str]]:
+def find_tables(folder: Path, only: str | None = None) -> tuple[list[Source], list[str]]:
     """Find the tables in a folder, or in one file of it.
 
     Returns:
         The tables, and for each file that is none why it was skipped.
     """
-    found: list[FoundTable] = []
+    found: list[Source] = []
     skipped: list[str] = []
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith((".", "graph.toml")) or path.name.endswith((".wal", "-wal"))
@@ -45,12 +38,12 @@ def find_tables(folder: Path, only: str | None = None) -> tuple[list[FoundTable]
     return found, skipped
 
 
-def _tables_in(path: Path) -> list[FoundTable]:
+def _tables_in(path: Path) -> list[Source]:
     kind = database_kind(path)
     if kind is not None:
-        return [FoundTable(n, Source(database=path.name, table=n)) for n in table_names(path, kind)]
+        return [Source(database=path.name, table=name) for name in table_names(path, kind)]
     try:
-        return [FoundTable(path.name, _source(path))]
+        return [_source(path)]
     except (EOFError, OSError, zlib.error) as error:
         raise HanmeError(f"{path}: it cannot be read ({error})") from None
 

@@ -1,7 +1,4 @@
-"""Read a user's tables with DuckDB.
-
-Messages count rows from 1, without the header of a CSV file; a line is a line of the file.
-"""
+"""Read tables with DuckDB, which sees only the files of ``graph.toml``."""
 
 from __future__ import annotations
 
@@ -21,10 +18,15 @@ from numpy.typing import NDArray
 
 from hanme.data.tables.read.databases import attach, copy_sqlite
 from hanme.data.tables.read.formats import check_end, file_title, table_format
-from hanme.data.tables.read.interrupt import interruptible
 from hanme.data.tables.read.scan import Kind, Scan
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import check_query, identifier, quoted, translate
+from hanme.data.tables.read.sql import (
+    check_query,
+    identifier,
+    interruptible,
+    quoted,
+    translate,
+)
 from hanme.errors import HanmeError, one_line
 
 MEMORY = "1GB"
@@ -41,17 +43,29 @@ class ColumnRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table in the reader's database, whose rows are in the order of the files."""
+    """A table in the reader's database, whose rows are in the order of the files.
+
+    Messages count rows from 1, without the header of a CSV file; a line is a line of the file.
+    """
 
     sql: str  # its name in the database, safe to put into SQL
     size: int  # the number of rows
-    columns: Mapping[str, str]  # the user's name of each column, by its name in the database
+    columns: Mapping[str, str]  # the name of each column in the file, by its name in the database
     kinds: Mapping[str, Kind]  # what each column was read as: a list only where the file has lists
     parts: Sequence[tuple[str, int]]  # the title of each file, and the number of rows before it
     source: ResolvedSource  # where it comes from
     reader: Reader  # whose database it is in
-    # the number of each row in the files, where some rows were dropped
-    kept: NDArray[np.int64] | None = None
+    kept: NDArray[np.int64] | None = None  # the row of the files of each row, if some were dropped
+
+    def part(self, begin: int, end: int) -> Table:
+        """Return the rows from `begin` to `end` as a table."""
+        rows = f"SELECT t.rowid - {begin} AS rowid, t.* FROM {self.sql} AS t"
+        return replace(
+            self,
+            sql=f"({rows} WHERE t.rowid >= {begin} AND t.rowid < {end})",
+            size=end - begin,
+            kept=np.arange(begin, end) if self.kept is None else self.kept[begin:end],
+        )
 
     def file_row(self, row: int) -> tuple[int, int]:
         """Return the number of the file that a row is from, and the row's number there."""
@@ -59,16 +73,27 @@ class Table:
         part = bisect_right([before for _, before in self.parts], row) - 1
         return part, row - self.parts[part][1]
 
-    def part(self, begin: int, end: int) -> Table:
-        """Return some of its rows as a table."""
-        rows = f"SELECT t.rowid - {begin} AS rowid, t.* FROM {self.sql} AS t"
-        kept = np.arange(begin, end) if self.kept is None else self.kept[begin:end]
-        return replace(
-            self,
-            sql=f"({rows} WHERE t.rowid >= {begin} AND t.rowid < {end})",
-            size=end - begin,
-            kept=kept,
-        )
+    def place(self, row: int, alias: str | None = None) -> str:
+        """Return ``films.csv row 3, column year`` for a row counted from 0 over all files."""
+        part, number = self.file_row(row)
+        place = f"{self.parts[part][0]} row {number + 1}"
+        return f"{place}, column {self.columns[alias]}" if alias else place
+
+    def column_title(self, alias: str) -> str:
+        """Return ``films.csv, column year``; of several files, the first one's title."""
+        return f"{self.parts[0][0]}, column {self.columns[alias]}"
+
+    def numbers(self, alias: str, expected: str = "finite number") -> NDArray[np.float64]:
+        """Return a column of numbers, NaN for an empty cell; refuse a cell that is not a number."""
+        values = self.reader.execute(f"SELECT {alias} FROM {self.sql}", fetch="fetchnumpy")[alias]
+        empty = np.ma.getmaskarray(values)
+        numbers = np.ma.getdata(values).astype(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(numbers) & ~empty)
+        if wrong.size:
+            row = int(wrong[0])
+            text = self.reader.original(self, row, alias)
+            raise HanmeError(f"{self.place(row, alias)}: {text[:60]!r} is not a {expected}")
+        return np.where(empty, np.nan, numbers)
 
     def items(self, alias: str, separator: str | None) -> str:
         """Return SQL for the list of values in a cell, without empty ones."""
@@ -81,15 +106,34 @@ class Table:
             items = f"list_transform({parts}, lambda item: trim(item))"
         return f"list_filter({items}, lambda item: item <> '')"
 
-    def place(self, row: int, alias: str | None = None) -> str:
-        """Return ``films.csv row 3, column year`` for a row counted from 0 over all files."""
-        part, number = self.file_row(row)
-        place = f"{self.parts[part][0]} row {number + 1}"
-        return f"{place}, column {self.columns[alias]}" if alias else place
+    def most_frequent(self, items: str, size: int, at_most: int | None = None) -> dict[str, int]:
+        """Return the `size` items that occur in most rows, with the number of rows.
 
-    def column_title(self, alias: str) -> str:
-        """Return ``films.csv, column year``; of several files, the first one's title."""
-        return f"{self.parts[0][0]}, column {self.columns[alias]}"
+        Args:
+            items: SQL for the list of items of a row.
+            size: The maximum number of items.
+            at_most: Leaves out items in more rows than this.
+        """
+        rows = self.reader.rows(
+            f"SELECT item, count(*) AS n FROM (SELECT unnest(list_distinct({items})) AS item FROM "
+            f"{self.sql}) GROUP BY item HAVING n <= ? ORDER BY n DESC, item LIMIT ?",
+            self.size if at_most is None else at_most,
+            size,
+        )
+        return dict(rows)
+
+    def positions(
+        self, items: str, values: list[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the row of every item that is one of `values`, and its position among these."""
+        row, position = self.reader.arrays(
+            f"SELECT row, position FROM (SELECT rowid AS row, unnest({items}) AS item FROM "
+            f"{self.sql}) JOIN (SELECT unnest(CAST(? AS VARCHAR[])) AS item, unnest(range(?)) AS "
+            "position) USING (item)",
+            values,
+            len(values),
+        )
+        return row, position
 
 
 class Reader(ExitStack):
@@ -179,9 +223,9 @@ class Reader(ExitStack):
         """Return the result of a statement, a tuple per row."""
         return list(self.execute(sql, *values))
 
-    def arrays(self, sql: str, *values: object) -> dict[str, NDArray[Any]]:
-        """Return the result of a statement, an array per column."""
-        return dict(self.execute(sql, *values, fetch="fetchnumpy"))
+    def arrays(self, sql: str, *values: object, missing: float = 0) -> list[NDArray[Any]]:
+        """Return the result of a statement, an array per column, with `missing` for NULL."""
+        return _filled(self.execute(sql, *values, fetch="fetchnumpy"), missing)
 
     def columns(self, source: ResolvedSource) -> list[str]:
         """Return the names of a table's columns; of several files, those of the first."""
@@ -251,8 +295,8 @@ class Reader(ExitStack):
         self.rows(
             f"CREATE TEMP TABLE {sql} AS SELECT * FROM {table.sql} WHERE {where} ORDER BY rowid"
         )
-        kept = self.arrays(f"SELECT rowid AS row FROM {table.sql} WHERE {where} ORDER BY rowid")
-        return replace(table, sql=sql, size=len(kept["row"]), kept=column(kept, "row", 0))
+        (kept,) = self.arrays(f"SELECT rowid AS row FROM {table.sql} WHERE {where} ORDER BY rowid")
+        return replace(table, sql=sql, size=len(kept), kept=kept)
 
     def numbered(self, table: Table) -> Table:
         """Return a table with a column of ids, which are the numbers of the rows from 1 on."""
@@ -262,8 +306,8 @@ class Reader(ExitStack):
         self.rows(f"DROP TABLE {table.sql}")
         return replace(table, sql=sql)
 
-    def true(self, table: Table, condition: str, where: str) -> NDArray[np.bool_]:
-        """Return for which rows of a table a condition in SQL on the file's columns is true.
+    def evaluate(self, table: Table, condition: str, where: str) -> NDArray[np.bool_]:
+        """Return for which rows of a table a condition in SQL on the columns of the file is true.
 
         Columns have the names and, in CSV, the numbers of the file. Messages are about ``where``.
         """
@@ -274,8 +318,8 @@ class Reader(ExitStack):
             answer = scan.execute(statement, where, fetch="fetchnumpy")
             if list(answer) != ["part"]:
                 raise HanmeError(f"{where}: it must be {expected}")
-            found.append(column(answer, "part", 0).astype(np.bool_))
-        part = np.concatenate(found)
+            found += _filled(answer, 0)
+        part = np.concatenate(found).astype(np.bool_)
         part = part if table.kept is None else part[table.kept]
         if len(part) != table.size:
             raise HanmeError(f"{where}: expected a value for each row of {table.source.title}")
@@ -290,7 +334,8 @@ class Reader(ExitStack):
         return str(scan.execute(f"{select} LIMIT 1 OFFSET {number}")[0][0])
 
 
-def column(arrays: Mapping[str, NDArray[Any]], name: str, missing: float) -> NDArray[Any]:
-    """Return a column of :meth:`Reader.arrays` with a value in place of NULL."""
-    values = arrays[name]
-    return values.filled(missing) if isinstance(values, np.ma.MaskedArray) else values
+def _filled(arrays: Mapping[str, NDArray[Any]], missing: float) -> list[NDArray[Any]]:
+    return [
+        values.filled(missing) if isinstance(values, np.ma.MaskedArray) else values
+        for values in arrays.values()
+    ]

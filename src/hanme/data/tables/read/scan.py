@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from hanme.data.tables.read.formats import (
     csv_header,
     csv_options,
-    open_text,
     table_format,
     typed_csv_options,
 )
@@ -56,18 +55,12 @@ class Scan:
 
     def _refuse_other_json(self) -> None:
         """Refuse JSON that is not a list of objects, such as one object of objects by their ids."""
-        rows = 'rows such as {"id": 1, "name": "One"}'
         keyed = all(t.startswith("STRUCT") for t in self.types) and len(self.types) > 1
-        if keyed or self.types[0].startswith("MAP"):
+        if keyed or self.types[0].startswith("MAP") or self.columns == ["json"]:
             raise HanmeError(
-                f"{self.title}: one object, but expected {rows}; if its keys are ids, "
-                "jq 'to_entries | map({id: .key} + .value)' makes rows of it"
+                f'{self.title}: expected rows such as {{"id": 1, "name": "One"}}, without a byte '
+                "order mark; jq 'to_entries | map({id: .key} + .value)' makes rows of objects by id"
             )
-        if self.columns == ["json"] and self.path is not None:
-            with open_text(self.path, "utf-8") as file:
-                marked = file.read(1) == "\ufeff"
-            why = "; it begins with a byte order mark: save it as UTF-8 without one" * marked
-            raise HanmeError(f"{self.title}: no {rows} in it{why}")
 
     def execute(self, statement: str, title: str | None = None, fetch: str = "fetchall") -> Any:
         """Run a statement; an error is about `title`, a query, or else about this part."""

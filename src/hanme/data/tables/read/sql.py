@@ -1,12 +1,18 @@
-"""Write SQL, check queries, and turn DuckDB's messages into one line."""
+"""Write SQL, run it so that Ctrl-C interrupts it, and turn messages of DuckDB into one line."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from threading import Thread
+from typing import Any, TypeVar
 
 import duckdb
 
 from hanme.errors import HanmeError
+
+T = TypeVar("T")
 
 # What DuckDB says, and what it means; {0} and {1} are the groups, {flat} is the message.
 MESSAGES = (
@@ -15,7 +21,6 @@ MESSAGES = (
         "the text is not in the encoding it is read in (default: utf-8); save it as UTF-8",
     ),
     (r"Expected Number of Columns: (\d+) Found: (\d+)", "{1} cells, but the header has {0}"),
-    (r"does not support a full read", "a line is too long"),
     (r"state machine", "not CSV: lines end with CR LF and with LF; use one of the two"),
     (
         r"Failed to parse format specifier (.*?):",
@@ -31,7 +36,7 @@ MESSAGES = (
         "{0} is not CSV with the separator and encoding of graph.toml, each row with as many cells "
         "as the header",
     ),
-    (r"Maximum line size of (\d+) bytes exceeded", "the line is longer than {0} bytes"),
+    (r"does not support a full read|Maximum line size", "the line is too long"),
 )
 
 
@@ -67,3 +72,26 @@ def translate(message: str, title: str, form: str) -> str:
         flat = re.sub(r"^.*?Original Line: ", "", flat)
         return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
     return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"
+
+
+def interruptible(connection: Any, work: Callable[[], T]) -> T:
+    """Run work on a connection of DuckDB or SQLite; an exception in this thread interrupts it.
+
+    A database does not look for signals while it computes, so it runs in another thread.
+    """
+    done: Future[T] = Future()
+    thread = Thread(target=_do, args=[work, done], daemon=True)
+    try:
+        thread.start()
+        return done.result()
+    finally:
+        while thread.is_alive() and not done.done():
+            connection.interrupt()
+            wait([done], 0.1)
+
+
+def _do(work: Callable[[], T], done: Future[T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)

@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { balance } from "../charts.js";
 import { count, cut, figure, h, meter, name, percent, plain, section, signed, some, table } from "../dom.js";
 import { instanceGraph, keyOf } from "../graph.js";
-import { blockWords, comparable, grouped, merged, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
+import { blockWords, comparable, grouped, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
 import { effectOf, linksOf, tryEach } from "./changes.js";
 import { chips } from "./nodes.js";
 
@@ -98,7 +98,7 @@ function verdict(prediction) {
 /** The score of a label as the sum that it is. */
 export function sum(run, prediction, found, report, choice = null) {
   const ways = found.metapaths.map((one) => ({ name: metapathWords(one.metapath), value: one.part }));
-  const parts = grouped(found.others.map((one) => ({ name: one.name, value: one.part })), blockWords);
+  const parts = grouped(Object.entries(found.others).map(([name, value]) => ({ name, value })), blockWords);
   const rows = [...ways.map((row) => ({ ...row, name: `paths: ${row.name}` })), ...parts].filter((row) => row.name !== START)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const start = parts.filter((row) => row.name === START);
@@ -106,7 +106,7 @@ export function sum(run, prediction, found, report, choice = null) {
   if (rows.length > 9) shown.push({ name: some(rows.length - 9, "smaller part"), value: rest });
   const total = { name: found.against ? `ahead of ${found.against}` : `score of ${found.label}`, value: found.logit, strong: true };
   const strongest = (sign) => rows.filter((row) => Math.sign(row.value) === sign)[0];
-  const [up, down] = [strongest(1), strongest(-1)], single = merged(found.reasons);
+  const [up, down] = [strongest(1), strongest(-1)], single = found.reasons.map((one) => ({ ...one, where: blockWords(one.block) }));
   const most = (words, row) => {
     const first = row && single.find((one) => one.where === row.name && Math.sign(one.part) === Math.sign(row.value));
     return row && [words, h("b", {}, row.name), ` (${signed(row.value)})`, first && [", above all ", h("b", {}, name(first.what))], ". "];
@@ -176,8 +176,8 @@ export function reasons(run, found, report) {
     const address = one.node && (report ? report(one.node.type, one.node.number) : nodeOf(run, one.node.type, one.node.number));
     return address ? h("a", { href: address }, name(one.what)) : name(one.what);
   };
-  const rows = merged(found.reasons).slice(0, 15);
+  const rows = found.reasons.slice(0, 15);
   return h("section.card.whole", {}, h("h2", {}, "Features and neighbours that mattered"),
     h("p.about", {}, `What the linear part adds to ${scored(found)}, one by one, largest first.`),
-    table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), one.where, h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
+    table("Features and neighbours", ["what", "where", "adds"], rows.map((one) => [what(one), blockWords(one.block), h(`span.${one.part < 0 ? "lower" : "raise"}`, {}, signed(one.part, 3))]), { numeric: [2], hidden: true }));
 }

@@ -6,7 +6,7 @@ import { count, figure, h, name, percent, plural, section, some, table } from ".
 import { blockWords, grouped, metapathWords } from "../words.js";
 
 const PARTS = { test: "test", val: "validation" };
-const WHO = { model: "this model", linear: "its linear part", majority: "always the commonest" };
+const WHO = { model: "this model", linear: "its linear part", majority: "always the most common label" };
 const share = (value) => (value === null || value === undefined ? null : value / 100);
 
 export async function overviewView({ run, signal }) {
@@ -56,15 +56,15 @@ const listed = (names) => names.flatMap((one, i) => [i ? (i === names.length - 1
 function verdict(found) {
   const by = Object.fromEntries(found.scores.map((one) => [one.name, one]));
   if (!by.model || !by.majority) return "";
-  if (by.model.micro <= by.majority.micro) return "It has learnt nothing: always giving the commonest label is as good.";
-  if (!by.linear) return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always giving the commonest label.`;
+  if (by.model.micro <= by.majority.micro) return "No better than always predicting the most common label.";
+  if (!by.linear) return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always predicting the most common label.`;
   const gain = by.model.micro - by.linear.micro;
   const over = Math.abs(gain) < 1 ? "about as good as its linear part alone" : gain > 0 ? `${gain.toFixed(1)} points better than its linear part alone` : `${(-gain).toFixed(1)} points worse than its linear part alone`;
-  return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always giving the commonest label, and is ${over}.`;
+  return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always predicting the most common label, and is ${over}.`;
 }
 
 function trust(found, part) {
-  const bins = found.reliability.map((bin) => [bin.count, bin.said, bin.seen]);
+  const bins = found.reliability;
   const numbers = table("Probabilities against what was true", ["the model says", "it was true", "predictions"],
     bins.map(([n, said, seen]) => [percent(said), percent(seen), count(n)]), { numeric: [1, 2] });
   return section("Can its probabilities be trusted?", `On the dashed line, of all things it calls 70 % likely, 70 % are true. Dots below the line: too sure. Above: not sure enough.`,
@@ -101,7 +101,7 @@ function byDegree(found, nodes) {
 }
 
 function looks(found) {
-  const parts = grouped(found.parts.filter((part) => part.name !== "bias").map((part) => ({ name: part.name, value: part.size })),
+  const parts = grouped(Object.entries(found.parts).filter(([name]) => name !== "bias").map(([name, value]) => ({ name, value })),
     (text) => (text === "metapaths" ? "paths (attention)" : blockWords(text))).slice(0, 12);
   const most = Math.max(...parts.map((part) => part.value), 1e-9);
   const ways = found.metapaths.map((one) => [metapathWords(one.metapath), one.weight === null ? "–" : percent(one.weight), count(one.instances), count(one.roots)]);

@@ -41,7 +41,7 @@ function sentence({ run, label }, { before, after }) {
   return same ? `Same answer. ${move}` : `The answer changes to ${after.predicted.map(plain).join(", ") || "no label"}. ${move}`;
 }
 
-function outcome(state, { before, after, instances }) {
+function outcome(state, { before, after }) {
   const { run, label } = state;
   const order = run.labels.map((one, i) => ({ ...one, was: before.probabilities[i], is: after.probabilities[i] })).sort((a, b) => b.was - a.was);
   const shown = order.filter((one, i) => i < MANY || one.name === label || before.predicted.includes(one.name) || after.predicted.includes(one.name));
@@ -57,7 +57,7 @@ function outcome(state, { before, after, instances }) {
     changed(state) && h(same ? "p.verdict" : "p.verdict.turned", {}, same ? "Same answer: " : "The answer changes: ", chips(before.predicted, () => ""), !same && [" → ", chips(after.predicted, () => "")]),
     h("ul.meters", {}, rows),
     h("p.hint", {}, changed(state)
-      ? `${some(state.cut.length, "link")} taken away, ${state.add.length} added, ${some(state.drop.length, "path")} taken away; ${some(instances.after, "path")} left of ${count(instances.before)}.`
+      ? `${some(state.cut.length, "link")} taken away, ${state.add.length} added, ${some(state.drop.length, "path")} taken away; ${some(after.instances, "path")} left of ${count(before.instances)}.`
       : "Nothing is changed yet. Choose a label to watch."),
     h("p.actions", {}, changed(state) && h("button", { type: "button", id: "undo", onclick: () => change({ cut: [], drop: [], add: [] }) }, "Undo all"),
       h("a.button.quiet", { href: to(run.name, "node", [state.number], { label }) }, "Why?")),

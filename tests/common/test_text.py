@@ -2,7 +2,7 @@
 
 import pytest
 
-from hanme.common.numbers import lasting, short
+from hanme.common.text import duration, short
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_a_count_can_be_read(count: int, text: str) -> None:
     ],
 )
 def test_times_can_be_read(seconds: float, text: str) -> None:
-    assert lasting(seconds) == text
+    assert duration(seconds) == text
