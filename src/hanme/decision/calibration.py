@@ -8,7 +8,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from hanme.decision.losses import total_loss
@@ -16,7 +15,7 @@ from hanme.decision.losses import total_loss
 CALIBRATION_WIDTH = 0.5
 """Prior standard deviation of a calibration slope and of biases: a few nodes overrule it."""
 
-STACKING_WIDTH = 0.2
+STACKING_WIDTH = 0.3
 """Prior standard deviation of slopes in a stack of several parts, some of which add nothing."""
 
 MAX_LOGITS = 1 << 24
@@ -62,5 +61,7 @@ def calibrate(
 
     start = np.concatenate([mean.numpy(), np.zeros(labels)])
     bounds = [(0.0, 10.0)] * size + [(-10.0, 10.0)] * labels
+    from scipy.optimize import minimize  # half a second, and predictions do not need it
+
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found[:size].tolist(), torch.from_numpy(found[size:]).float()
