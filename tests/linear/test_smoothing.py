@@ -13,7 +13,6 @@ from hanme.graph.chain import Chain
 from hanme.linear import LinearModel, Smoothing
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.smoothing import (
-    HeldOut,
     SmoothingSpec,
     fit_smoothing,
     path_means,
@@ -47,11 +46,8 @@ def friends(seed: int = 0, *, alike: bool = True) -> Graph:
 def smoothed(graph: Graph) -> tuple[LinearModel, Smoothing]:
     base, matrices = LinearModel.fit(graph, seed=1), GraphMatrices(graph)
     paths = smoothing_paths(graph, matrices)
-    logits, half = base.predict(graph), torch.arange(600) % 2 == 0
-    fit, check = (
-        HeldOut.of(graph, matrices, paths, logits, graph.split.val & mask) for mask in (half, ~half)
-    )
-    return base, fit_smoothing(base, graph, paths, fit, check) or base
+    held = [(graph, base.predict(graph), graph.split.val)]
+    return base, fit_smoothing(base, graph, matrices, paths, held)
 
 
 def accuracy(graph: Graph, logits: torch.Tensor) -> float:

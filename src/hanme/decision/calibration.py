@@ -15,7 +15,7 @@ from hanme.decision.losses import total_loss
 CALIBRATION_WIDTH = 0.5
 """Prior standard deviation of a calibration slope and of biases: a few nodes overrule it."""
 
-STACKING_WIDTH = 0.2
+STACKING_WIDTH = 0.3
 """Prior standard deviation of slopes in a stack of several parts, some of which add nothing."""
 
 MAX_LOGITS = 1 << 24

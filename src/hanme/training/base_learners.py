@@ -20,7 +20,7 @@ from hanme.linear import Learner, LinearModel, select_blocks
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.naive_bayes import fit_naive_bayes
 from hanme.linear.selection import MAX_GRAM_NODES
-from hanme.linear.smoothing import HeldOut, fit_smoothing, smoothing_paths
+from hanme.linear.smoothing import fit_smoothing, smoothing_paths
 from hanme.linear.trees import TreesFit
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Stacked
@@ -33,8 +33,8 @@ class ValidationHalves(NamedTuple):
     """Validation nodes, divided: a node that selects something fits no slope.
 
     Args:
-        selection: Mask ``[N]`` of the nodes that select the epoch, whether to smooth and, with many
-            labelled nodes, the number of trees.
+        selection: Mask ``[N]`` of the nodes that select the epoch and, with many labelled nodes,
+            the number of trees.
         stacking: Mask ``[N]`` of the nodes that the slopes of the stack are fitted to.
     """
 
@@ -135,15 +135,9 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     *by_set, held_out, final = stacks
     if not paths:
         return BaseFit(held_out, final)
-    triples = zip(by_set, sets.graphs, sets.held_out, strict=True)
-    unseen = HeldOut.joined(
-        [HeldOut.of(g, matrices, paths, each.predict(g), mask) for each, g, mask in triples]
-    )
-    selection = ValidationHalves.of(graph, config.seed).selection
-    check = HeldOut.of(graph, matrices, paths, held_out.predict(graph), selection)
-    smoothed = fit_smoothing(held_out, graph, paths, unseen, check)
-    if smoothed is None:
-        return BaseFit(held_out, final)
+    logits = (stack.predict(graph) for stack in by_set)
+    unseen = zip(sets.graphs, logits, sets.held_out, strict=True)
+    smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen)
     return BaseFit(smoothed, smoothed.over(final))
 
 

@@ -106,8 +106,8 @@ class TrainingConfig(BaseModel):
     )
     smoothing: bool = Field(
         default=True,
-        description="Smooth the predictions of linear model and trees over the graph, where this "
-        "helps on validation nodes; not in batches.",
+        description="Smooth the predictions of linear model and trees over the graph; not in "
+        "batches.",
     )
     refit: bool = Field(
         default=True,
