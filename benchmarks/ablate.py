@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 import torch
 from ablation_data import MAKERS, write
-from hanme.training.final import as_predicted
 from torch import Tensor
 
 from hanme import Graph
@@ -34,6 +33,7 @@ from hanme.errors import HanmeError
 from hanme.graph.splits import Split, without_fold
 from hanme.linear import selection, smoothing, trees
 from hanme.training import TrainingConfig, base_learners
+from hanme.training.final import as_predicted
 
 BUILT_IN = ("IMDB", "ACM", "DBLP", "planted")
 FOLDS = 5

@@ -36,8 +36,8 @@ MAX_NODES = 2**16
 MAX_WORK = 6e8
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
-MAX_ROUNDS = 150
-PATIENCE = 15
+MAX_ROUNDS = 400
+PATIENCE = 30
 """Boosting ends after this number of rounds without a lower held-out loss."""
 
 MIN_HELD_OUT = 50
@@ -47,17 +47,16 @@ MIN_ROUNDS = 20
 """Number of affordable rounds below which no trees are fitted."""
 
 PARAMETERS = {
-    "eta": 0.1,
+    "eta": 0.08,
     "grow_policy": "lossguide",
     "max_depth": 0,
     "max_leaves": 16,
-    "min_child_weight": 2.0,
-    "colsample_bynode": 0.5,
+    "min_child_weight": 2,
+    "subsample": 0.8,
+    "max_bin": 64,
     "tree_method": "hist",
-    "max_bin": 128,
 }
-"""Small trees with a subset of columns per split, slowly added up: a common choice for tables of
-hundreds to tens of thousands of rows."""
+"""Small trees on samples of rows and columns, added up slowly."""
 
 
 class Trees:
@@ -102,10 +101,17 @@ class Trees:
         """Return no walks: trees read the node itself."""
         return []
 
+    def aligned_to(self, graph: Graph) -> Trees:
+        """Return the trees themselves: they have no weights of ids."""
+        return self
+
+    frozen = aligned_to
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the columns, and XGBoost's native format as bytes."""
         raw = torch.frombuffer(self.booster.save_raw("ubj"), dtype=torch.uint8)
-        return {"columns": self.columns.tolist(), "labels": self.labels}, {"booster": raw}
+        values = {"kind": "trees", "columns": self.columns.tolist(), "labels": self.labels}
+        return values, {"booster": raw}
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trees:
@@ -208,7 +214,9 @@ class TreesFit:
     def _parameters(self) -> dict[str, Any]:
         multiclass = not self.graph.multilabel and self.labels > 2
         objective = {"objective": "multi:softprob", "num_class": self.labels}
+        width = len(self.columns)
         return PARAMETERS | {
+            "colsample_bynode": 0.7 if width < 30 else max(1 / 3, 10 / width),
             **(objective if multiclass else {"objective": "binary:logistic"}),
             "seed": self.seed % 2**31,
             "nthread": torch.get_num_threads(),

@@ -19,7 +19,7 @@ from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.ops import BACKENDS, choose_backend
 from hanme.ops.cost import memory, readable
-from hanme.runs.build import build_model
+from hanme.runs.build import build_network
 from hanme.runs.config import ModelConfig
 
 LARGEST = 4096
@@ -111,7 +111,7 @@ def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
     if hidden % heads or hidden > LARGEST or not used:
         return None
     options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
-    model = build_model(ModelConfig(name="hanme", options=options), graph)
+    model = build_network(ModelConfig(name="hanme", options=options), graph)
     return seconds_per_epoch(model, graph)
 
 

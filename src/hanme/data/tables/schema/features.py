@@ -16,12 +16,12 @@ from pydantic import (
 
 Filled = Annotated[str, StringConstraints(min_length=1)]
 Kept = Annotated[
-    int, Field(ge=1, le=2**31, description="How many values to keep, the most frequent ones.")
+    int, Field(ge=1, le=2**31, description="Maximum number of values, most frequent first.")
 ]
 
 
-class Part(BaseModel):
-    """A part of the file. An unknown key is refused, and the message lists the known ones."""
+class Section(BaseModel):
+    """A section of the file, immutable; an error about an unknown key lists the known ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -33,68 +33,61 @@ class Part(BaseModel):
             if key not in known:
                 close = difflib.get_close_matches(str(key), known, 1)
                 hint = f"did you mean {close[0]}? " if close else ""
-                raise ValueError(f"no such key {key!r}; {hint}there are {', '.join(known)}")
+                raise ValueError(f"no such key {key!r}; {hint}Known: {', '.join(known)}")
         return values
 
 
-class NumberSpec(Part):
-    """A number, standardised: minus the column's mean, divided by its standard deviation.
+class NumberSpec(Section):
+    """A standardised number; an empty cell counts as the mean.
 
-    An empty cell counts as the mean. From 500 numbers on, 5 to 16 *knots* among them have a feature
-    each, which says how near a number is, and so have empty cells.
+    From 500 numbers on, also its nearness to each of 5 to 16 quantiles (knots), and whether the
+    cell is empty.
     """
 
     kind: Literal["number"]
 
 
-class CategorySpec(Part):
-    """One value, one-hot. An empty cell is all zeros."""
+class CategorySpec(Section):
+    """One-hot encoded values; an empty cell is all zeros."""
 
     kind: Literal["category"]
     size: Kept = 1000
 
 
-class ListSpec(Part):
-    """Several values in one cell, split by a separator.
-
-    A list in Parquet or JSON is taken as it is.
-    """
+class ListSpec(Section):
+    """Multi-hot encoded values of cells that hold several; a list needs no separator."""
 
     kind: Literal["list"]
     separator: Filled = Field(default="|", description="The text between two values.")
     size: Kept = 1000
 
 
-class TextSpec(Part):
+class TextSpec(Section):
     """The words of a text."""
 
     kind: Literal["text"]
     method: Literal["tfidf", "hash"] = Field(
         default="tfidf",
-        description="tfidf: the most frequent words among those in at most half of the texts, "
-        "weighted by how rare they are. hash: every word, counted in one of `size` buckets.",
+        description="tfidf: frequent words that at most half of the texts contain, weighted by "
+        "rarity. hash: all words, counted in `size` buckets.",
     )
     size: int = Field(default=100, ge=1, le=2**20, description="Number of words, or of buckets.")
 
 
-class DateSpec(Part):
-    """A date as a number: its year with the part of the year that has passed.
-
-    See `number` for the features.
-    """
+class DateSpec(Section):
+    """A date as a number: the year with the part of it that has passed; see `number`."""
 
     kind: Literal["date"]
     format: Filled | None = Field(
         default=None,
-        description="How dates are written, such as %d.%m.%Y (default: 2004-11-12, a time may "
-        "follow).",
+        description="Format, such as %d.%m.%Y (default: 2004-11-12, a time may follow).",
     )
 
 
-class VectorSpec(Part):
-    """As many numbers in every cell, such as an embedding, each standardised.
+class VectorSpec(Section):
+    """The same number of numbers in every cell, such as an embedding, each standardised.
 
-    A list in Parquet or JSON, or text such as `0.1 0.2 0.3`. An empty cell counts as the mean.
+    A list, or text such as `0.1 0.2 0.3`. An empty cell counts as the mean.
     """
 
     kind: Literal["vector"]
@@ -108,8 +101,8 @@ def _feature(value: Any) -> Any:
     if isinstance(value, str):
         value = {"kind": value}
     if not isinstance(value, dict) or value.get("kind") not in KINDS:
-        given = value.get("kind") if isinstance(value, dict) else value
-        raise ValueError(f"a feature is one of {', '.join(KINDS)}, but got {given!r}")
+        kind = value.get("kind") if isinstance(value, dict) else value
+        raise ValueError(f"a feature is one of {', '.join(KINDS)}, but got {kind!r}")
     return value
 
 

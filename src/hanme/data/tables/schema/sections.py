@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from hanme.data.tables.schema.features import FeatureSpec, Filled, Part, short_form
+from hanme.data.tables.schema.features import FeatureSpec, Filled, Section, short_form
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 ColumnName = Annotated[Filled, Field(description="A column of the table.")]
@@ -15,7 +15,7 @@ Format = Literal["csv", "tsv", "parquet", "json"]
 Duplicates = Literal["error", "first", "all"]
 
 
-class Source(Part):
+class Source(Section):
     """Where rows come from: a table, or a query."""
 
     table: Filled | None = Field(
@@ -25,23 +25,21 @@ class Source(Part):
     )
     query: Filled | None = Field(
         default=None,
-        description="One SELECT in DuckDB's SQL instead of a table; it can read only files that it "
-        "names in quotes. On an SQLite file, in SQLite's SQL.",
+        description="Instead of a table: one SELECT in DuckDB's SQL (on SQLite, in its SQL). It "
+        "reads only files that it names in quotes.",
     )
     database: Filled | None = Field(
-        default=None, description="A DuckDB or SQLite file beside graph.toml, opened to read only."
+        default=None, description="A DuckDB or SQLite file beside graph.toml, opened read-only."
     )
     format: Format | None = Field(
-        default=None, description="What kind of file it is, where its ending does not say so."
+        default=None, description="The format of a file whose ending does not tell it."
     )
     separator: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = Field(
         default=None,
         description="CSV: the character between two cells (default: a comma, in .tsv a tab).",
     )
     encoding: Encoding = Field(default="utf-8", description="CSV: the encoding of the text.")
-    empty: list[Filled] = Field(
-        default=[], description="Texts such as NA: a cell that holds one of them counts as empty."
-    )
+    empty: list[Filled] = Field(default=[], description="Texts such as NA that mean an empty cell.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -50,7 +48,7 @@ class Source(Part):
         return self
 
 
-class Shares(Part):
+class Shares(Section):
     """The shares of labelled nodes to train, validate and test on, without a split column."""
 
     train: float = Field(default=0.6, gt=0, le=1)
@@ -71,36 +69,37 @@ class NodeTable(Source):
     """
 
     id: ColumnName | None = Field(
-        default=None, description="The column of ids (default: the number of the row, from 1)."
+        default=None, description="The column of ids (default: the row number, from 1)."
     )
     duplicates: Duplicates | None = Field(
         default=None,
-        description="Rows with an id (without an id column, with cells) that an earlier row has: "
-        "an error (default), dropped (first), or all rows of an id make one node, which has the "
-        "links and labels of all of them (all).",
+        description="Rows with the id of an earlier row (without an id: with all its cells): "
+        "an error (default), dropped (first), or joined to one node with the links and labels of "
+        "all rows (all).",
     )
     name: ColumnName | None = Field(
-        default=None, description="What people call the node (default: its id)."
+        default=None, description="The column of names for people to read (default: the id)."
     )
     label: ColumnName | None = Field(
-        default=None, description="Target only: the label. An empty cell is an unlabelled node."
+        default=None,
+        description="Target: the column of labels. An empty cell is a node to predict.",
     )
     label_separator: Filled | None = Field(
-        default=None, description="Target only: the text between two labels, if nodes have several."
+        default=None, description="Target: the text between two labels, if a node may have several."
     )
     label_min_count: int | None = Field(
-        default=None, ge=1, description="Target only: labels of fewer rows are rare."
+        default=None, ge=1, description="Target: labels of fewer rows are rare."
     )
     label_rest: Literal["drop", "other"] = Field(
         default="drop",
-        description="Target only: rare labels count as none (drop) or as one label, other.",
+        description="Target: rare labels count as none (drop) or as one label, other.",
     )
     split: ColumnName | None = Field(
-        default=None, description="Target only: train, val or test; an empty cell is none of them."
+        default=None, description="Target: a column with train, val, test or an empty cell."
     )
     shares: Shares = Field(
         default=Shares(),
-        description="Target only: how large the parts are, without a split column.",
+        description="Target: the shares of a random split.",
     )
     features: dict[str, FeatureSpec] = Field(default={}, json_schema_extra=short_form)
 
@@ -110,26 +109,25 @@ class NodeTable(Source):
         return self.table is None and self.query is None
 
 
-class End(Part):
+class End(Section):
     """One end of a relation: a node type, and the column that holds its ids."""
 
     type: Name
     column: ColumnName
 
 
-class _Relation(Part):
+class _Relation(Section):
     reverse: Name | None = Field(
         default=None, description="The name of the reverse relation (default: rev_NAME)."
     )
     unknown: Literal["refuse", "drop", "add"] = Field(
         default="refuse",
-        description="What to do with a link to an id that no table has: refuse it, drop it, or add "
-        "a node with this id.",
+        description="A link to an id that no table has: refuse it, drop it, or add a node.",
     )
     duplicates: Duplicates | None = Field(
         default=None,
-        description="Links that are there several times: an error, kept once (first, the default "
-        "with columns), or each counts (all, the default with a table).",
+        description="Repeated links: an error, kept once (first, the default of columns), or each "
+        "counts (all, the default of a table).",
     )
 
 
@@ -163,7 +161,7 @@ class ColumnLinks(_Relation):
     """
 
     columns: Annotated[list[Filled], BeforeValidator(_one_or_several), Field(min_length=1)] = Field(
-        description="A column, or a list of several.",
+        description="A column, or a list of columns.",
         json_schema_extra=lambda s: s.update(
             anyOf=[{"type": "string"}, {"type": s.pop("type"), "items": s.pop("items")}]
         ),
@@ -192,8 +190,8 @@ Relation = Annotated[
 ]
 
 
-class SplitRule(Part):
-    """How to split the labelled nodes, instead of by chance alone."""
+class SplitRule(Section):
+    """How to split the labelled nodes."""
 
     test: Filled | None = Field(
         default=None,
