@@ -20,7 +20,6 @@ from hanme.runs.train import prepare
 from hanme.training import belief_blocks, settle, wide_part
 from hanme.training.beliefs import Weighed, believed, cross_fit
 from hanme.training.convex import logistic
-from hanme.training.fit import inputs_of
 from hanme.training.wide import Mixture, Wide
 
 
@@ -216,7 +215,7 @@ def test_mixtures_are_added_up_each_with_its_scales_and_slope(
     graph, (wide, part) = friends(), several_mixtures(monkeypatch)
     first = cross_fit(part, graph, wide, seed=1).first
     words, met, further = (
-        torch.from_numpy(rows(np.arange(600)).toarray()) for rows in part.rows(inputs_of(graph))
+        torch.from_numpy(rows(np.arange(600)).toarray()) for rows in part.rows(Batch.of(graph))
     )
     expected = torch.tensor([0.0, 1, 2])
     for rows, strength, slope in (

@@ -11,10 +11,10 @@ from torch_geometric.data import HeteroData
 from hanme import Classifier
 from hanme.graph import Graph
 from hanme.graph.splits import Split
+from hanme.nn.batch import Batch
 from hanme.nn.channels import Task, WideChannels
 from hanme.training import trees
 from hanme.training.beliefs import cross_fit
-from hanme.training.fit import inputs_of
 from hanme.training.trees import Size, can_grow, grow
 from hanme.training.wide import Mixture, Wide
 
@@ -103,7 +103,7 @@ def test_leaves_add_up_to_what_boosting_came_to() -> None:
     masks = [graph.split.train, graph.split.labelled]
     none = [torch.zeros_like(masks[0])] * 2
     weights, _ = grow(part, graph, masks, none, 0, Size(16, 6))
-    (rows,) = [rows for rows in part.rows(inputs_of(graph)) if rows.forest is not None]
+    (rows,) = [rows for rows in part.rows(Batch.of(graph)) if rows.forest is not None]
     nodes = graph.split.labelled.nonzero().flatten()
     x = graph.targets.x
     assert x is not None
