@@ -298,7 +298,7 @@ def test_an_explanation_decides_as_a_prediction_does(rule: str) -> None:
     training = {"epochs": 1, "recipe": "paper", "decide": rule}
     classifier = Classifier(**ACTORS | {"training": training}).fit(planted(movies=100))
     with torch.no_grad():
-        for name, weight in classifier.model_.named_parameters():
+        for name, weight in classifier.model_.network.named_parameters():
             if name in ("lin.bias", "head.bias"):
                 weight.fill_(-100)  # no label is over 0.5
     predicted = classifier.predictions(nodes=[7]).rows()[0]["predicted"]

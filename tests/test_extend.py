@@ -13,7 +13,7 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
 from hanme.nn.batch import Batch
-from hanme.runs import OpenedRun, RunConfig, build_model
+from hanme.runs import OpenedRun, RunConfig, build_network
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
 
@@ -29,7 +29,8 @@ def run(page: str) -> dict[str, Any]:
 
 def same_rows(classifier: Classifier) -> bool:
     """Return whether some roots get the logits that they get beside all others."""
-    model, graph, roots = classifier.model_.eval(), classifier.graph_, torch.tensor([7, 3])
+    model = classifier.model_.network.eval()
+    graph, roots = classifier.graph_, torch.tensor([7, 3])
     with torch.no_grad():
         every = model(Batch.of(graph))
         some = model(Batch.of(graph, roots))
@@ -52,7 +53,7 @@ def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ({"hidden_channels": 0}, {"dropout": 1.5}, {"layers": "two"}, {"depth": 1}):
         model = {"name": "relational", "options": value}
         with pytest.raises(HanmeError, match=next(iter(value))):
-            build_model(
+            build_network(
                 RunConfig.make({"data": {"name": "planted"}, "model": model}).model,
                 planted(movies=40),
             )

@@ -150,4 +150,4 @@ def test_lts(epoch: int) -> None:
 
 def test_it_learns() -> None:
     torch.manual_seed(0)
-    assert page.train(page.mean, lts=True, epochs=15)[0] > 30
+    assert page.train(page.mean, epochs=25)[0] > 50  # 74, and 44 for all genres at once

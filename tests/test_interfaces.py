@@ -25,7 +25,6 @@ pytest.importorskip("fastapi")
 RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"recipe": "paper"},
     "default": {"recipe": "default"},
-    "labels": {"recipe": "default", "labels": True},
 }
 SIZES: dict[str, dict[str, Any]] = {
     "linear": {},
@@ -35,7 +34,6 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 QUICK = [
     ("hanme", "default", "memory"),
-    ("hanme", "labels", "memory"),
     ("hanme", "paper", "stored"),
     ("hanme", "default", "batched"),
     ("sehgnn", "default", "memory"),

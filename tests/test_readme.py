@@ -65,7 +65,7 @@ def test_the_python_of_pyg_runs(hgb_source: Path, tmp_path: Path, monkeypatch) -
     monkeypatch.setenv("HANME_CACHE", str(tmp_path))
     code = "\n".join(blocks("docs/pyg.md", "python"))
     names: dict = {}
-    exec(code.replace("TrainingConfig(", 'TrainingConfig(recipe="paper", epochs=2, '), names)
+    exec(code.replace("TrainingConfig(", "TrainingConfig(epochs=2, "), names)
     assert names["logits"].shape == (4932, 5)
     assert names["some"].shape == (2, 5)
     assert names["vectors"].shape == (4932, 64)

@@ -51,12 +51,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         training: Fields of :class:`~hanme.training.TrainingConfig`, such as ``{"epochs": 50}``.
         seed: Draws weights and dropout.
 
-    Attributes:
-        run_: The trained model as an :class:`~hanme.runs.OpenedRun`.
-        graph_: The graph it was fitted on.
-        model_: The trained model.
-        classes_: The labels, in the order of the columns of :meth:`predict_proba`.
-        epochs_: The scores of each epoch.
+    Once fitted, ``run_`` is the trained model as an :class:`~hanme.runs.OpenedRun`.
     """
 
     def __init__(

@@ -173,7 +173,7 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     assert graph is not None
     assert graph.stored
     assert config.training.batch_size == 1024
-    assert not config.training.wide
+    assert not config.training.linear
     same(graph, want)
     said = capsys.readouterr().err
     assert "MB of tables; the graph is stored in" in said

@@ -12,7 +12,7 @@ from hanme.errors import HanmeError
 from hanme.experiments.benchmark import published
 from hanme.experiments.configuration import find_config, models, override, packaged, read_config
 from hanme.experiments.tune import search_space
-from hanme.runs import RunConfig, build_model, load_graph
+from hanme.runs import RunConfig, build_network, load_graph
 
 FOLDER = Path(str(files("hanme.experiments")))
 PUBLISHED = read_toml(FOLDER / "published.toml")
@@ -42,7 +42,7 @@ def test_their_models_can_be_built_on_the_real_graphs(graph: str, hgb_source: Pa
         config = RunConfig.make(
             override(read_config(find_config(f"{model}-{graph}")), {"data.source": str(hgb_source)})
         )
-        build_model(config.model, load_graph(config))
+        build_network(config.model, load_graph(config))
 
 
 def test_a_folder_s_file_takes_the_place_of_the_packaged(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from hanme.data import planted
 from hanme.explain import Explainer
 from hanme.explain.change import Link, WhatIf
 from hanme.graph import Graph
+from hanme.graph.metapath import Metapath
+from hanme.linear import LinearModel, Smoothing
+from hanme.linear.selection import LinearSpec
+from hanme.linear.smoothing import SmoothingSpec
 from hanme.nn import HANME
 from hanme.nn.batch import Batch
-from hanme.training import draw_weights, fit_wide, wide_part
-from hanme.training.fit import fill_wide
-from hanme.training.wide import Mixture, Wide
+from hanme.training import Network, Stacked, draw_weights
 
-BLOCKS = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:labels:plain"]
 TO = {kind: ("movie", "to", kind) for kind in ("actor", "director")}
 
 
@@ -25,22 +26,33 @@ def graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def model(graph: Graph) -> HANME:
-    """One whose wide part reads the labels of other movies, too."""
-    options = {"hidden_channels": 8, "heads": 2, "blocks": BLOCKS}
-    made = HANME(graph.metadata(), "movie", graph.metapaths, 3, **options)
+def linear(graph: Graph) -> LinearModel:
+    blocks = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:features:unit"]
+    spec = LinearSpec(blocks=blocks, scales=[1, 1, 1], strength=1, loss=0)
+    return LinearModel.fit(graph, spec=spec)
+
+
+@pytest.fixture(scope="module")
+def network(graph: Graph) -> HANME:
+    made = HANME(graph.metadata(), "movie", graph.metapaths, 3, hidden_channels=8, heads=2)
     draw_weights(made, graph, seed=1)
-    part, mixture = wide_part(made), Mixture(scales=[1, 1, 1], strength=1, loss=1)
-    wide = Wide(blocks=BLOCKS, mixtures=[mixture])
-    assert part is not None
-    fill_wide(part, graph, fit_wide(part, graph, wide, [graph.split.train])[0, 0])
     return made.eval()
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_links_can_go_where_labels_are_read_and_all_of_them(
-    graph: Graph, model: HANME, kept: int
+@pytest.mark.parametrize("smooth", [False, True])
+def test_links_can_go_where_the_linear_model_reads_them_and_all_of_them(
+    graph: Graph, linear: LinearModel, network: HANME, kept: int, smooth: bool
 ) -> None:
+    base = linear
+    if smooth:
+        path = Metapath.parse("movie-director-movie", graph.metadata())
+        spec = SmoothingSpec(
+            paths=[str(path)], slopes=[2.0], slope=1.5, bias=[1, 2, 3], prior=[0.2, 0.3, 0.4]
+        )
+        base = Smoothing(linear, [path], spec)
+    slopes = {"linear": 0.7, "network": 1.3}
+    model = Stacked({"linear": base, "network": Network(network)}, slopes, torch.ones(3))
     opened, node = Explainer(model, graph).open, 3
     remove, links = [], dict(graph.links)
     for kind, e in TO.items():
@@ -48,12 +60,14 @@ def test_links_can_go_where_labels_are_read_and_all_of_them(
         gone = (pairs[0] == node) & (torch.arange(pairs.size(1)) >= kept * pairs.size(1) // 2)
         remove += [Link(e, node, end) for end in pairs[1, gone].tolist()]
         links[e], links[kind, "to", "movie"] = pairs[:, ~gone], pairs[:, ~gone].flip(0)
-    found, left = WhatIf(opened, graph).logits(node, remove=remove)
+    logits, left = WhatIf(opened, graph).logits(node, remove=remove)
     changed = replace(graph, links=links)
     held = torch.tensor(opened.beta)
-    model.fusion.forward = lambda z: torch.einsum("p,pnc->nc", held, torch.stack(list(z)))
+    network.fusion.forward = lambda z: torch.einsum("p,pnc->nc", held, torch.stack(list(z)))
     with torch.no_grad():
-        expected = model(Batch.of(changed))[node]
-    del model.fusion.forward
-    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+        deep = network(Batch.of(changed))[node]
+    del network.fusion.forward
+    frozen = base.frozen(graph)  # the predictions of other nodes are held
+    expected = 0.7 * frozen.predict(changed)[node] + 1.3 * deep + 1
+    torch.testing.assert_close(logits.float(), expected, rtol=1e-4, atol=1e-4)
     assert (left == 0) == (kept == 0)

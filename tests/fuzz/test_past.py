@@ -215,7 +215,7 @@ def test_logits_that_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def none(*given: object, **options: object) -> torch.Tensor:
         return torch.full((60, 4), torch.nan)
 
-    monkeypatch.setattr(sys.modules["hanme.training.settle"], "logits_of", none)
+    monkeypatch.setattr(sys.modules["hanme.training.final"], "logits_of", none)
     quick = ["--set", "data.options.movies=60", "--epochs", "1", "--recipe", "paper"]
     found = run(["train", "planted", *quick, "--out", str(tmp_path / "run")])
     assert found.kind == "refused", found
@@ -252,7 +252,7 @@ def test_features_of_a_type_that_is_not_there(inputs: Inputs, tmp_path: Path) ->
     assert run(["predict", str(folder)]).kind == "refused"
 
 
-@pytest.mark.parametrize("name", ["config.json", "wide.json", "result.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["config.json", "stack.json", "result.json", "model.safetensors"])
 def test_a_file_that_is_missing_or_of_another_run(
     inputs: Inputs, tmp_path: Path, name: str
 ) -> None:
@@ -263,11 +263,11 @@ def test_a_file_that_is_missing_or_of_another_run(
     assert run(["predict", str(folder)]).kind == "refused"
 
 
-@pytest.mark.parametrize("name", ["wide.json", "checkpoint.safetensors"])
+@pytest.mark.parametrize("name", ["features.json", "checkpoint.safetensors"])
 def test_a_checkpoint_among_files_of_another_run(inputs: Inputs, tmp_path: Path, name: str) -> None:
     folder = inputs.copy("begun", tmp_path / "run")
-    if name == "wide.json":
-        (folder / name).unlink()
+    if name == "features.json":
+        shutil.copy(other_run(inputs) / name, folder / name)
     else:
         tensors, numbers = load_tensors(folder / name)
         save_tensors(folder / name, tensors, numbers | {"run": numbers["run"] + 1})
@@ -299,14 +299,22 @@ def test_a_decision_that_is_missing_or_without_a_rule(inputs: Inputs, tmp_path: 
     assert run(["predict", str(folder)]).kind == "refused"
 
 
-def test_a_wide_part_held_at_0_too_strongly(inputs: Inputs, tmp_path: Path) -> None:
-    folder = inputs.copy("begun", tmp_path / "run")
-    without_seal(folder / "wide.json")
-    values = json.loads((folder / "wide.json").read_text())
-    values["mixtures"][0]["strength"] = 1e300
-    (folder / "wide.json").write_text(json.dumps(values))
-    resume = ["train", str(inputs.tables), *RESUME, "--resume", "--out", str(folder)]
-    assert run(resume).kind == "refused"
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"slopes": {', '"slopes": {"more": 1.0, '),
+        ('"kind": "stacked"', '"kind": "heap"'),
+        (":ids:", ":names:"),
+        ('"strength":', '"weakness":'),
+    ],
+)
+def test_a_stack_that_is_none(inputs: Inputs, tmp_path: Path, old: str, new: str) -> None:
+    folder = inputs.copy("finished", tmp_path / "run")
+    without_seal(folder / "stack.json")
+    values = json.dumps(json.loads((folder / "stack.json").read_text()))
+    assert old in values
+    (folder / "stack.json").write_text(values.replace(old, new))
+    assert run(["predict", str(folder)]).kind == "refused"
 
 
 def test_a_line_that_would_fill_the_memory(inputs: Inputs, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_contributions_add_up_to_the_logits(movies: Graph, model: LinearModel) -
 
 def test_it_is_the_same_after_saving(movies: Graph, model: LinearModel) -> None:
     values, tensors = model.state()
+    assert values.pop("kind") == "linear"
     places = [tensor.data_ptr() for tensor in tensors.values() if tensor.numel()]
     assert len(set(places)) == len(places)  # safetensors refuses shared memory
     again = LinearModel.from_state(values, tensors, movies)
@@ -85,6 +86,19 @@ def test_weights_follow_ids_to_a_graph_in_another_order(movies: Graph) -> None:
 def test_a_graph_without_its_links_gives_other_logits(movies: Graph, model: LinearModel) -> None:
     bare = replace(movies, links={e: x[:, :0] for e, x in movies.links.items()})
     assert not torch.allclose(model.predict(bare), model.predict(movies))
+
+
+class Stored(Graph):
+    stored = True
+
+
+def test_a_stored_graph_is_read_by_subgraphs(
+    movies: Graph, model: LinearModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hanme.linear.model.BATCH", 70)
+    fields = ("nodes", "links", "target", "y", "labels", "split")
+    stored = Stored(**{name: getattr(movies, name) for name in fields})
+    torch.testing.assert_close(model.predict(stored), model.predict(movies), rtol=1e-4, atol=1e-4)
 
 
 def labelled_by_last(x: torch.Tensor) -> Graph:

@@ -14,7 +14,7 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Model, SemanticAttention
 from hanme.nn.batch import Batch
-from hanme.runs import OpenedRun, RunConfig, build_model, train, with_metapaths
+from hanme.runs import OpenedRun, RunConfig, build_network, train, with_metapaths
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights, f1
 
 EASY = {"movies": 400, "guests": 0, "noise": 0, "genres": 3}
@@ -43,7 +43,7 @@ def run_config(name: str, **changes: object) -> RunConfig:
 
 
 def trainer(name: str, graph: Graph, **config: object) -> Trainer:
-    model = build_model(run_config(name).model, graph)
+    model = build_network(run_config(name).model, graph)
     settings = TrainingConfig(**{"recipe": "paper", "lr": 0.01, **config})
     return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
 
@@ -253,7 +253,7 @@ BAD_SIZES = [
 )
 def test_says_no_to_bad_sizes(name: str, option: str, value: object) -> None:
     def build() -> None:
-        build_model(run_config(name, **{option: value}).model, planted(**TINY))
+        build_network(run_config(name, **{option: value}).model, planted(**TINY))
 
     with pytest.raises(HanmeError, match=f"{option}|multiple of heads") as raised:
         build()

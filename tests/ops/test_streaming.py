@@ -317,6 +317,7 @@ def test_memory_does_not_grow_with_instances() -> None:
     assert last < 1.05 * first
 
 
+@pytest.mark.slow
 def test_a_second_process_does_not_compile(tmp_path: Path) -> None:
     cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
     first = in_another_process([100], **cache)
@@ -328,6 +329,7 @@ def test_a_second_process_does_not_compile(tmp_path: Path) -> None:
     assert first["results"] == second["results"]
 
 
+@pytest.mark.slow
 def test_works_where_nothing_can_be_written(tmp_path: Path) -> None:
     """No cache of the user's, and none beside the code: a path below a file is no directory."""
     package = tmp_path / "hanme"

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.runs import Run, RunConfig
 from hanme.runs.pool import train_all
@@ -13,6 +15,7 @@ def config(**changes: object) -> RunConfig:
     return RunConfig.make(override(read_config(find_config("han-planted")), {**quick, **named}))
 
 
+@pytest.mark.slow
 def test_memory_is_a_run_s_own_and_a_failure_stops_no_other(tmp_path: Path) -> None:
     large = config(model__options__hidden_channels=2048)
     wrong = config(model__options__metapaths=["movie-actor-film"])

@@ -191,7 +191,7 @@ def test_far_from_new_nodes_nothing_but_the_metapaths_weights_changes(
     vectors = []
     for source in (None, folder):
         opened = OpenedRun.open(run, source=source)
-        graph, model = opened.graph, opened.model
+        graph, model = opened.graph, opened.model.network
         batch = Batch.of(graph)
         one = model.channels[0].instance_attention(batch)[PATHS[1]]
         ids = graph.nodes["film"].ids

@@ -18,7 +18,7 @@ def test_single_nodes_are_as_on_the_whole_graph(tmp_path: Path) -> None:
     values = {
         "data": {"name": str(tmp_path / "store")},
         "model": {"options": {"metapaths": PATHS, "hidden_channels": 8, "heads": 2}},
-        "training": {"recipe": "paper", "epochs": 2, "wide": True},
+        "training": {"recipe": "paper", "epochs": 2, "linear": True},
     }
     folder = tmp_path / "run"
     train(RunConfig.make(values), folder)

@@ -59,7 +59,7 @@ def served(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Se
     graph = Graph.from_tables(folder / "tables")
     options, training = ({}, {}) if PICTURES else (SMALL, {"epochs": 8})
     Classifier(options=options, training=training).fit(graph, out=folder / "films")
-    paths = Classifier(options=options, training=training | {"wide": False})
+    paths = Classifier(options=options, training=training | {"linear": False})
     paths.fit(graph, out=folder / "paths")
     shared = (runs / name for name in ("planted", "paper", "closed", "hostile"))
     shutil.copytree(runs / "hostile", folder / TAKEN)  # a run whose name is hostile, too

@@ -11,7 +11,7 @@ from hanme.data.store import open_store, write_store
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Batch, Model
-from hanme.runs import RunConfig, build_model, with_metapaths
+from hanme.runs import RunConfig, build_network, with_metapaths
 from hanme.runs.train import prepare
 from hanme.training import LTS, Trainer, TrainingConfig, draw_weights
 from hanme.training.batches import logits_of, prefetched, shuffled, update_running_means
@@ -28,7 +28,7 @@ def model_of(name: str, graph, **changes):
         "data": {"name": "planted"},
         "model": {"name": name, "options": with_metapaths(name, options, graph)[1]},
     }
-    return build_model(RunConfig.make(values).model, graph)
+    return build_network(RunConfig.make(values).model, graph)
 
 
 def trainer(name: str = "hanme", graph=None, **config) -> Trainer:

@@ -112,39 +112,20 @@ def _show(summary: dict[str, Any], graph: Graph, hidden: int, heads: int) -> Non
     from hanme.ops.cost import readable
 
     target = summary["target"]
-    nodes = [
-        {
-            "node type": row["type"],
-            "nodes": row["nodes"],
-            "features": row["features"],
-            "nonzero per node": row["set"],
-        }
-        for row in summary["nodes"]
-    ]
-    lossy = any(row["dropped"] for row in summary["relations"])
-    relations = [
-        {"relation": row["relation"], "links": row["links"]}
-        | ({"dropped, unknown ids": row["dropped"]} if lossy else {})
-        for row in summary["relations"]
-    ]
     labels = [
         {"label": label, "nodes": count, "share": f"{count / max(1, target['labelled']):.1%}"}
         for label, count in zip(target["labels"], target["counts"], strict=True)
     ]
+    counts = ("instances", "nodes_with_instances", "largest_per_node")
     metapaths = [
-        {
-            "metapath": row["metapath"],
-            "use": row["use"],
-            "instances": short(row["instances"]),
-            "nodes with instances": short(row["roots"]),
-            "largest per node": short(row["most"]),
-            **{name: readable(row["bytes"][name]) for name in BACKENDS},
-        }
+        {"metapath": row["metapath"], "use": row["use"]}
+        | {name: short(row[name]) for name in counts}
+        | {name: readable(row["bytes"][name]) for name in BACKENDS}
         for row in summary["metapaths"]
         if row["instances"]
     ]
-    print_table(nodes, title="Nodes")
-    print_table(relations, title="Relations")
+    print_table(summary["nodes"], title="Nodes")
+    print_table(summary["relations"], title="Relations")
     print_table(labels, title="Labels")
     print_table(
         metapaths,

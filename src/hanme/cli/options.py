@@ -35,7 +35,6 @@ NAMES = {
     "node": "--node -n",
     "out": "--out -o",
     "train": "--train/--no-train",
-    "training.labels": "--labels/--no-labels",
     "training.lts.pace": "--lts",
     "training.lts.start": "--lts-start",
     "training.lts.until": "--lts-until",

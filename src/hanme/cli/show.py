@@ -194,7 +194,7 @@ def print_table(
     table = Table(title=title, caption=caption, title_justify="left")
     for column in rows[0] if rows else ():
         numbers = any(isinstance(row[column], int | float) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left")
+        table.add_column(column.replace("_", " "), justify="right" if numbers else "left")
     for row in rows:
         table.add_row(*map(_text, row.values()))
     own = None if Console().is_terminal else width

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "model.options.per_root training.seed",
     Model="model.options.encoder model.options.hidden_channels model.options.heads "
     "model.options.dropout model.options.gamma model.options.values model.options.backend",
-    Training="training.recipe training.folds training.labels training.patience training.lr "
+    Training="training.recipe training.folds training.patience training.lr "
     "training.weight_decay training.select training.decide training.lts.pace training.lts.start "
     "training.lts.until",
     Data="data.features data.source",
@@ -81,7 +81,7 @@ def train(
             processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,
             on_epoch=shown.on_epoch,
-            on_settle=shown.on_finalize,
+            on_finalize=shown.on_finalize,
             on_fold=lambda done: print_notes([f"Fold {done} of {run_config.training.folds} done"]),
         )
     if json_:
@@ -94,7 +94,8 @@ SELECTED = {"last": "the last one", "loss": "lowest validation loss"}
 
 
 def _show(run: Run) -> None:
-    from hanme.runs.build import takes_metapaths, takes_wide
+    from hanme.runs.build import takes_metapaths
+    from hanme.runs.config import LINEAR
 
     result, model = run.result(), run.config.model.name
     select = run.config.training.select
@@ -105,6 +106,6 @@ def _show(run: Run) -> None:
     elif result["epochs"]:
         why = SELECTED.get(select, f"best validation {select} F1")
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
-    explained = takes_metapaths(model) or takes_wide(model)
+    explained = takes_metapaths(model) or model == LINEAR
     commands = "predict, evaluate or explain" if explained else "predict or evaluate"
     print(f"The run is in {run.folder}. Next: hanme {commands}.")

@@ -23,7 +23,7 @@ from hanme.training.batches import SHARED
 CONFIGS = Path(__file__).parent / "configs"
 FIXED = ("data.name", "data.seed", "model.name", "training.seed")
 """Fields that an experiment sets itself."""
-LARGE = {"training.batch_size": SHARED, "training.wide": False}
+LARGE = {"training.batch_size": SHARED, "training.linear": False}
 """Defaults for tables that were stored for their size: batches, and no linear part."""
 
 

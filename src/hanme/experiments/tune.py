@@ -16,9 +16,9 @@ from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml, to_toml
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
-from hanme.runs import RunConfig, build_model, load_graph
-from hanme.runs.train import prepare
-from hanme.training import Epoch, settle
+from hanme.runs import RunConfig, build_network, load_graph
+from hanme.runs.train import train_in_memory
+from hanme.training import Epoch
 from hanme.training.metrics import scores
 
 SPACES = Path(__file__).parent / "spaces.toml"
@@ -109,7 +109,7 @@ def run_trials(
     import optuna
 
     for config in search.configs({}, source):  # report mistakes before anything is written
-        build_model(config.model, load_graph(config))
+        build_network(config.model, load_graph(config))
     if not path.name or path.is_dir():
         raise HanmeError(f"{path}: a study is a file, such as study.json")
     with lock(path.with_name(f".{path.name}.lock"), str(path)), warnings.catch_warnings():
@@ -222,18 +222,16 @@ def _score_all(
     f1 = []
     for number, config in enumerate(search.configs(changes, source)):
         before = number * config.training.epochs
-        watch = [_watch(trial, before, config.training.every)] if search.prune else []
+        watch = _watch(trial, before, config.training.every) if search.prune else lambda _: None
         f1.append(_score(config, watch))
     return statistics.mean(f1)
 
 
-def _score(config: RunConfig, callbacks: Sequence[Callable[[Epoch], None]]) -> float:
+def _score(config: RunConfig, on_epoch: Callable[[Epoch], None]) -> float:
     """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
     graph = load_graph(config)
-    trainer, wide = prepare(config, graph)
-    trainer.run(*callbacks)
-    final = settle(trainer.model, graph, config.training, wide).model
-    f1 = scores(final.held_out, graph.y, {"val": graph.split.val}, final.decision)["val"]
+    outputs = train_in_memory(config, graph, on_epoch).trained.outputs
+    f1 = scores(outputs.held_out, graph.y, {"val": graph.split.val}, outputs.decision)["val"]
     return round(100 * (f1.micro + f1.macro) / 2, 4)
 
 

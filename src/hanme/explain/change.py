@@ -2,8 +2,8 @@
 
 Only what the node's walks touch matters to its logits. So a changed graph is never made whole: the
 walks of all channels are followed from the node over the links as they would be, and the model is
-opened on the subgraph they reach. The weights β of metapaths and the features of nodes are held as
-they are.
+opened on the subgraph they reach. The weights β of metapaths, the features of nodes and the
+predictions of other nodes are held as they are.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class WhatIf:
         self, opened: OpenModel, graph: Graph, reverse: Mapping[EdgeType, EdgeType] | None = None
     ) -> None:
         self.open, self.graph = opened, graph
+        self._frozen = opened.model.frozen(graph)
         self.reverse = reverses(graph) if reverse is None else reverse
         folds = opened.folds if isinstance(opened, OpenFolds) else []
         self.folds = [WhatIf(each, graph, self.reverse) for each in folds]
@@ -107,19 +108,15 @@ class WhatIf:
         self, node: int, remove: Sequence[Link], add: Sequence[Link], pause: Callable[[], None]
     ) -> tuple[Root, dict[str, Tensor] | None]:
         """Return the node on the changed graph, and the numbers of the nodes there, by type."""
-        walks = self.open.model.walks()
-        if walks is None:
-            kind = type(self.open.model).__name__
-            raise HanmeError(f"model {kind}: it does not say what it walks, so no links can change")
         away, more = self._with_reverse(remove), self._with_reverse(add)
         self._check(away, more)
         links = Relations()
         for e in self.graph.links:
             given, own = (away.get(e, set()), more.get(e, set())), self.graph.adjacency(e)
             links.adjacency[e] = Changed(own, *given) if any(given) else own
-        changed = replace(self.graph, links=links).subgraph(torch.tensor([node]), walks)
+        changed = self._frozen.subgraph(replace(self.graph, links=links), torch.tensor([node]))
         place = int(changed.roots)
-        opened = OpenModel(self.open.model, changed, self.open.weights, place)
+        opened = OpenModel(self._frozen, changed, self.open.weights, place)
         return Root(opened, place, pause), changed.original_ids
 
     def _with_reverse(self, given: Iterable[Link]) -> Pairs:

@@ -13,12 +13,11 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
 from hanme.explain.explanation import Explanation, Instance
 from hanme.explain.folds import open_model
+from hanme.explain.reasons import ahead, top_reasons
 from hanme.explain.removal import Encoded, OpenModel, Root
-from hanme.explain.wide import ahead, wide_reasons
 from hanme.graph import Graph, Subgraph
-from hanme.graph.features import feature_names
 from hanme.nn import Model
-from hanme.nn.model import needs_subgraph, subgraph_of
+from hanme.training.stacked import Stacked
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
@@ -26,7 +25,7 @@ move it, up or down; or attention."""
 
 
 def explain(
-    model: Model,
+    model: Model | Stacked,
     graph: Graph,
     node: int | str,
     *,
@@ -40,8 +39,8 @@ def explain(
     For many nodes, make an :class:`Explainer` once and ask it.
 
     Args:
-        model: A trained :class:`HANME` or :class:`HAN`, or any other model of channels, a fusion
-            that is a weighted sum, and a linear head.
+        model: A stacked model, or a network alone: a trained :class:`HANME` or :class:`HAN`, or any
+            other model of channels, a fusion that is a weighted sum, and a linear head.
         graph: The graph.
         node: The node of the target type, by number, id or name.
         top: How many instances.
@@ -63,11 +62,13 @@ class Explainer:
         decision: From logits to labels (default: the paper's rule).
     """
 
-    def __init__(self, model: Model, graph: Graph, decision: Decision | None = None) -> None:
-        self.model, self.graph = model, graph
+    def __init__(
+        self, model: Model | Stacked, graph: Graph, decision: Decision | None = None
+    ) -> None:
+        self.model, self.graph = Stacked.of(model), graph
         self.decision = decision or Decision()
         sampled = isinstance(graph, Subgraph) and graph.sampled_instances is not None
-        self._by_node = not sampled and needs_subgraph(model, graph)
+        self._by_node = not sampled and self.model.needs_subgraph(graph)
         if not self._by_node:
             _ = self.open  # refuses a model that cannot be explained
 
@@ -85,8 +86,8 @@ class Explainer:
         return self.decision.labels(self.open.logits, multilabel=self.graph.multilabel)
 
     @cached_property
-    def _features(self) -> dict[str, list[str]]:
-        return {kind: feature_names(self.graph, kind) for kind in self.graph.nodes}
+    def _frozen(self) -> Stacked:
+        return self.model.frozen(self.graph)
 
     @torch.no_grad()
     def explain(
@@ -115,8 +116,8 @@ class Explainer:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         number = self.graph.targets.find(node)
         if self._by_node:
-            subgraph = subgraph_of(self.model, self.graph, torch.tensor([number]))
-            explainer = Explainer(self.model, subgraph, self.decision)
+            subgraph = self._frozen.subgraph(self.graph, torch.tensor([number]))
+            explainer = Explainer(self._frozen, subgraph, self.decision)
             return explainer.explain(
                 int(subgraph.roots),
                 top=top,
@@ -151,7 +152,7 @@ class Explainer:
             {text: len(path) for text, path in zip(texts, root.paths, strict=True)},
             self._instances(root, top_ones),
             {name: self._by_label(logits) for name, logits in root.others.items()},
-            wide_reasons(self.open.models, self.graph, self._features, number, chosen, top, other),
+            top_reasons(self.open.model, self.graph, number, chosen, top, other),
             {text: self._by_label(x) for text, x in zip(texts, root.by_path(), strict=True)},
         )
 

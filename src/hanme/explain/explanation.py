@@ -54,7 +54,7 @@ ITSELF = "itself (its own features)"
 
 @dataclass(frozen=True)
 class Reason:
-    """A node that was met or a feature, and its part of the logits by the wide part of a model."""
+    """A linked node or a feature, and its contribution to the logits."""
 
     block: str  # the block of rows that it is in, such as ``movie-actor:ids``
     what: str  # the node's name, or the feature
@@ -84,7 +84,7 @@ class Explanation:
         instances: The top ones.
         others: What else is added to the logit of each label: the bias and, by name, each channel
             that does not come from instances.
-        reasons: The nodes and features that count most in the model's wide part, if it has one.
+        reasons: The columns of linear model, trees and smoothing that count most.
         parts: What all instances of each metapath together add to the logit of each label.
     """
 

@@ -16,6 +16,7 @@ from hanme.explain.explanation import ENOUGH, Fidelity, Step
 from hanme.explain.removal import Root
 from hanme.graph import Graph
 from hanme.nn import Model
+from hanme.training.stacked import Stacked
 
 SIZES = (1, 2, 5, 10, 20)
 """How many instances are removed."""
@@ -23,7 +24,7 @@ SIZES = (1, 2, 5, 10, 20)
 
 @torch.no_grad()
 def fidelity(
-    model: Model,
+    model: Model | Stacked,
     graph: Graph,
     *,
     nodes: int = 200,

@@ -16,20 +16,22 @@ from torch import Tensor
 from hanme.explain.removal import Encoded, OpenModel, Path, Root
 from hanme.graph import Graph
 from hanme.nn import Model
-from hanme.nn.model import MeanModel
+from hanme.training.stacked import Stacked
 
 
-def open_model(model: Model, graph: Graph) -> OpenModel:
+def open_model(model: Model | Stacked, graph: Graph) -> OpenModel:
     """Open a model, or all those whose mean it is."""
-    return OpenFolds(model, graph) if isinstance(model, MeanModel) else OpenModel(model, graph)
+    if isinstance(model, Stacked) and model.folds:
+        return OpenFolds(model, graph)
+    return OpenModel(model, graph)
 
 
 class OpenFolds(OpenModel):
     """The models of a mean, opened on a graph."""
 
-    def __init__(self, model: MeanModel, graph: Graph) -> None:
-        self.folds = [OpenModel(each, graph) for each in model.parts]
-        self.models = [each.model for each in self.folds]
+    def __init__(self, model: Stacked, graph: Graph) -> None:
+        self.folds = [OpenModel(each, graph) for each in model.folds]
+        self.model = model
         self.logits = _mean([each.logits for each in self.folds])
         self.paths = self.folds[0].paths
         self.beta = _mean([torch.tensor(each.beta) for each in self.folds]).tolist()

@@ -121,7 +121,7 @@ def _adding(found: Explanation) -> ET.Element:
 
 
 def _reasons(found: Explanation) -> list[ET.Element]:
-    """List the nodes and features that count most in the wide part, if there is one."""
+    """List the columns of the linear model that count most, if there is one."""
     rows = [[one.what, one.block, *_numbers(found, one.parts)] for one in found.reasons]
     return [_table(["node or feature", "block", *_heads(found)], rows)] if rows else []
 

@@ -28,6 +28,7 @@ from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, Traced
 from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import coefficient, encode
+from hanme.training.stacked import Stacked
 
 BLOCK = 1 << 13
 """About how many instances of a root are in the works at one time."""
@@ -44,11 +45,12 @@ class OpenModel:
     """A trained model on a graph: what is the same for all of its nodes, computed once.
 
     ``paths`` are the channels that come from instances, by name, and ``beta`` their weights;
-    ``others`` is what else is added to the logits, ``[N, C]`` by name: the bias, wide channels, and
-    vectors that do not come from instances.
+    ``others`` is what else is added to the logits, ``[N, C]`` by name: the bias, blocks of the
+    linear model, and channels that do not come from instances.
 
     Args:
-        model: A model of channels, a fusion with known weights and a linear head.
+        model: A stacked model, or a network alone; a network has channels, a fusion with known
+            weights and a linear head.
         graph: The graph.
         weights: The fusion's weights of all channels, to hold instead of those on this graph.
         only: The one node that can be asked for then.
@@ -57,53 +59,60 @@ class OpenModel:
     @torch.no_grad()
     def __init__(
         self,
-        model: Model,
+        model: Model | Stacked,
         graph: Graph,
         weights: Sequence[float] | None = None,
         only: int | None = None,
     ) -> None:
-        if not isinstance(model, ChannelModel):
-            raise _cannot(model, "it attends to no metapath instances")
-        if model.head is not None and not isinstance(model.head, nn.Linear):
-            raise _cannot(model, f"its head, {type(model.head).__name__}, is not linear")
-        self.model, self.models = model, [model]
+        self.model = Stacked.of(model)
         self.only = only
-        batch = Batch.of(graph, None if only is None else torch.tensor([only]))
-        training = model.training
-        try:
-            self.logits, given = _run(model.train(False), batch)
-            traced = [part.trace(batch) for part, _ in given]
-        finally:
-            model.train(training)
-        self.weight = torch.zeros(self.logits.size(1), 0).double()
-        self.weights = list(weights or ())
-        if model.head is not None and model.fusion is not None:
-            beta = model.fusion.weights([x for part, xs in given if not part.wide for x in xs])
-            if beta is None:
-                fusion = type(model.fusion).__name__
-                raise _cannot(
-                    model, f"its fusion, {fusion}, is not a weighted sum with known weights"
-                )
-            self.weights = self.weights or beta.tolist()
-            self.weight = model.head.weight.detach().double()  # [C, K D]
-        left = iter(self.weights)
         self.paths: dict[str, Traced] = {}
         self.beta: list[float] = []
-        self.others: dict[str, Tensor] = {}
-        if model.head is not None and model.head.bias is not None:
-            self.others["bias"] = model.head.bias.detach().expand_as(self.logits)
+        self.weights = list(weights or ())
+        self.weight = torch.zeros(len(graph.labels), 0).double()
+        nodes = None if only is None else torch.tensor([only])
+        self.others = self.model.block_logits(graph, nodes)
+        self.logits = sum(self.others.values(), start=torch.zeros(()))
+        if self.model.network is not None:
+            self._open(self.model.network, self.model.slopes["network"], Batch.of(graph, nodes))
+        if only is not None:
+            self.logits = Root(self, only).logits[None].float()
+
+    def _open(self, network: Model, slope: float, batch: Batch) -> None:
+        """Open the network, whose logits are multiplied by a slope."""
+        if not isinstance(network, ChannelModel):
+            raise _cannot(network, "it attends to no metapath instances")
+        if not isinstance(network.head, nn.Linear) or network.fusion is None:
+            raise _cannot(network, f"its head, {type(network.head).__name__}, is not linear")
+        training = network.training
+        try:
+            logits, given = _run(network.train(False), batch)
+            traced = [part.trace(batch) for part, _ in given]
+        finally:
+            network.train(training)
+        self.logits = self.logits + slope * logits
+        beta = network.fusion.weights([x for part, xs in given if not part.wide for x in xs])
+        if beta is None:
+            fusion = type(network.fusion).__name__
+            why = f"its fusion, {fusion}, is not a weighted sum with known weights"
+            raise _cannot(network, why)
+        self.weights = self.weights or beta.tolist()
+        self.weight = slope * network.head.weight.detach().double()  # [C, K D]
+        left = iter(self.weights)
+        if network.head.bias is not None:
+            bias = slope * network.head.bias.detach().expand_as(logits)
+            self.others["bias"] = bias + self.others.get("bias", 0)
         for (part, xs), ways in zip(given, traced, strict=True):
             for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
                 if ways is not None:
                     self.paths[name] = ways[i]
                     self.beta.append(next(left))
+                elif part.wide:
+                    self.others[name] = slope * x
                 else:
-                    wide = part.wide or model.head is None
-                    self.others[name] = x if wide else next(left) * (x @ self.weight.float().t())
-        if not self.paths and model.head is not None:
-            raise _cannot(model, "none of its channels attends to metapath instances")
-        if only is not None:
-            self.logits = Root(self, only).logits[None].float()
+                    self.others[name] = next(left) * (x @ self.weight.float().t())
+        if not self.paths:
+            raise _cannot(network, "none of its channels attends to metapath instances")
 
     @torch.no_grad()
     def root(self, node: int, pause: Callable[[], None] = lambda: None) -> Root:

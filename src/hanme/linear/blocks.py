@@ -104,6 +104,10 @@ class DesignMatrix:
         dense = rows.toarray()
         return torch.from_numpy(dense @ dense.T)
 
+    def minimum(self, nodes: NDArray[np.int64]) -> float:
+        """Return the smallest entry of the rows of some nodes."""
+        return min(float(self.rows(some).data.min(initial=0)) for some in self.chunks(nodes))
+
     @property
     def width(self) -> int:
         """The number of columns."""

@@ -85,6 +85,14 @@ class Learner(Protocol):
         """Return the sequences of relations along which it reads the graph."""
         ...
 
+    def aligned_to(self, graph: Graph) -> Learner:
+        """Return the learner with the weights of ids in the order of a graph's nodes."""
+        ...
+
+    def frozen(self, graph: Graph) -> Learner:
+        """Return the learner for subgraphs of a graph: what it reads beyond its walks is held."""
+        ...
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what to save: values for JSON, and tensors."""
         ...

@@ -16,7 +16,7 @@ from hanme.graph import Graph
 from hanme.graph.features import feature_names
 from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Texts
-from hanme.linear.blocks import FeatureBlock, FeatureNames, parse_block
+from hanme.linear.blocks import DesignMatrix, FeatureBlock, FeatureNames, parse_block
 from hanme.linear.fit import FitData, fit_weights
 from hanme.linear.learner import ColumnContributions, Contributions
 from hanme.linear.matrices import GraphMatrices, Vector, rows_at
@@ -33,16 +33,32 @@ class Design:
 
     def __init__(
         self,
+        source: GraphMatrices,
         blocks: Sequence[FeatureBlock],
-        matrices: GraphMatrices,
-        idf: Sequence[Vector | None] | None = None,
+        matrices: Sequence[DesignMatrix],
     ) -> None:
-        idf = idf or [None] * len(blocks)
-        self.blocks, self.source = blocks, matrices
-        self.matrices = [
-            block.matrix(matrices, each) for block, each in zip(blocks, idf, strict=True)
+        self.source, self.blocks, self.matrices = source, blocks, matrices
+        self.widths = [matrix.width for matrix in matrices]
+
+    @classmethod
+    def on(
+        cls,
+        source: GraphMatrices,
+        blocks: Sequence[FeatureBlock],
+        idf: Sequence[Vector | None] | None = None,
+    ) -> Design:
+        """Return the design matrix of blocks, with the column weights of an earlier fit, if any."""
+        pairs = zip(blocks, idf or [None] * len(blocks), strict=True)
+        return cls(source, blocks, [block.matrix(source, each) for block, each in pairs])
+
+    def extended(self, blocks: Sequence[FeatureBlock], idf: Sequence[Vector | None]) -> Design:
+        """Return the design matrix of more blocks on the same graph."""
+        known = dict(zip(map(str, self.blocks), self.matrices, strict=True))
+        matrices = [
+            known[str(block)] if str(block) in known else block.matrix(self.source, each)
+            for block, each in zip(blocks, idf, strict=True)
         ]
-        self.widths = [matrix.width for matrix in self.matrices]
+        return Design(self.source, blocks, matrices)
 
     @cached_property
     def names(self) -> FeatureNames:
@@ -118,7 +134,7 @@ class LinearModel:
             start: A model to start from, fitted to the same blocks.
         """
         blocks = [parse_block(text, graph.metadata()) for text in spec.blocks]
-        design = Design(blocks, matrices or GraphMatrices(graph))
+        design = Design.on(matrices or GraphMatrices(graph), blocks)
         nodes = torch.stack(list(masks)).any(0).nonzero().flatten()
         data = FitData(
             design.matrices,
@@ -130,28 +146,61 @@ class LinearModel:
             [mask[nodes] for mask in masks],
         )
         initial = None if start is None else torch.cat([*start.weights, start.bias[None]])
-        idf = [matrix.idf for matrix in design.matrices]
-        ends = dict.fromkeys(block.id_type for block in blocks if block.id_type)
-        known = {kind: graph.nodes[kind].ids for kind in ends}
+        return [cls.on(design, spec, weights) for weights in fit_weights(data, initial)]
+
+    @classmethod
+    def on(cls, design: Design, spec: LinearSpec, fitted: Tensor) -> LinearModel:
+        """Return the model with given weights and, in the last row, the bias, ``[D + 1, C]``."""
+        nodes = design.source.graph.nodes
+        ends = dict.fromkeys(block.id_type for block in design.blocks if block.id_type)
+        known = {kind: nodes[kind].ids for kind in ends}
         ids = {kind: Texts.of(texts) for kind, texts in known.items() if texts is not None}
-        models = []
-        for fitted in fit_weights(data, initial):
-            *weights, bias = torch.split(fitted, [*design.widths, 1])
-            models.append(cls(spec, blocks, weights, bias[0], idf, ids))
-            models[-1]._design = design
-        return models
+        *weights, bias = torch.split(fitted, [*design.widths, 1])
+        idf = [matrix.idf for matrix in design.matrices]
+        model = cls(spec, design.blocks, weights, bias[0], idf, ids)
+        model._design = design
+        return model
+
+    @classmethod
+    def weighted_sum(cls, models: Sequence[LinearModel], slopes: Sequence[float]) -> LinearModel:
+        """Return the model whose logits are a weighted sum of those of models on one graph."""
+        blocks: dict[str, tuple[FeatureBlock, Tensor, Vector | None]] = {}
+        bias, ids = torch.zeros_like(models[0].bias), dict[str, Texts]()
+        for model, slope in zip(models, slopes, strict=True):
+            bias, ids = bias + slope * model.bias, ids | model.ids
+            for block, weight, idf in zip(model.blocks, model.weights, model.idf, strict=True):
+                before = blocks[str(block)][1] if str(block) in blocks else 0
+                blocks[str(block)] = block, before + slope * weight, idf
+        parsed, weights, idfs = zip(*blocks.values(), strict=True)
+        spec = models[0].spec.extended(list(blocks))
+        total = cls(spec, parsed, weights, bias, idfs, ids)
+        if (design := models[0]._design) is not None:
+            total._design = design.extended(parsed, idfs)
+        return total
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
+        return self.predict_each([self], graph, nodes)[0]
+
+    @staticmethod
+    def predict_each(
+        models: Sequence[LinearModel], graph: Graph, nodes: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of several models with the same blocks, ``[models, n, C]``.
+
+        This computes the design matrix once.
+        """
         nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
         if graph.stored:
             batches = torch.split(nodes, BATCH)
-            subgraphs = (graph.subgraph(batch, self.walks()) for batch in batches)
-            return torch.cat([self.predict(sub, sub.roots) for sub in subgraphs])
-        logits = self.bias.repeat(len(nodes), 1)
-        for matrix, weight in zip(self._on(graph).matrices, self._weights_on(graph), strict=True):
-            logits += matrix.times(nodes.cpu().numpy(), weight)
-        return logits
+            subgraphs = (graph.subgraph(batch, models[0].walks()) for batch in batches)
+            parts = [LinearModel.predict_each(models, sub, sub.roots) for sub in subgraphs]
+            return torch.cat(parts, 1)
+        logits = torch.cat([model.bias for model in models]).repeat(len(nodes), 1)
+        weights = zip(*(model._weights_on(graph) for model in models), strict=True)
+        for matrix, each in zip(models[0]._on(graph).matrices, weights, strict=True):
+            logits += matrix.times(nodes.cpu().numpy(), torch.cat(each, 1))
+        return torch.stack(logits.chunk(len(models), 1))
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block and the bias add to the logits, ``[n, C]`` by name."""
@@ -190,6 +239,14 @@ class LinearModel:
         """Return the metapaths of the blocks as sequences of relations."""
         return [block.path.steps for block in self.blocks if block.path]
 
+    def frozen(self, graph: Graph) -> LinearModel:
+        """Return a copy with matrices of its own; it reads nothing beyond its walks."""
+        return self.without_design()
+
+    def without_design(self) -> LinearModel:
+        """Return the model without the matrices that it keeps of the last graph."""
+        return LinearModel(self.spec, self.blocks, self.weights, self.bias, self.idf, self.ids)
+
     def aligned_to(self, graph: Graph) -> LinearModel:
         """Return the model with its weights in the order of a graph's nodes, matched by id."""
         weights, ids = list(self.weights), dict(self.ids)
@@ -217,7 +274,7 @@ class LinearModel:
         for kind, texts in self.ids.items():
             tensors[f"ids.text.{kind}"] = torch.tensor(texts.text)
             tensors[f"ids.offsets.{kind}"] = torch.tensor(texts.offsets.astype("int64"))
-        return self.spec.model_dump(), tensors
+        return {"kind": "linear"} | self.spec.model_dump(), tensors
 
     @classmethod
     def from_state(
@@ -242,9 +299,10 @@ class LinearModel:
         return cls(spec, blocks, weights, tensors[BIAS], idf, ids).aligned_to(graph)
 
     def _on(self, graph: Graph) -> Design:
-        if self._design is None or not self._design.source.belong_to(graph):
-            self._design = Design(self.blocks, GraphMatrices(graph), self.idf)
-        return self._design
+        design = self._design
+        if design is None or not design.source.belong_to(graph):
+            design = self._design = Design.on(GraphMatrices(graph), self.blocks, self.idf)
+        return design
 
     def _weights_on(self, graph: Graph) -> list[Tensor]:
         """Return the weights of each block's columns on a graph or a subgraph of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -79,6 +79,12 @@ class LinearSpec(BaseModel):
     strength: float = Field(gt=0, le=1e6)
     loss: float
 
+    def extended(self, blocks: list[str]) -> LinearSpec:
+        """Return a spec of more blocks; those without a scale of their own have 0."""
+        scales = dict(zip(self.blocks, self.scales, strict=True))
+        own = {"blocks": blocks, "scales": [scales.get(block, 0.0) for block in blocks]}
+        return self.model_copy(update=own)
+
     @model_validator(mode="after")
     def _one_scale_per_block(self) -> LinearSpec:
         if len(self.scales) != len(self.blocks):
@@ -108,7 +114,8 @@ def select_blocks(graph: Graph, seed: int, matrices: GraphMatrices | None = None
     grams: list[Tensor] = []
     spreads: list[float] = []
     frequent: list[bool] = []
-    for block, matrix in usable_blocks(graph, matrices or GraphMatrices(graph)):
+    candidates = candidate_blocks(graph)
+    for block, matrix in usable_blocks(candidates, matrices or GraphMatrices(graph)):
         products = matrix.gram(nodes)
         gram, spread = normalised(products)
         if spread:
@@ -139,10 +146,10 @@ def select_blocks(graph: Graph, seed: int, matrices: GraphMatrices | None = None
 
 
 def usable_blocks(
-    graph: Graph, matrices: GraphMatrices
+    blocks: Iterable[FeatureBlock], matrices: GraphMatrices
 ) -> Iterator[tuple[FeatureBlock, DesignMatrix]]:
-    """Yield the first candidate blocks with their rows, without those that are too large."""
-    for block in islice(candidate_blocks(graph), MAX_BLOCKS):
+    """Yield blocks with their rows, without those that are too large."""
+    for block in blocks:
         try:
             matrix = block.matrix(matrices)
         except TooLarge:
@@ -151,12 +158,16 @@ def usable_blocks(
             yield block, matrix
 
 
-def candidate_blocks(graph: Graph) -> Iterator[FeatureBlock]:
-    """Yield blocks worth trying, short metapaths first.
+def candidate_blocks(graph: Graph) -> list[FeatureBlock]:
+    """Return at most ``MAX_BLOCKS`` blocks worth trying, short metapaths first.
 
     These are the target's own features, ids one and two hops away, and mean features one, two and
     four hops away; over four hops only back at the target type.
     """
+    return list(islice(_candidates(graph), MAX_BLOCKS))
+
+
+def _candidates(graph: Graph) -> Iterator[FeatureBlock]:
     yield OwnFeatures(None, "plain")
     yield OwnFeatures(None, "unit")
     metadata = graph.metadata()
@@ -219,6 +230,7 @@ def normalised(gram: Tensor) -> tuple[Tensor, float]:
     return (inner / spread).float(), spread
 
 
+@torch.enable_grad()
 def block_weights(grams: Tensor, y: Tensor) -> Tensor:
     """Return the weights of blocks that minimise the leave-one-out error of ridge regression.
 

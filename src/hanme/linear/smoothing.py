@@ -8,20 +8,19 @@ paper, whether these are labelled or only predicted to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import islice
-from typing import Any, NamedTuple
+from operator import is_not
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
 from hanme.common.options import validated
 from hanme.decision import calibrate
-from hanme.decision.losses import node_losses
 from hanme.graph import Graph
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.linear.learner import ColumnContributions, Contributions, Learner
@@ -31,14 +30,13 @@ from hanme.linear.selection import walks
 MAX_PATHS = 24
 """Maximum number of metapaths to smooth along; short ones come first."""
 
-MAX_LOGITS = 2**23
-"""Maximum number of nodes times labels to smooth: above, the means of all paths fill the memory."""
+MAX_LOGITS = 2**22
+"""Maximum number of nodes times labels to smooth: the means of all paths take up to 400 MB."""
 
-MIN_NODES = 10
-"""Number of nodes with an instance that a path needs to get a slope."""
 
-PRIOR_WIDTH = 0.2
-"""Prior standard deviation of slopes around 0, for path means with a mean square of 1."""
+PRIOR_WIDTH = 0.1
+"""Prior standard deviation of slopes, for path means with a mean square of 1. Wider priors cost up
+to 7 % loss where neighbours say little."""
 
 
 class SmoothingSpec(BaseModel):
@@ -60,6 +58,12 @@ class SmoothingSpec(BaseModel):
     bias: list[float]
     prior: list[float]
 
+    @model_validator(mode="after")
+    def _one_slope_per_path(self) -> SmoothingSpec:
+        if len(self.slopes) != len(self.paths) or len(self.bias) != len(self.prior):
+            raise ValueError(f"{len(self.slopes)} slopes for {len(self.paths)} paths")
+        return self
+
 
 class Smoothing:
     """Add to a learner's logits what is known or predicted of other nodes along metapaths.
@@ -70,21 +74,29 @@ class Smoothing:
 
     Args:
         base: The learner whose predictions are smoothed.
+        paths: The metapaths.
         spec: The slopes.
         soft: Soft labels of all target nodes of a graph, ``[N, C]``, to use on subgraphs of it
             (default: computed on the graph at hand).
     """
 
-    def __init__(self, base: Learner, spec: SmoothingSpec, soft: Tensor | None = None) -> None:
-        self.base, self.spec, self._soft = base, spec, soft
-        self._cached: tuple[GraphMatrices, Tensor, Tensor | None, Tensor] | None = None
+    def __init__(
+        self,
+        base: Learner,
+        paths: Sequence[Metapath],
+        spec: SmoothingSpec,
+        soft: Tensor | None = None,
+    ) -> None:
+        self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
+        self._matrices: GraphMatrices | None = None
+        self._cached: tuple[tuple[object, ...], Tensor, Tensor, list[Tensor]] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        spec = self.spec
-        logits = spec.slope * self.base.predict(graph, nodes) + torch.tensor(spec.bias)
-        for _, slope, means in self._means(graph, nodes):
-            logits += slope * means
+        own, means = self._parts(graph, nodes)
+        logits = self.spec.slope * own + torch.tensor(self.spec.bias)
+        for slope, mean in zip(self.spec.slopes, means, strict=True):
+            logits += slope * mean
         return logits
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
@@ -92,83 +104,78 @@ class Smoothing:
         base = self.base.block_logits(graph, nodes)
         logits = {name: self.spec.slope * values for name, values in base.items()}
         logits["bias"] = logits["bias"] + torch.tensor(self.spec.bias)
-        for path, slope, means in self._means(graph, nodes):
-            logits[_block(path)] = slope * means
+        _, means = self._parts(graph, nodes)
+        for path, slope, mean in zip(self.paths, self.spec.slopes, means, strict=True):
+            logits[f"{path}:predictions"] = slope * mean
         return logits
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
         """Return what each column adds to the logits of a node."""
-        bias = Contributions(np.array(self.spec.bias))
+        _, means = self._parts(graph, torch.tensor([node]))
         blocks = [
             ColumnContributions(
-                _block(path),
-                np.arange(means.size(1)),
-                np.diag(slope * means[0].double().numpy()),
+                f"{path}:predictions",
+                np.arange(len(graph.labels)),
+                np.diag(slope * mean[0].double().numpy()),
                 partial(_phrase, graph, path),
             )
-            for path, slope, means in self._means(graph, torch.tensor([node]))
+            for path, slope, mean in zip(self.paths, self.spec.slopes, means, strict=True)
         ]
         own = self.spec.slope * self.base.contributions(graph, node)
-        return own + bias + Contributions(0 * bias.bias, blocks)
+        return own + Contributions(np.array(self.spec.bias), blocks)
 
     def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return the walks of the base learner."""
-        return self.base.walks()
+        """Return the walks of the base learner and those to smooth along."""
+        return self.base.walks() + [path.steps for path in self.paths]
 
     def over(self, base: Learner) -> Smoothing:
         """Return the same smoothing of another learner."""
-        return Smoothing(base, self.spec, self._soft)
+        other = Smoothing(base, self.paths, self.spec)
+        other._matrices = self._matrices
+        return other
 
     def frozen(self, graph: Graph) -> Smoothing:
         """Return a copy that uses the soft labels of a graph on all of its subgraphs."""
-        other = copy(self)
-        other._soft = self.soft_labels(graph)
-        return other
+        soft = self._on(graph)[1] if self._soft is None else self._soft
+        return Smoothing(self.base.frozen(graph), self.paths, self.spec, soft)
 
-    def soft_labels(self, graph: Graph) -> Tensor:
-        """Return the soft labels of all target nodes, ``[N, C]``."""
-        if self._soft is not None:
-            numbers = graph.targets.original_ids
-            return self._soft if numbers is None else self._soft[numbers]
-        return self._on(graph)[1]
+    def aligned_to(self, graph: Graph) -> Smoothing:
+        """Return the smoothing of the aligned base learner."""
+        return self.over(self.base.aligned_to(graph))
 
-    def _on(self, graph: Graph) -> tuple[GraphMatrices, Tensor]:
-        """Return the matrices and soft labels of a graph, computed when it is first seen."""
-        known = self._cached
-        same = known and known[0].belong_to(graph)
-        if not known or not same or known[1] is not graph.y or known[2] is not graph.visible:
-            soft = soft_labels(graph, self.base.predict(graph), torch.tensor(self.spec.prior))
-            matrices = known[0] if known and same else GraphMatrices(graph)
-            known = self._cached = (matrices, graph.y, graph.visible, soft)
-        return known[0], known[3]
-
-    def _means(
-        self, graph: Graph, nodes: Tensor | None
-    ) -> Iterator[tuple[Metapath, float, Tensor]]:
-        """Yield paths, their slopes and the mean soft labels along them at some nodes."""
+    def _parts(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Return base logits and the mean soft labels along each path, each ``[n, C]``."""
         if self._soft is None:
-            matrices, soft = self._on(graph)
-        else:
-            matrices, soft = GraphMatrices(graph), self.soft_labels(graph)
-        nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-        for text, slope in zip(self.spec.paths, self.spec.slopes, strict=True):
-            path = Metapath.parse(text, graph.metadata())
-            yield path, slope, path_means(matrices, path, soft, nodes)
+            own, _, means = self._on(graph)
+            return (own, means) if nodes is None else (own[nodes], [mean[nodes] for mean in means])
+        numbers, matrices = graph.targets.original_ids, GraphMatrices(graph)
+        soft = self._soft if numbers is None else self._soft[numbers]
+        own = self.base.predict(graph, nodes)
+        return own, [path_means(matrices, path, soft, nodes) for path in self.paths]
+
+    def _on(self, graph: Graph) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return base logits, soft labels and path means of all target nodes, computed once."""
+        if self._matrices is None or not self._matrices.belong_to(graph):
+            self._matrices, self._cached = GraphMatrices(graph), None
+        matrices, labels = self._matrices, (graph.y, graph.visible, graph.split.train)
+        if self._cached is None or any(map(is_not, self._cached[0], labels)):
+            logits = self.base.predict(graph)
+            soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
+            means = [path_means(matrices, path, soft) for path in self.paths]
+            self._cached = labels, logits, soft, means
+        return self._cached[1:]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the slopes and the state of the base learner."""
         base, tensors = self.base.state()
-        return self.spec.model_dump() | {"base": base}, tensors
+        return {"kind": "smoothing", "base": base} | self.spec.model_dump(), tensors
 
     @classmethod
-    def from_state(cls, values: Mapping[str, Any], base: Learner) -> Smoothing:
+    def from_state(cls, values: Mapping[str, Any], base: Learner, graph: Graph) -> Smoothing:
         """Restore the smoothing of a learner from :meth:`state`."""
-        own = {key: value for key, value in values.items() if key != "base"}
-        return cls(base, validated(SmoothingSpec, own, "smoothing"))
-
-
-def _block(path: Metapath) -> str:
-    return f"{path}:predictions"
+        spec = validated(SmoothingSpec, dict(values), "smoothing")
+        paths = [Metapath.parse(text, graph.metadata()) for text in spec.paths]
+        return cls(base, paths, spec)
 
 
 def _phrase(graph: Graph, path: Metapath, label: int) -> str:
@@ -183,12 +190,14 @@ def soft_labels(graph: Graph, logits: Tensor, prior: Tensor) -> Tensor:
     return torch.where(visible[:, None], graph.label_matrix.float(), likely) - prior
 
 
-def path_means(matrices: GraphMatrices, path: Metapath, soft: Tensor, nodes: Tensor) -> Tensor:
+def path_means(
+    matrices: GraphMatrices, path: Metapath, soft: Tensor, nodes: Tensor | None = None
+) -> Tensor:
     """Return the mean soft label over the ends of a metapath but the node itself, ``[n, C]``."""
     first, *others = matrices.links(path)
-    values, some = soft.numpy(), nodes.numpy()
+    values, returns = soft.numpy(), matrices.returns(path)
     behind = reduce(lambda z, links: links @ z, reversed(others), values)
-    returns = matrices.returns(path)
+    some = slice(None) if nodes is None else nodes.numpy()
     total = first[some] @ behind - returns[some, None] * values[some]
     count = matrices.instances(path) - returns
     return torch.from_numpy(total * reciprocal(count[some])[:, None])
@@ -220,84 +229,48 @@ def _candidates(graph: Graph) -> Iterator[Metapath]:
                 yield Metapath.of(steps, graph.metadata())
 
 
-class HeldOut(NamedTuple):
-    """Nodes that a fit has not seen.
-
-    Args:
-        logits: Their logits, ``[n, C]``.
-        means: Mean soft labels of others along each path, ``[paths, n, C]``.
-        y: Their labels.
-    """
-
-    logits: Tensor
-    means: Tensor
-    y: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        matrices: GraphMatrices,
-        paths: Sequence[Metapath],
-        logits: Tensor,
-        mask: Tensor,
-    ) -> HeldOut:
-        """Return the nodes under a mask, for logits ``[N, C]`` of a fit to the training nodes."""
-        nodes, soft = mask.nonzero().flatten(), soft_labels(graph, logits, label_shares(graph))
-        means = torch.stack([path_means(matrices, path, soft, nodes) for path in paths])
-        return cls(logits[nodes], means, graph.y[nodes])
-
-    @classmethod
-    def joined(cls, parts: Sequence[HeldOut]) -> HeldOut:
-        """Return the nodes of several fits together."""
-        logits, means, y = zip(*parts, strict=True)
-        return cls(torch.cat(logits), torch.cat(means, 1), torch.cat(y))
-
-    def slopes(self) -> tuple[float, list[float], Tensor]:
-        """Fit the slope of the logits, the slopes of the paths, and the bias."""
-        present = (self.means != 0).any(2).sum(1)
-        square = self.means.square().sum((1, 2)) / (present * self.means.size(2)).clamp(min=1)
-        size = torch.where((present >= MIN_NODES) & (square > 0), square.sqrt(), torch.inf)
-        expected = [(1.0, 0.5)] + [(0.0, PRIOR_WIDTH)] * len(size)
-        parts = [self.logits, *(self.means / size[:, None, None])]
-        slopes, bias = calibrate(parts, self.y, expected)
-        return slopes[0], (torch.tensor(slopes[1:]) / size).tolist(), bias
-
-    def loss(self, slope: float, slopes: Sequence[float], bias: Tensor) -> float:
-        """Return the total loss under given slopes; no path slopes mean no smoothing."""
-        logits = slope * self.logits + bias
-        if slopes:
-            logits = logits + torch.einsum("p,pnc->nc", torch.tensor(slopes), self.means)
-        return float(node_losses(logits, self.y).sum())
-
-
 def label_shares(graph: Graph) -> Tensor:
     """Return the share of each label among the training nodes, ``[C]``."""
     return graph.label_matrix[graph.split.train].float().mean(0)
 
 
 def fit_smoothing(
-    base: Learner, graph: Graph, paths: Sequence[Metapath], fit: HeldOut, check: HeldOut
-) -> Smoothing | None:
-    """Fit the slopes on held-out nodes; return None if they do not lower the loss of others.
+    base: Learner,
+    graph: Graph,
+    matrices: GraphMatrices,
+    paths: Sequence[Metapath],
+    held_out: Iterable[tuple[Graph, Tensor, Tensor]],
+) -> Smoothing:
+    """Fit the slopes of smoothing to nodes that the learner has not seen.
 
     Args:
         base: The learner to smooth.
         graph: The graph.
+        matrices: Its matrices.
         paths: The metapaths.
-        fit: Held-out nodes to fit slopes to.
-        check: Held-out nodes, disjoint from these, that decide whether to smooth.
+        held_out: Fits of the learner: the graph with the training nodes of the fit, its logits of
+            all target nodes ``[N, C]``, and a mask ``[N]`` of nodes that it has not seen.
     """
-    (own,), shift = calibrate([fit.logits], fit.y)
-    slope, slopes, bias = fit.slopes()
-    kept = [i for i, each in enumerate(slopes) if each > 0]
-    if not kept or check.loss(slope, slopes, bias) >= check.loss(own, [], shift):
-        return None
+    own, means, y = [], [], []
+    for fold, logits, mask in held_out:
+        nodes, soft = mask.nonzero().flatten(), soft_labels(fold, logits, label_shares(fold))
+        own.append(logits[nodes])
+        means.append(torch.stack([path_means(matrices, path, soft, nodes) for path in paths]))
+        y.append(fold.y[nodes])
+    by_path = torch.cat(means, 1)
+    size = by_path.square().mean((1, 2)).sqrt()
+    size[size == 0] = torch.inf
+    parts = [torch.cat(own), *(by_path / size[:, None, None])]
+    prior = [1.0] + [0.0] * len(paths)
+    (slope, *fitted), bias = calibrate(parts, torch.cat(y), prior, PRIOR_WIDTH)
+    kept = [i for i, each in enumerate(fitted) if each > 0]
     spec = SmoothingSpec(
         paths=[str(paths[i]) for i in kept],
-        slopes=[slopes[i] for i in kept],
+        slopes=[fitted[i] / float(size[i]) for i in kept],
         slope=slope,
         bias=bias.tolist(),
         prior=label_shares(graph).tolist(),
     )
-    return Smoothing(base, spec)
+    smoothing = Smoothing(base, [paths[i] for i in kept], spec)
+    smoothing._matrices = matrices
+    return smoothing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,8 @@ MAX_NODES = 2**16
 MAX_WORK = 6e8
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
-MAX_ROUNDS = 150
-PATIENCE = 15
+MAX_ROUNDS = 400
+PATIENCE = 30
 """Boosting ends after this number of rounds without a lower held-out loss."""
 
 MIN_HELD_OUT = 50
@@ -47,17 +48,16 @@ MIN_ROUNDS = 20
 """Number of affordable rounds below which no trees are fitted."""
 
 PARAMETERS = {
-    "eta": 0.1,
+    "eta": 0.08,
     "grow_policy": "lossguide",
     "max_depth": 0,
     "max_leaves": 16,
-    "min_child_weight": 2.0,
-    "colsample_bynode": 0.5,
+    "min_child_weight": 2,
+    "subsample": 0.8,
+    "max_bin": 64,
     "tree_method": "hist",
-    "max_bin": 128,
 }
-"""Small trees with a subset of columns per split, slowly added up: a common choice for tables of
-hundreds to tens of thousands of rows."""
+"""Small trees on samples of rows and columns, added up slowly."""
 
 
 class Trees:
@@ -102,15 +102,22 @@ class Trees:
         """Return no walks: trees read the node itself."""
         return []
 
+    def aligned_to(self, graph: Graph) -> Trees:
+        """Return the trees themselves: they have no weights of ids."""
+        return self
+
+    frozen = aligned_to
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the columns, and XGBoost's native format as bytes."""
         raw = torch.frombuffer(self.booster.save_raw("ubj"), dtype=torch.uint8)
-        return {"columns": self.columns.tolist(), "labels": self.labels}, {"booster": raw}
+        values = {"kind": "trees", "columns": self.columns.tolist(), "labels": self.labels}
+        return values, {"booster": raw}
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trees:
         """Restore trees from :meth:`state`."""
-        import xgboost
+        xgboost = load_xgboost()
 
         booster = xgboost.Booster()
         try:
@@ -163,7 +170,7 @@ class TreesFit:
             self._boost()
 
     def _boost(self) -> None:
-        import xgboost
+        xgboost = load_xgboost()
 
         train = [self._labelled(mask) for mask in self.masks]
         held = [self._labelled(mask) for mask in self.held_out]
@@ -199,7 +206,7 @@ class TreesFit:
 
     def refit(self, mask: Tensor) -> Trees:
         """Return trees with the same number of rounds, fitted to other nodes."""
-        import xgboost
+        xgboost = load_xgboost()
 
         matrix = self._labelled(mask)
         booster = xgboost.train(self._parameters(), matrix, self.rounds())
@@ -208,7 +215,9 @@ class TreesFit:
     def _parameters(self) -> dict[str, Any]:
         multiclass = not self.graph.multilabel and self.labels > 2
         objective = {"objective": "multi:softprob", "num_class": self.labels}
+        width = len(self.columns)
         return PARAMETERS | {
+            "colsample_bynode": 0.7 if width < 30 else max(1 / 3, 10 / width),
             **(objective if multiclass else {"objective": "binary:logistic"}),
             "seed": self.seed % 2**31,
             "nthread": torch.get_num_threads(),
@@ -223,6 +232,24 @@ class TreesFit:
         margin = torch.from_numpy(booster.predict(matrix, output_margin=True))
         logits = _by_label(margin.reshape(len(y), -1), self.labels)
         return float(node_losses(logits, y).sum())
+
+
+@cache
+def load_xgboost() -> Any:
+    """Import XGBoost.
+
+    In the command-line program it does so without scikit-learn and pandas, for which it has
+    interfaces that are not used here, but which take as long to import as everything else.
+    """
+    hidden = [name for name in ("sklearn", "pandas") if name not in sys.modules]
+    hidden = hidden if "hanme.cli" in sys.modules else []
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        import xgboost
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    return xgboost
 
 
 def _sample(mask: Tensor, seed: int) -> Tensor:
@@ -244,9 +271,9 @@ def _rows(graph: Graph, columns: NDArray[np.int64], nodes: Tensor | None) -> NDA
 
 
 def _matrix(rows: NDArray[np.float32], y: NDArray[Any] | None = None) -> xgboost.DMatrix:
-    import xgboost
-
-    return xgboost.DMatrix(rows, y, nthread=torch.get_num_threads())
+    make = load_xgboost().DMatrix
+    matrix: xgboost.DMatrix = make(rows, y, nthread=torch.get_num_threads())
+    return matrix
 
 
 def _by_label(margin: Tensor, labels: int) -> Tensor:

@@ -10,7 +10,6 @@ from hanme.nn.fusions import FUSIONS, Fusion, SemanticAttention
 from hanme.nn.gat import GAT
 from hanme.nn.han import HAN
 from hanme.nn.hanme import HANME
-from hanme.nn.linear import Linear
 from hanme.nn.magna import MAGNA
 from hanme.nn.magnn import MAGNN
 from hanme.nn.model import ChannelModel, Model
@@ -32,7 +31,6 @@ __all__ = [
     "Encoder",
     "Fusion",
     "HANMEConv",
-    "Linear",
     "Model",
     "SeHGNN",
     "SemanticAttention",
@@ -46,5 +44,4 @@ MODELS: dict[str, Callable[..., Model]] = {
     "magnn": MAGNN,
     "magna": MAGNA,
     "sehgnn": SeHGNN,
-    "linear": Linear,
 }

@@ -8,7 +8,7 @@ from torch import nn
 
 from hanme.errors import HanmeError
 from hanme.graph.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.channels import Channels, MetapathChannels, Task, WideChannels, make_channels
+from hanme.nn.channels import Channels, MetapathChannels, Task, make_channels
 from hanme.nn.encoders import Encoder
 from hanme.nn.fusions import Fusion, make_fusion
 from hanme.nn.model import ChannelModel
@@ -33,8 +33,6 @@ class HANME(ChannelModel):
             ``"linear"``, ``"rotate"``, a class or an instance.
         fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a class or an instance.
         channels: Channels beside the metapaths': names in ``CHANNELS``, classes or instances.
-        blocks: What a wide part sees of each node, see :class:`~hanme.nn.channels.WideChannels`
-            (default: no wide part).
 
     The other arguments are those of :class:`~hanme.nn.channels.MetapathChannels`.
     """
@@ -58,7 +56,6 @@ class HANME(ChannelModel):
         negative_slope: float = 0.2,
         backend: str = "auto",
         per_root: int | None = None,
-        blocks: list[str] | None = None,
         **options: object,
     ) -> None:
         task = Task(metadata, target, out_channels, in_channels)
@@ -83,8 +80,6 @@ class HANME(ChannelModel):
                     "the node type to classify"
                 )
         every = [along, *(make_channels(kind, task, hidden_channels) for kind in channels or ())]
-        if blocks:
-            every.append(WideChannels(task, blocks=blocks))
         vectors = sum(len(part.names) for part in every if not part.wide)
         fused = make_fusion(fusion, vectors, hidden_channels)
         super().__init__(target, every, fused, nn.Linear(fused.out_channels, out_channels))

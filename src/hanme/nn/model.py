@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -103,31 +103,6 @@ class ChannelModel(Model):
             logits.insert(0, self.head(self.fusion(vectors)))
         total: Tensor = reduce(torch.add, logits)
         return total
-
-
-class MeanModel(Model):
-    """The mean of the logits of several models, such as those of cross-fitting."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(models)
-
-    @property
-    def parts(self) -> list[Model]:
-        """The models."""
-        return list(cast("Iterator[Model]", iter(self.models)))
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return a logit per root and label, ``[R, C]``."""
-        return torch.stack([model(batch) for model in self.parts]).mean(0)
-
-    def walks(self) -> list[Walk] | None:
-        """Return the walks of all models."""
-        return _all_walks(model.walks() for model in self.parts)
-
-    def samples(self) -> dict[Walk, int]:
-        """Return the walks whose instances they sample."""
-        return {walk: n for model in self.parts for walk, n in model.samples().items()}
 
 
 def needs_subgraph(model: Model, graph: Graph) -> bool:

@@ -1,6 +1,6 @@
 """Run folders: from a configuration to a finished run, and back to its model and predictions."""
 
-from hanme.runs.build import build_model, load_graph, takes_metapaths, with_metapaths
+from hanme.runs.build import build_network, load_graph, takes_metapaths, with_metapaths
 from hanme.runs.config import DataConfig, ModelConfig, RunConfig
 from hanme.runs.folder import Run, latest_run, new_folder
 from hanme.runs.folds import train
@@ -16,7 +16,7 @@ __all__ = [
     "Prediction",
     "Run",
     "RunConfig",
-    "build_model",
+    "build_network",
     "latest_run",
     "list_runs",
     "load_graph",

@@ -9,18 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from hanme.data import FittedGraph, load
 from hanme.errors import HanmeError
-from hanme.graph import Graph, Texts
+from hanme.graph import Graph
 from hanme.graph.defaults import why_none
 from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
-from hanme.nn.channels import MetapathChannels, WideChannels
+from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
-from hanme.training import Wide
 
 MANY_ROOTS, FEWER = 50_000, 64
 """Above this number of roots, over all default metapaths, HAN-ME gets this hidden size: it halves
@@ -87,14 +84,11 @@ def without_fold_of(graph: Graph, config: RunConfig) -> Graph:
     return replace(graph, split=split)
 
 
-def build_model(config: ModelConfig, graph: Graph, wide: Wide | None = None) -> Model:
-    """Build the model of a run for a graph; ``wide`` is used by models that have such a part."""
-    parameters = _parameters(config.name)
+def build_network(config: ModelConfig, graph: Graph) -> Model:
+    """Build the network of a run for a graph."""
     options = dict(config.options)
-    if "in_channels" in parameters:
+    if "in_channels" in _parameters(config.name):
         options["in_channels"] = graph.widths
-    if wide is not None and takes_wide(config.name):
-        options["blocks"] = wide.channels
     return MODELS[config.name](
         graph.metadata(), target=graph.target, out_channels=len(graph.labels), **options
     )
@@ -111,9 +105,9 @@ def check_metapaths(model: Model, graph: Graph) -> None:
             raise HanmeError(f"metapath {metapath}: it has no instance on this graph{why}")
 
 
-def takes_wide(model: str) -> bool:
-    """Return whether a model can have a wide part."""
-    return model in MODELS and "blocks" in _parameters(model)
+def is_stacked(config: RunConfig) -> bool:
+    """Return whether a run stacks its network with the linear model; else that is a baseline."""
+    return config.training.linear and config.model.name == "hanme"
 
 
 def takes_metapaths(model: str) -> bool:
@@ -148,33 +142,6 @@ def notes(graph: Graph) -> list[str]:
         for relation, count in graph.provenance.dropped_links.items()
         if count
     ]
-
-
-def wide_parts(model: Model) -> list[WideChannels]:
-    """Return the wide channels of a model, or of all models that it averages."""
-    return [part for part in model.modules() if isinstance(part, WideChannels)]
-
-
-def known_ids(model: Model, graph: Graph) -> dict[str, Texts]:
-    """Return the ids that a model has weights for, by node type, where the graph has ids."""
-    kinds = dict.fromkeys(kind for part in wide_parts(model) for kind in part.id_types)
-    ids = {kind: graph.nodes[kind].ids for kind in kinds}
-    return {kind: Texts.of(texts) for kind, texts in ids.items() if texts is not None}
-
-
-def renumber(model: Model, known: Mapping[str, Texts], graph: Graph) -> None:
-    """Move the weights of known ids to a graph with other nodes, or with another order of them."""
-    parts = wide_parts(model)
-    for kind, ids in known.items():
-        here = graph.nodes[kind].ids
-        if here is None or not parts:
-            continue
-        if len(here) == len(ids) and Texts.of(here) == ids:
-            continue
-        places = {text: i for i, text in enumerate(here)}
-        numbers = torch.tensor([places.get(text, -1) for text in ids])
-        for part in parts:
-            part.renumber(kind, numbers, len(here))
 
 
 def _parameters(model: str) -> Mapping[str, inspect.Parameter]:

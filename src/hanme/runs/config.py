@@ -23,6 +23,9 @@ from hanme.nn import ENCODERS, MODELS
 from hanme.nn.channels import MetapathChannels
 from hanme.training import LTS, TrainingConfig
 
+LINEAR = "linear"
+"""The model without a network: linear model and trees, stacked and smoothed."""
+
 PYTHON = "python"
 """``data.name`` of a graph that was made in Python and cannot be loaded by name."""
 
@@ -74,15 +77,18 @@ class ModelConfig(Closed):
     the model checks the ranges when it is built.
     """
 
-    name: str = Field(default="hanme", description=f"Model: {', '.join(MODELS)}.")
+    name: str = Field(default="hanme", description=f"Model: {', '.join([*MODELS, LINEAR])}.")
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the model: its keyword arguments."
     )
 
     @model_validator(mode="after")
     def _complete(self) -> ModelConfig:
+        if self.name == LINEAR and not self.options:
+            return self
         if self.name not in MODELS:
-            raise HanmeError(f"unknown model {self.name!r}; there are {', '.join(MODELS)}")
+            names = ", ".join([*MODELS, LINEAR])
+            raise HanmeError(f"unknown model {self.name!r}; there are {names}")
         options = check_options(f"model {self.name}", MODELS[self.name], self.options, OF_GRAPH)
         self.options.update(options)
         return self
@@ -133,6 +139,8 @@ def model_options(model: str) -> dict[str, Option]:
 
     An argument that a model does not describe itself means the same as HAN-ME's.
     """
+    if model == LINEAR:
+        return {}
     options = call_options(MODELS[model])
     sources: list[Callable[..., Any]] = [MODELS["hanme"], MetapathChannels, *ENCODERS.values()]
     for name, option in [item for source in sources for item in call_options(source).items()]:

@@ -19,7 +19,7 @@ from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.ops import BACKENDS, choose_backend
 from hanme.ops.cost import memory, readable
-from hanme.runs.build import build_model
+from hanme.runs.build import build_network
 from hanme.runs.config import ModelConfig
 
 LARGEST = 4096
@@ -49,7 +49,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
                 "type": kind,
                 "nodes": nodes.num_nodes,
                 "features": graph.widths.get(kind, 0),
-                "set": _set(nodes.x) / max(1, nodes.num_nodes),
+                "nonzero_per_node": _set(nodes.x) / max(1, nodes.num_nodes),
             }
             for kind, nodes in graph.nodes.items()
         ],
@@ -96,8 +96,8 @@ def _metapaths(
                 "metapath": metapath.text,
                 "use": DEFAULT if metapath in defaults else use,
                 "instances": int(count.sum()),
-                "roots": int((count > 0).sum()),
-                "most": int(count.max()),
+                "nodes_with_instances": int((count > 0).sum()),
+                "largest_per_node": int(count.max()),
                 "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
             }
         )
@@ -111,7 +111,7 @@ def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
     if hidden % heads or hidden > LARGEST or not used:
         return None
     options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
-    model = build_model(ModelConfig(name="hanme", options=options), graph)
+    model = build_network(ModelConfig(name="hanme", options=options), graph)
     return seconds_per_epoch(model, graph)
 
 

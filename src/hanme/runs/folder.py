@@ -4,18 +4,18 @@
 | --- | --- |
 | ``config.json`` | the configuration |
 | ``features.json`` | for a user's own tables, how their columns are encoded |
-| ``wide.json`` | the wide part that was chosen |
 | ``metrics.jsonl`` | a row per scored epoch |
 | ``checkpoint.safetensors`` | the state of training, while it runs |
-| ``model.safetensors`` | the final weights |
-| ``ids.safetensors`` | the ids that have weights |
+| ``stack.json`` | the parts of the model, their slopes and the bias |
+| ``model.safetensors`` | the weights of network and linear model, and the ids of the latter |
+| ``trees.ubj`` | the trees, in the format of XGBoost |
 | ``decision.json`` | turns logits into probabilities and labels |
 | ``predictions.parquet`` | the predictions of all target nodes |
 | ``curves``, ``reliability`` | pictures, as SVG and PNG |
 | ``result.json`` | scores, written last: a run with it is finished |
 
 A cross-fitted run has the run of each fold in ``fold-1``, ``fold-2`` and so on, whose
-``answers.safetensors`` hold the logits to combine, and no weights of its own.
+``outputs.safetensors`` hold the logits to combine, and no weights of its own.
 
 Every file but ``metrics.jsonl`` is written to a temporary file and moved into place, so it is
 complete or missing; ``metrics.jsonl`` is truncated to the checkpoint when a run is resumed. JSON
@@ -44,6 +44,7 @@ from hanme.common.files import (
     load_tensors,
     name_path,
     read_json,
+    regular,
     remove_leftovers,
     replacing,
     save_tensors,
@@ -53,8 +54,8 @@ from hanme.common.options import validated
 from hanme.data import FittedGraph, is_tables
 from hanme.decision import Decision
 from hanme.errors import HanmeError
-from hanme.graph.nodes import Texts
-from hanme.nn.model import Model
+from hanme.graph import Graph
+from hanme.runs.build import build_network
 from hanme.runs.checks import (
     REMEDY,
     check_result,
@@ -63,8 +64,16 @@ from hanme.runs.checks import (
     read_metrics,
     refuse_non_finite,
 )
-from hanme.runs.config import RunConfig
-from hanme.training import Epoch, Settled, Trainer, Wide
+from hanme.runs.config import LINEAR, RunConfig
+from hanme.training import (
+    Epoch,
+    Network,
+    Stacked,
+    Trainer,
+    TrainingResult,
+    load_learner,
+    size_weights,
+)
 
 SAVED = 10
 """Epochs between two checkpoints: a kill loses at most these."""
@@ -74,10 +83,10 @@ SECONDS = 120.0
 
 CHECKPOINT = "checkpoint.safetensors"
 
-BEGUN = ("config.json", "features.json", "wide.json")
+BEGUN = ("config.json", "features.json")
 """Files written before the first epoch."""
 
-ENDED = ("decision.json", "ids.safetensors", "answers.safetensors", "model.safetensors")
+ENDED = ("decision.json", "outputs.safetensors", "stack.json", "model.safetensors")
 """Files written before the result."""
 
 RUN_FILES = (*BEGUN, *ENDED, "result.json")
@@ -142,15 +151,12 @@ class Run:
         folder: Path,
         config: RunConfig,
         schema: FittedGraph | None = None,
-        wide: Wide | None = None,
     ) -> Run:
         """Create a run; refuse a folder that holds one."""
         cls.find(folder, config, resume=False)
         run = cls(folder, config)
         if schema is not None:
             write_json(folder / "features.json", schema.model_dump(mode="json"))
-        if wide is not None:
-            write_json(folder / "wide.json", wide.model_dump())
         write_json(folder / "config.json", config.model_dump())
         return run
 
@@ -168,32 +174,6 @@ class Run:
         if not is_tables(self.config.data.name) and not path.exists():
             return None
         return FittedGraph.make(read_json(path), str(path))
-
-    def wide(self) -> Wide | None:
-        """Return the wide part that training chose; None for a run without."""
-        path = self.folder / "wide.json"
-        return Wide.make(read_json(path), str(path)) if path.exists() else None
-
-    def ids(self) -> dict[str, Texts]:
-        """Return the ids of the nodes that a wide part has weights for, by type."""
-        path = self.folder / "ids.safetensors"
-        if not path.exists():
-            return {}
-        tensors, _ = load_tensors(path)
-        kinds = [name.removeprefix("text ") for name in tensors if name.startswith("text ")]
-        return {
-            kind: Texts(tensors[f"text {kind}"].numpy(), tensors[f"offsets {kind}"].numpy())
-            for kind in kinds
-        }
-
-    def write_ids(self, ids: Mapping[str, Texts]) -> None:
-        """Write the ids of the nodes that a wide part has weights for, by type."""
-        tensors: dict[str, Tensor] = {}
-        for kind, texts in ids.items():
-            tensors[f"text {kind}"] = torch.tensor(texts.text)
-            tensors[f"offsets {kind}"] = torch.tensor(texts.offsets.astype("int64"))
-        if tensors:
-            save_tensors(self.folder / "ids.safetensors", tensors, {})
 
     def decision(self) -> Decision:
         """Return the decision of a finished run."""
@@ -216,19 +196,21 @@ class Run:
         numbers = range(1, training.folds + 1) if training.cross_fitted else ()
         return [Run.open(fold_folder(self.folder, number)) for number in numbers]
 
-    def write_answers(self, settled: Settled) -> None:
+    def write_outputs(self, trained: TrainingResult) -> None:
         """Write the logits of all target nodes, which are combined over folds."""
-        answers = {"model": settled.model} | ({"linear": settled.linear} if settled.linear else {})
+        outputs = {"model": trained.outputs} | (
+            {"linear": trained.linear} if trained.linear else {}
+        )
         tensors = {
-            f"{name}.{which}": getattr(answer, which).contiguous()
-            for name, answer in answers.items()
+            f"{name}.{which}": getattr(each, which).contiguous()
+            for name, each in outputs.items()
             for which in ("held_out", "logits")
         }
-        save_tensors(self.folder / "answers.safetensors", tensors, {})
+        save_tensors(self.folder / "outputs.safetensors", tensors, {})
 
-    def answers(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the logits of all target nodes, held out and final, of model and linear part."""
-        tensors, _ = load_tensors(self.folder / "answers.safetensors")
+    def outputs(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return the logits of all target nodes, held out and final, of model and baseline."""
+        tensors, _ = load_tensors(self.folder / "outputs.safetensors")
         names = dict.fromkeys(name.split(".")[0] for name in tensors)
         return {name: (tensors[f"{name}.held_out"], tensors[f"{name}.logits"]) for name in names}
 
@@ -322,20 +304,54 @@ class Run:
         for name in (*BEGUN, "metrics.jsonl", CHECKPOINT):
             (self.folder / name).unlink(missing_ok=True)
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return the best epoch's weights."""
-        path = self.folder / "model.safetensors"
-        if not path.exists():
-            raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
-        return load_tensors(path)[0]
+    def model(self, graph: Graph) -> Stacked:
+        """Load the model of a finished run for a graph, or the mean of those of its folds."""
+        if self.folds:
+            folds = {fold.folder.name: fold.model(graph) for fold in self.folds}
+            return Stacked(folds, dict.fromkeys(folds, 1 / len(folds)))
+        path, spec = self.folder / "model.safetensors", self.folder / "stack.json"
+        values, (tensors, _) = read_json(spec), load_tensors(path)
+        refuse_non_finite(path, tensors)
+        trees = values.pop("trees", None)
+        if trees is not None:
+            tensors[trees["tensor"]] = self._read_trees(trees["sha256"])
+        network = None
+        weights = {k.removeprefix("network."): v for k, v in tensors.items() if k[:8] == "network."}
+        with fitting(path):
+            if self.config.model.name != LINEAR:
+                built = build_network(self.config.model, graph)
+                size_weights(built, graph)
+                built.load_state_dict(weights)
+                network = Network(built.eval(), self.config.training.batch_size)
+            model = load_learner(values, tensors, graph, network)
+        if not isinstance(model, Stacked):
+            raise HanmeError(f"{spec}: not a stacked model")
+        return model
 
-    def finish(self, model: Model | None, decision: Decision, result: dict[str, Any]) -> None:
-        """Write weights, decision and, last, the result; the checkpoint is no longer needed."""
+    def _read_trees(self, digest: str) -> Tensor:
+        path = self.folder / "trees.ubj"
+        with name_path(path):
+            raw = regular(path).read_bytes()
+        if sha256(raw).hexdigest() != digest:
+            raise HanmeError(f"{path}: it has changed since it was written; {REMEDY}")
+        return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+
+    def _write_model(self, model: Stacked) -> None:
+        values, tensors = model.state()
+        for name in [name for name in tensors if name.endswith(".booster")]:
+            raw = tensors.pop(name).numpy().tobytes()
+            with replacing(self.folder / "trees.ubj") as path:
+                path.write_bytes(raw)
+            values["trees"] = {"tensor": name, "sha256": sha256(raw).hexdigest()}
+        refuse_non_finite(self.folder / "model.safetensors", tensors)
+        write_json(self.folder / "stack.json", values)
+        save_tensors(self.folder / "model.safetensors", tensors, {})
+
+    def finish(self, model: Stacked | None, decision: Decision, result: dict[str, Any]) -> None:
+        """Write model, decision and, last, the result; the checkpoint is no longer needed."""
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
         if model is not None:
-            weights = {k: v.contiguous() for k, v in model.state_dict().items()}
-            refuse_non_finite(self.folder / "model.safetensors", weights)
-            save_tensors(self.folder / "model.safetensors", weights, {})
+            self._write_model(model)
         folds = [f"{fold.folder.name}/result.json" for fold in self.folds]
         names = (*BEGUN, *ENDED, *folds)
         checksums = {name: found for name in names if (found := checksum(self.folder / name))}
@@ -346,10 +362,3 @@ class Run:
 def fold_folder(folder: Path, fold: int) -> Path:
     """Return the folder of the run of a fold."""
     return folder / f"fold-{fold}"
-
-
-def load_weights(model: Model, weights: dict[str, Tensor], path: Path) -> None:
-    """Load weights into a model; report those that do not fit as weights of another model."""
-    refuse_non_finite(path, weights)
-    with fitting(path):
-        model.load_state_dict(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hanme.runs.pool import train_all
 from hanme.runs.prediction import Prediction, write_table
 from hanme.runs.results import result_of
 from hanme.runs.train import load_to_train, train_one
-from hanme.training import Epoch, Settled, cross_fitted
+from hanme.training import Epoch, cross_fitted
 
 
 def train(
@@ -33,7 +34,7 @@ def train(
     processes: int = 1,
     on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    on_settle: Callable[[], None] = lambda: None,
+    on_finalize: Callable[[], None] = lambda: None,
     on_fold: Callable[[int], None] = lambda done: None,
 ) -> Run:
     """Train a model, or one for each fold, and write a run folder.
@@ -47,7 +48,7 @@ def train(
         on_start: Called before the first epoch with its cost, a line per metapath and one with the
             time of an epoch, which is only measured for this.
         on_epoch: Called after each epoch, of folds only where they are trained one by one.
-        on_settle: Called when the epochs are over, before the wide part is fitted.
+        on_finalize: Called when the epochs are over, before the linear model is fitted.
         on_fold: Called after each fold with the number of those done.
     """
     if not config.training.cross_fitted:
@@ -58,7 +59,7 @@ def train(
             resume=resume,
             on_start=on_start,
             on_epoch=on_epoch,
-            on_settle=on_settle,
+            on_finalize=on_finalize,
         )
     if ranks.under_torchrun():
         raise HanmeError("torchrun shares one training: give no folds, or train them without it")
@@ -99,20 +100,20 @@ def train(
 
 def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
     """Put the folds together and write predictions, curves and, last of all, the result."""
-    whole, settled = cross_fitted(graph, run.config.training, [each.answers() for each in folds])
+    whole, trained = cross_fitted(graph, run.config.training, [each.outputs() for each in folds])
     results = [each.result() for each in folds]
     slopes = {
         part: statistics.fmean(result["slopes"][part] for result in results)
         for part in results[0]["slopes"]
     }
-    settled = Settled(settled.model, settled.linear, slopes)
-    answer = settled.model
-    table = Prediction(graph, torch.arange(len(answer.logits)), answer.logits, answer.decision)
+    trained = replace(trained, slopes=slopes)
+    outputs = trained.outputs
+    table = Prediction(graph, torch.arange(len(outputs.logits)), outputs.logits, outputs.decision)
     write_table(table, run.folder / "predictions.parquet")
     rows = {each.folder.name: each.metrics() for each in folds}
     if any(rows.values()):
         draw_curves(rows, run.folder / "curves")
-    result: dict[str, Any] = result_of(whole, settled) | {
+    result: dict[str, Any] = result_of(whole, trained) | {
         "folds": len(folds),
         "best_epoch": statistics.median_low(each["best_epoch"] for each in results),
         "epochs": max(each["epochs"] for each in results),
@@ -123,4 +124,4 @@ def _finish(run: Run, graph: Graph, folds: list[Run]) -> None:
         "torch": results[0]["torch"],
     }
     draw_reliability(result["probabilities"], run.folder / "reliability")
-    run.finish(None, answer.decision, result)
+    run.finish(None, outputs.decision, result)

@@ -12,28 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common import device, ranks
 from hanme.data import FittedGraph, is_store, tables_name
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Explanation, Fidelity, fidelity
 from hanme.graph import Graph
-from hanme.nn.model import MeanModel, Model, needs_subgraph
-from hanme.runs.build import (
-    build_model,
-    digest_of,
-    known_ids,
-    load_graph,
-    renumber,
-    wide_parts,
-    without_fold_of,
-)
+from hanme.runs.build import digest_of, load_graph, without_fold_of
 from hanme.runs.config import RunConfig
-from hanme.runs.folder import Run, load_weights
+from hanme.runs.folder import Run
 from hanme.runs.prediction import Prediction
 from hanme.runs.results import score_parts
-from hanme.training import as_predicted, size_weights
-from hanme.training.batches import SHARED, logits_of, stands_alone
+from hanme.training import Stacked, as_predicted
+from hanme.training.batches import stands_alone
 
 
 class OpenedRun:
@@ -57,7 +47,7 @@ class OpenedRun:
         self,
         config: RunConfig,
         graph: Graph,
-        model: Model,
+        model: Stacked,
         *,
         decision: Decision,
         result: dict[str, Any],
@@ -93,7 +83,7 @@ class OpenedRun:
         return cls(
             run.config,
             loaded,
-            _trained_model(run, loaded),
+            run.model(loaded),
             decision=run.decision(),
             result=result,
             metrics=run.metrics(),
@@ -111,11 +101,7 @@ class OpenedRun:
             vars(other).pop(cached, None)
         loaded = load_like(self.config, self.schema, graph)
         other.graph = as_predicted(loaded, self.config.training)
-        other.model = copy.deepcopy(self.model)
-        renumber(other.model, known_ids(self.model, self.graph), loaded)
-        if loaded.targets.ids is None and loaded.targets.num_nodes != self.graph.targets.num_nodes:
-            for part in wide_parts(other.model):
-                part.forget()
+        other.model = self.model.aligned_to(loaded)
         return other
 
     @property
@@ -129,17 +115,7 @@ class OpenedRun:
 
     @cached_property
     def _all_logits(self) -> Tensor:
-        return self._compute(None)
-
-    def _compute(self, nodes: Tensor | None) -> Tensor:
-        size = self.config.training.batch_size
-        if ranks.count() > 1 or nodes is not None:
-            size = size or SHARED
-        self.model.to(device.chosen())
-        batch_size = size if stands_alone(self.model) else None
-        logits = logits_of(self.model, self.graph, nodes, batch_size=batch_size)
-        self.model.to(torch.device("cpu"))
-        return logits.float().cpu()
+        return self.model.predict(self.graph)
 
     def logits(self, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[R, C]``.
@@ -149,8 +125,8 @@ class OpenedRun:
         """
         if nodes is None:
             return self._all_logits
-        if needs_subgraph(self.model, self.graph) and stands_alone(self.model):
-            return self._compute(nodes)
+        if self.model.needs_subgraph(self.graph) and all(map(stands_alone, self.model.networks)):
+            return self.model.predict(self.graph, nodes)
         return self._all_logits[nodes]
 
     def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
@@ -264,15 +240,3 @@ def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
     if labels != [str(label) for label in range(len(labels))]:
         raise HanmeError(f"labels {labels}, but the model was trained with {names}, in this order")
     return replace(graph, labels=names)
-
-
-def _trained_model(run: Run, graph: Graph) -> Model:
-    """Build a run's model for a graph and load its weights, or those of its folds."""
-    if run.folds:
-        return MeanModel([_trained_model(fold, graph) for fold in run.folds]).eval()
-    model = build_model(run.config.model, graph, run.wide())
-    size_weights(model, graph)
-    load_weights(model, run.weights(), run.folder / "model.safetensors")
-    model.train(False)
-    renumber(model, run.ids(), graph)
-    return model

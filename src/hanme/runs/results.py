@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hanme.decision import Decision, quality
 from hanme.graph import Graph
-from hanme.training import Answer, Settled
+from hanme.training import FinalOutputs, TrainingResult
 from hanme.training.metrics import F1, f1, f1_interval, scores
 
 RULES = {"fallback": "with_fallback", "half": "without_fallback"}
@@ -35,19 +35,19 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision) -> dict[str, A
     }
 
 
-def result_of(graph: Graph, settled: Settled) -> dict[str, Any]:
+def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return scores, intervals, baselines and calibration of a trained model."""
-    answer = settled.model
+    outputs = trained.outputs
     return {
-        "scores": _held_out_scores(graph, answer),
-        "expected_f1": _expected_f1(graph, answer),
-        "baselines": _baselines(graph, settled),
-        "intervals": _intervals(graph, settled),
+        "scores": _held_out_scores(graph, outputs),
+        "expected_f1": _expected_f1(graph, outputs),
+        "baselines": _baselines(graph, trained),
+        "intervals": _intervals(graph, trained),
         "probabilities": {
-            part: _quality(graph, logits, answer.decision, mask)
-            for part, mask, logits in _unseen(graph, answer)
+            part: _quality(graph, logits, outputs.decision, mask)
+            for part, mask, logits in _unseen(graph, outputs)
         },
-        "slopes": settled.slopes,
+        "slopes": trained.slopes,
     }
 
 
@@ -56,56 +56,56 @@ def percent(f1: F1) -> dict[str, float]:
     return {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
 
 
-def _held_out_scores(graph: Graph, answer: Answer) -> dict[str, Any]:
+def _held_out_scores(graph: Graph, outputs: FinalOutputs) -> dict[str, Any]:
     """Return scores by rule and part; validation nodes by weights that were not fitted to them."""
-    by_rule = score_parts(graph, answer.logits, answer.decision)
-    held_out = score_parts(graph, answer.held_out, answer.decision)
+    by_rule = score_parts(graph, outputs.logits, outputs.decision)
+    held_out = score_parts(graph, outputs.held_out, outputs.decision)
     for rule, parts in by_rule.items():
         if "val" in parts:
             parts["val"] = held_out[rule]["val"]
     return by_rule
 
 
-def _expected_f1(graph: Graph, answer: Answer) -> dict[str, Any]:
+def _expected_f1(graph: Graph, outputs: FinalOutputs) -> dict[str, Any]:
     """Return the scores under thresholds that maximise the expected macro F1.
 
     Models with other rules can so be compared with those that use these thresholds.
     """
-    decision = answer.decision
+    decision = outputs.decision
     if decision.rule not in ("micro", "macro"):
-        val, held_out = graph.split.val, answer.held_out
+        val, held_out = graph.split.val, outputs.held_out
         everyone = held_out[~graph.split.train if graph.multilabel else val]
         decision = Decision.fit("macro", held_out[val], graph.y[val], everyone)
     return {
         part: percent(scores(logits, graph.y, {part: mask}, decision)[part])
-        for part, mask, logits in _unseen(graph, answer)
+        for part, mask, logits in _unseen(graph, outputs)
     }
 
 
-def _baselines(graph: Graph, settled: Settled) -> dict[str, Any]:
+def _baselines(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return the scores of the baselines by name and part: majority and, if fitted, linear.
 
     The linear baseline has a decision of its own, by the same rule.
     """
-    parts = [(part, mask) for part, mask, _ in _unseen(graph, settled.model)]
+    parts = [(part, mask) for part, mask, _ in _unseen(graph, trained.outputs)]
     baselines: dict[str, Any] = {"majority": {part: _majority(graph, mask) for part, mask in parts}}
-    if settled.linear is not None:
-        by_rule = _held_out_scores(graph, settled.linear)
+    if trained.linear is not None:
+        by_rule = _held_out_scores(graph, trained.linear)
         own = by_rule.get("decided", by_rule["with_fallback"])
         baselines["linear"] = {part: own[part] for part, _ in parts}
     return baselines
 
 
-def _intervals(graph: Graph, settled: Settled) -> dict[str, Any]:
+def _intervals(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return 95 % intervals of the scores in percent, by name, part and average."""
     intervals: dict[str, Any] = {"model": {}, "linear": {}, "majority": {}}
-    for name, answer in (("model", settled.model), ("linear", settled.linear)):
-        if answer is None:
+    for name, outputs in (("model", trained.outputs), ("linear", trained.linear)):
+        if outputs is None:
             continue
-        for part, mask, logits in _unseen(graph, answer):
-            predicted = answer.decision.labels(logits[mask], multilabel=graph.multilabel)
+        for part, mask, logits in _unseen(graph, outputs):
+            predicted = outputs.decision.labels(logits[mask], multilabel=graph.multilabel)
             intervals[name][part] = _interval(predicted, graph.labels_given(mask))
-    for part, mask, _ in _unseen(graph, settled.model):
+    for part, mask, _ in _unseen(graph, trained.outputs):
         true = graph.labels_given(mask)
         intervals["majority"][part] = _interval(_most_common(graph).expand_as(true), true)
     return intervals
@@ -118,9 +118,9 @@ def _interval(predicted: Tensor, true: Tensor) -> dict[str, list[float]]:
     }
 
 
-def _unseen(graph: Graph, answer: Answer) -> list[tuple[str, Tensor, Tensor]]:
+def _unseen(graph: Graph, outputs: FinalOutputs) -> list[tuple[str, Tensor, Tensor]]:
     """Return the parts that weights were not fitted to, with the logits to score them by."""
-    parts = [("val", graph.split.val, answer.held_out), ("test", graph.split.test, answer.logits)]
+    parts = [("val", graph.split.val, outputs.held_out), ("test", graph.split.test, outputs.logits)]
     return [(part, mask, logits) for part, mask, logits in parts if mask.any()]
 
 

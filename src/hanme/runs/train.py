@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ from hanme.data import FittedGraph
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import (
-    build_model,
+    build_network,
     check_metapaths,
-    known_ids,
+    is_stacked,
     load_graph,
     notes,
     schema_of,
     without_fold_of,
 )
-from hanme.runs.config import RunConfig
+from hanme.runs.config import LINEAR, RunConfig
 from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.describe import costs
 from hanme.runs.folder import Run
@@ -35,15 +35,12 @@ from hanme.runs.prediction import Prediction, write_table
 from hanme.runs.results import result_of
 from hanme.training import (
     Epoch,
-    Settled,
+    Progress,
     Trainer,
-    TrainingConfig,
-    Wide,
-    belief_blocks,
-    can_grow,
-    choose_wide,
+    TrainingResult,
+    ValidationHalves,
     draw_weights,
-    settle,
+    finalize,
     start_at_odds,
 )
 
@@ -54,51 +51,54 @@ class Trained:
 
     Args:
         config: Its configuration.
-        trainer: Trainer, model and graph.
-        wide: The wide part that was chosen.
-        settled: The final outputs.
+        graph: Its graph.
+        trained: The model and its outputs.
+        progress: How many epochs were trained.
         metrics: A row per scored epoch.
     """
 
     config: RunConfig
-    trainer: Trainer
-    wide: Wide | None
-    settled: Settled
+    graph: Graph
+    trained: TrainingResult
+    progress: Progress
     metrics: list[dict[str, float]]
 
     @property
     def schema(self) -> FittedGraph | None:
         """The schema of its graph."""
-        return schema_of(self.config, self.trainer.graph)
+        return schema_of(self.config, self.graph)
 
     def opened(self) -> OpenedRun:
         """Return the same as opening the folder that :meth:`save` writes."""
+        assert self.trained.model is not None
         return OpenedRun(
             self.config,
-            self.trainer.graph,
-            self.trainer.model,
-            decision=self.settled.model.decision,
-            result=_result(self.trainer, self.settled, self.metrics),
+            self.graph,
+            self.trained.model,
+            decision=self.trained.outputs.decision,
+            result=_result(self.graph, self.trained, self.progress, self.metrics),
             metrics=self.metrics,
             schema=self.schema,
         )
 
     def save(self, folder: Path) -> None:
         """Write a run folder; refuse one that holds a run."""
-        run = Run.create(folder, self.config, self.schema, self.wide)
+        run = Run.create(folder, self.config, self.schema)
         run.write_metrics(self.metrics)
-        _finish(run, self.trainer, self.settled)
+        _finish(run, self.graph, self.trained, self.progress)
 
 
 def train_in_memory(
     config: RunConfig, graph: Graph, on_epoch: Callable[[Epoch], None] = lambda epoch: None
 ) -> Trained:
     """Train one model without a run folder."""
-    trainer, wide = prepare(config, graph)
+    trainer = prepare(config, graph)
     epochs: list[Epoch] = []
-    trainer.run(epochs.append, on_epoch)
-    settled = settle(trainer.model, graph, config.training, wide)
-    return Trained(config, trainer, wide, settled, [asdict(epoch) for epoch in epochs])
+    if trainer is not None:
+        trainer.run(epochs.append, on_epoch)
+    trained = _finalize(trainer, graph, config)
+    rows = [asdict(epoch) for epoch in epochs]
+    return Trained(config, graph, trained, trainer.progress if trainer else Progress(), rows)
 
 
 def train_one(
@@ -109,7 +109,7 @@ def train_one(
     resume: bool = False,
     on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    on_settle: Callable[[], None] = lambda: None,
+    on_finalize: Callable[[], None] = lambda: None,
 ) -> Run:
     """Train one model and write a run folder, see :func:`hanme.runs.train`."""
     existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
@@ -124,24 +124,25 @@ def train_one(
         if existing is not None and finished:
             return existing
         graph = without_fold_of(load_to_train(config, graph, existing), config)
-        wide = ranks.from_first(existing.wide) if existing else None
-        trainer, wide = prepare(config, graph, wide)
+        trainer = prepare(config, graph)
         if on_start is not None:
-            on_start([*notes(graph), *costs(trainer.model, graph)])
+            on_start([*notes(graph), *(costs(trainer.model, graph) if trainer else [])])
         run = existing or ranks.from_first(
-            lambda: Run.create(folder, config, schema_of(config, graph), wide)
+            lambda: Run.create(folder, config, schema_of(config, graph))
         )
         try:
-            run.train(trainer, on_epoch)
+            if trainer is not None:
+                run.train(trainer, on_epoch)
+            on_finalize()
+            trained = _finalize(trainer, graph, config)
         except ranks.Lost:
             raise  # torchrun starts the command again
         except HanmeError:
             if existing is None and ranks.is_first():
                 run.discard()  # nothing to continue: leave the folder as it was
             raise
-        on_settle()
-        settled = settle(trainer.model, trainer.graph, config.training, wide)
-        ranks.from_first(lambda: _finish(run, trainer, settled))
+        progress = trainer.progress if trainer else Progress()
+        ranks.from_first(lambda: _finish(run, graph, trained, progress))
         return run
 
 
@@ -169,53 +170,53 @@ def load_to_train(config: RunConfig, graph: Graph | None, existing: Run | None) 
     return graph
 
 
-def prepare(
-    config: RunConfig, graph: Graph, wide: Wide | None = None
-) -> tuple[Trainer, Wide | None]:
-    """Choose the wide part, unless one is passed, build the model and draw its weights."""
+def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
+    """Build the network and draw its weights; return None for ``linear``, which has none."""
     training = config.training
     graph.check_trainable()
-    if wide is None and (training.wide or config.model.name == "linear"):
-        wide = ranks.from_first(lambda: _choose_wide(graph, training))
-    model = build_model(config.model, graph, wide)
+    if config.model.name == LINEAR:
+        return None
+    model = build_network(config.model, graph)
     check_metapaths(model, graph)
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
         start_at_odds(model, graph)
-    return Trainer(model.to(device.chosen()), graph, training, random=random), wide
+    if is_stacked(config):  # the other half of the validation nodes fits the slopes
+        selection, _ = ValidationHalves.of(graph, training.seed)
+        graph = replace(graph, split=graph.split._replace(val=selection))
+    return Trainer(model.to(device.chosen()), graph, training, random=random)
 
 
-def _choose_wide(graph: Graph, training: TrainingConfig) -> Wide:
-    wide = choose_wide(graph, training.seed, labels=training.labels)
-    whole = training.batch_size is None and not graph.stored
-    beliefs = belief_blocks(graph) if training.beliefs and whole else []
-    trees = training.trees and whole and can_grow(graph)
-    return wide.model_copy(update={"beliefs": beliefs, "trees": trees})
+def _finalize(trainer: Trainer | None, graph: Graph, config: RunConfig) -> TrainingResult:
+    network = None if trainer is None else trainer.model
+    return finalize(network, graph, config.training, stack=is_stacked(config))
 
 
-def _finish(run: Run, trainer: Trainer, settled: Settled) -> None:
+def _finish(run: Run, graph: Graph, trained: TrainingResult, progress: Progress) -> None:
     """Write predictions, pictures, weights and, last, the result."""
-    graph, answer, rows = trainer.graph, settled.model, run.metrics()
-    result = _result(trainer, settled, rows)
-    table = Prediction(graph, torch.arange(len(answer.logits)), answer.logits, answer.decision)
+    outputs, rows = trained.outputs, run.metrics()
+    result = _result(graph, trained, progress, rows)
+    table = Prediction(graph, torch.arange(len(outputs.logits)), outputs.logits, outputs.decision)
     write_table(table, run.folder / "predictions.parquet")
     if rows:
         curves = {run.config.model.name: rows}
         draw_curves(curves, run.folder / "curves", best=result["best_epoch"])
     draw_reliability(result["probabilities"], run.folder / "reliability")
-    run.write_ids(known_ids(trainer.model, graph))
     if run.config.training.fold is not None:
-        run.write_answers(settled)
-    run.finish(trainer.model, answer.decision, result)
+        run.write_outputs(trained)
+    run.finish(trained.model, outputs.decision, result)
 
 
-def _result(trainer: Trainer, settled: Settled, rows: list[dict[str, float]]) -> dict[str, Any]:
-    return result_of(trainer.graph, settled) | {
-        "best_epoch": trainer.progress.best_epoch,
-        "epochs": trainer.progress.epoch,
+def _result(
+    graph: Graph, trained: TrainingResult, progress: Progress, rows: list[dict[str, float]]
+) -> dict[str, Any]:
+    assert trained.model is not None
+    return result_of(graph, trained) | {
+        "best_epoch": progress.best_epoch,
+        "epochs": progress.epoch,
         "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),
         "peak_memory_mb": peak_mb(),
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "parameters": trained.model.num_parameters,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

@@ -17,7 +17,6 @@ from hanme.explain import By, Explainer, Explanation
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
 from hanme.nn.channels import MetapathChannels
-from hanme.nn.model import MeanModel
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import schemas
@@ -127,9 +126,10 @@ class ServedRun:
 
     def _metapaths(self) -> list[schemas.MetapathInfo]:
         """Describe the metapaths of the model."""
-        network = self.run.model
-        network = network.parts[0] if isinstance(network, MeanModel) else network
-        parts = [part for part in network.modules() if isinstance(part, MetapathChannels)]
+        networks = self.run.model.networks[:1]  # folds have the same metapaths
+        parts = [
+            part for n in networks for part in n.modules() if isinstance(part, MetapathChannels)
+        ]
         counts = {m.text: self.graph.chain(m).count() for part in parts for m in part.metapaths}
         opened = None if self.explainer is None else self.explainer.open
         weights = {} if opened is None else dict(zip(opened.paths, opened.beta, strict=True))

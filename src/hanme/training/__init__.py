@@ -1,49 +1,47 @@
-"""Train a model on a graph: epochs, early stopping, the loss-aware schedule, scores."""
+"""Train a model on a graph: epochs, base learners, stacking, decision, scores."""
 
-from hanme.training.beliefs import belief_blocks
+from hanme.training.base_learners import ValidationHalves, fit_base_learners
 from hanme.training.config import PAPER, Recipe, TrainingConfig
-from hanme.training.fit import fit_wide
-from hanme.training.metrics import F1, f1
-from hanme.training.schedule import LTS
-from hanme.training.settle import (
-    Answer,
-    Settled,
+from hanme.training.final import (
+    FinalOutputs,
+    TrainingResult,
     as_predicted,
     cross_fitted,
-    settle,
-    wide_part,
+    finalize,
 )
+from hanme.training.metrics import F1, f1
+from hanme.training.schedule import LTS
+from hanme.training.stacked import Network, Stacked, load_learner
 from hanme.training.trainer import (
     Epoch,
+    Progress,
     Trainer,
     draw_weights,
     size_weights,
     start_at_odds,
 )
-from hanme.training.trees import can_grow
-from hanme.training.wide import Wide, choose_wide
 
 __all__ = [
     "F1",
     "LTS",
     "PAPER",
-    "Answer",
     "Epoch",
+    "FinalOutputs",
+    "Network",
+    "Progress",
     "Recipe",
-    "Settled",
+    "Stacked",
     "Trainer",
     "TrainingConfig",
-    "Wide",
+    "TrainingResult",
+    "ValidationHalves",
     "as_predicted",
-    "belief_blocks",
-    "can_grow",
-    "choose_wide",
     "cross_fitted",
     "draw_weights",
     "f1",
-    "fit_wide",
-    "settle",
+    "finalize",
+    "fit_base_learners",
+    "load_learner",
     "size_weights",
     "start_at_odds",
-    "wide_part",
 ]

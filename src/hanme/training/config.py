@@ -21,9 +21,9 @@ PAPER: dict[str, Any] = {
     "start": "drawn",
     "select": "macro",
     "decide": "fallback",
-    "wide": False,
+    "linear": False,
     "trees": False,
-    "beliefs": False,
+    "smoothing": False,
     "refit": False,
 }
 """The defaults of ``recipe = "paper"``, where they differ from those of the fields."""
@@ -94,23 +94,25 @@ class TrainingConfig(BaseModel):
         "maximise the expected F1; half: every label over 0.5 (HGB); fallback: the same, but at "
         "least the most likely label (the paper).",
     )
-    wide: bool = Field(
-        default=True, description="Stack a linear part with the network, if the model takes one."
+    linear: bool = Field(
+        default=True,
+        description="Fit a linear model; hanme is stacked with it, and for other models it is a "
+        "baseline.",
     )
     trees: bool = Field(
         default=True,
-        description="Add boosted trees over the nodes' own features to the linear part; not in "
-        "batches.",
+        description="Stack the linear model with boosted trees over the nodes' own features; not "
+        "in batches.",
     )
-    beliefs: bool = Field(
+    smoothing: bool = Field(
         default=True,
-        description="Let the linear part read its own predictions for neighbours where this helps "
-        "on validation nodes; not in batches.",
+        description="Smooth the predictions of linear model and trees over the graph; not in "
+        "batches.",
     )
     refit: bool = Field(
         default=True,
-        description="Refit the linear part on training and validation nodes once everything is "
-        "chosen.",
+        description="Refit linear model and trees to training and validation nodes once everything "
+        "is chosen.",
     )
     folds: int = Field(
         default=0,
@@ -124,10 +126,6 @@ class TrainingConfig(BaseModel):
         ge=1,
         description="Train only the model that leaves out this fold, counted from 1. Set by "
         "cross-fitting.",
-    )
-    labels: bool = Field(
-        default=False,
-        description="Let the linear part read the labels of other nodes along metapaths.",
     )
     lts: LTS | None = Field(
         default=None,

@@ -7,7 +7,6 @@ from hanme.nn.channels.base import Channels, Task, Traced
 from hanme.nn.channels.features import FeatureChannels
 from hanme.nn.channels.labels import LabelChannels
 from hanme.nn.channels.metapaths import MetapathChannels
-from hanme.nn.channels.wide import WideChannels
 from hanme.nn.checks import make
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "MetapathChannels",
     "Task",
     "Traced",
-    "WideChannels",
     "make_channels",
 ]
 

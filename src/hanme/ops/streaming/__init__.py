@@ -15,9 +15,9 @@ from torch import Tensor
 from hanme.errors import HanmeError
 from hanme.ops.coefficients import Constant, LinkProduct, PairSigmoid
 from hanme.ops.problem import Problem
-from hanme.ops.streaming.blocks import to_blocks
-from hanme.ops.streaming.operator import attend
-from hanme.ops.streaming.scores import block_dots
+from hanme.ops.streaming.blocks import recorded, to_blocks
+from hanme.ops.streaming.operator import attend, attend_in_blocks
+from hanme.ops.streaming.scores import block_dots, dots_in_blocks
 from hanme.ops.streaming.simd import LANES
 
 
@@ -33,10 +33,11 @@ def forward(problem: Problem) -> Tensor:
             first, links = to_blocks(root), _cat(weights)
         case PairSigmoid(asking, asked):
             query, keys = to_blocks(asking), _cat([asked[position] for position in own])
-    tau = block_dots(values, to_blocks(problem.attention[None]))  # τ = a · V
+    dots, walk = (block_dots, attend) if recorded() else (dots_in_blocks, attend_in_blocks)
+    tau = dots(values, to_blocks(problem.attention[None]))  # τ = a · V
     score = to_blocks(problem.root_score)
     chain, roots = problem.chain, problem.roots.long()
-    blocks: Tensor = attend(
+    blocks: Tensor = walk(
         chain.indptr, chain.indices, owner, roots, chain.original(roots),
         tau, values, score, first, links, query, keys,
         problem.negative_slope, problem.dropout, torch.as_tensor(problem.seed),

@@ -34,6 +34,15 @@ def arrays(*tensors: Tensor | None) -> list[Any]:
     return [None if x is None else x.detach().contiguous().numpy() for x in tensors]
 
 
+def recorded() -> bool:
+    """Return whether PyTorch has to see an operator: for gradients, or to compile it.
+
+    If not, its function is called instead: the first call of an operator imports
+    ``torch._dynamo``, which takes longer than importing PyTorch.
+    """
+    return torch.is_grad_enabled() or torch.compiler.is_compiling()
+
+
 _watchers: list[Callable[[], None]] = []
 
 

@@ -33,7 +33,7 @@ LONG = 1 << 25
 """From so many instances on, a walk takes long enough for a user to want to interrupt it."""
 
 
-def _attend(
+def attend_in_blocks(
     indptr: Sequence[Tensor],
     indices: Sequence[Tensor],
     owner: Sequence[int],
@@ -82,8 +82,8 @@ def _attend(
     return z, reference, weight
 
 
-attend = torch.library.custom_op("hanme::attend", _attend, mutates_args=())
-_GIVEN = torch.library.infer_schema(_attend, mutates_args=()).split(" -> ")[0].strip("()")
+attend = torch.library.custom_op("hanme::attend", attend_in_blocks, mutates_args=())
+_GIVEN = torch.library.infer_schema(attend_in_blocks, mutates_args=()).split(" -> ")[0].strip("()")
 
 
 @torch.library.custom_op(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.ops.autocast import widen
-from hanme.ops.streaming.blocks import arrays, in_order, to_blocks
+from hanme.ops.streaming.blocks import arrays, in_order, recorded, to_blocks
 from hanme.ops.streaming.kernels import RUN, inlined, kernel
 from hanme.ops.streaming.simd import LANES, exp, load, spread, store, where
 
@@ -31,7 +31,8 @@ def head_dots(h: Tensor, a: Tensor) -> Tensor:
     h = widen(h)
     if not _compiled(h):
         return (h * a).sum(-1)
-    return _from_blocks(block_dots(to_blocks(h), to_blocks(a[None])))
+    dots = block_dots if recorded() else dots_in_blocks
+    return _from_blocks(dots(to_blocks(h), to_blocks(a[None])))
 
 
 def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
@@ -50,8 +51,9 @@ def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
         return (torch.tanh(torch.einsum("nkd,gkde->gnke", h, weight)) * v[:, None]).sum(-1)
     groups, heads = v.shape[:2]
     rows = (weight.permute(0, 3, 2, 1), v.transpose(1, 2))  # by (g, e, d) and by (g, e), K each
-    arguments = (to_blocks(x.reshape(-1, heads)) for x in rows)
-    s = block_scores(to_blocks(h), *arguments, groups)
+    weights, vs = (to_blocks(x.reshape(-1, heads)) for x in rows)
+    scores = block_scores if recorded() else scores_in_blocks
+    s = scores(to_blocks(h), weights, vs, groups)
     return torch.stack([_from_blocks(x) for x in s.split(LANES, dim=2)])
 
 
@@ -65,8 +67,7 @@ def _from_blocks(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1)
 
 
-@torch.library.custom_op("hanme::block_dots", mutates_args=())
-def block_dots(x: Tensor, a: Tensor) -> Tensor:
+def dots_in_blocks(x: Tensor, a: Tensor) -> Tensor:
     """Return :func:`head_dots` in blocks of eight heads.
 
     Args:
@@ -82,6 +83,9 @@ def block_dots(x: Tensor, a: Tensor) -> Tensor:
     return dots
 
 
+block_dots = torch.library.custom_op("hanme::block_dots", dots_in_blocks, mutates_args=())
+
+
 @torch.library.custom_op("hanme::block_dots_backward", mutates_args=())
 def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`block_dots`."""
@@ -91,8 +95,7 @@ def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, T
     return d_x, d_a
 
 
-@torch.library.custom_op("hanme::block_tanh_scores", mutates_args=())
-def block_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
+def scores_in_blocks(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
     """Return :func:`tanh_scores` in blocks of eight heads, ``[K / 8, N, G 8]``."""
     s = h.new_empty(*h.shape[:2], groups * LANES)
     xs, weights, vs, out = arrays(h, weight, v, s)
@@ -103,6 +106,11 @@ def block_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
     for _ in in_order(score, len(h), _parts(h.size(1))):
         pass
     return s
+
+
+block_scores = torch.library.custom_op(
+    "hanme::block_tanh_scores", scores_in_blocks, mutates_args=()
+)
 
 
 @torch.library.custom_op("hanme::block_tanh_scores_backward", mutates_args=())

@@ -31,14 +31,12 @@ export function metapathWords(metapath) {
 
 /** Say what a block of the linear part reads: "its own features", "which persons (played_by) it has". */
 export function blockWords(block) {
-  const found = /^(?:(.*):)?(features|pairs|ids|labels|beliefs)(?::(?:plain|unit))?$/.exec(block);
-  if (!found) return block === "bias" ? START : block;
+  const found = /^(?:(.*):)?(features|ids|predictions)(?::(?:plain|unit))?$/.exec(block);
+  if (!found) return block === "bias" ? START : block === "trees" ? "its own features together" : block;
   const [, path, read] = found;
-  if (read === "pairs") return "two of its own features together";
-  if (!path) return read === "ids" ? "which one it is" : "its own features";
+  if (!path) return "its own features";
   if (read === "ids") return `which ${metapathWords(path)} it has`;
-  if (read === "labels") return `labels of ${metapathWords(path)}`;
-  if (read === "beliefs") return `first guesses for ${metapathWords(path)}`;
+  if (read === "predictions") return `labels and predictions of ${metapathWords(path)}`;
   return `features of ${steps(path).length === 2 ? "its " : ""}${metapathWords(path)}`;
 }
 

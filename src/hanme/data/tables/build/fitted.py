@@ -1,4 +1,4 @@
-"""What a run has learnt from its tables besides its weights: ``features.json``."""
+"""What a run has fitted to its tables besides its weights: ``features.json``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import Field, ValidationError
 from hanme.common.options import Closed
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.features import TextSpec
+from hanme.data.tables.schema.sections import TextSpec
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
 
 class FittedGraph(Closed):
-    """The schema of the graph a run was trained on, and what was learnt from its columns."""
+    """The schema of the graph that a run was trained on, and what was fitted to its columns."""
 
     target: str  # the node type that the run classifies
     labels: list[str]  # the labels, in the order of the model's outputs
@@ -68,19 +68,19 @@ class FittedGraph(Closed):
             "node types": (sorted(config.node_types), sorted(self.features)),
         }
         if target.label is not None:
-            several = target.label_separator is not None
-            pairs["several labels per node"] = (several, self.multilabel)
+            multilabel = target.label_separator is not None
+            pairs["several labels per node"] = (multilabel, self.multilabel)
         for kind in set(config.node_types) & set(self.features):
-            mine = {
+            new = {
                 c: spec.method if isinstance(spec, TextSpec) else spec.kind
                 for c, spec in config.node_types[kind].features.items()
             }
             run = {c: fitted.kind for c, fitted in self.features[kind].items()}
-            pairs[f"features of {kind}"] = (mine, run)
-        for key, (mine, run) in pairs.items():
-            if mine != run:
+            pairs[f"features of {kind}"] = (new, run)
+        for key, (new, run) in pairs.items():
+            if new != run:
                 raise HanmeError(
-                    f"{path}: its schema is not that of the run: {key}: {mine}, but the run was "
+                    f"{path}: its schema is not that of the run: {key}: {new}, but the run was "
                     f"trained with {run}"
                 )
 

@@ -34,7 +34,7 @@ from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features
 
 LARGE = 1 << 28
-"""Tables whose files have more bytes together are stored on disk by themselves: 256 MB."""
+"""Total bytes of tables above which the graph is mapped from disk instead of loaded: 256 MB."""
 
 
 def load_tables(
@@ -52,10 +52,10 @@ def load_tables(
         features: What node types other than the target get, see
             :func:`~hanme.graph.features.fill_features`.
         seed: Draws the split where the tables have none.
-        fitted: What a run has learnt from its tables. Features are then made in its way, and labels
+        fitted: What a run has fitted to its tables. Features are then those of the run, and labels
             that it does not know count as none.
-        cache: A folder to keep the graph in; it is read from there while the tables stay the same.
-            If the tables are large, it is a store, see :data:`LARGE`.
+        cache: A folder to keep the graph in, from which it is read until the tables change. Large
+            tables are mapped from there, see :data:`LARGE`.
     """
     return GraphSource.of(name, fitted).load(features, seed, cache)
 
@@ -73,7 +73,7 @@ def load_frames(
         raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
     path = Path.cwd() / FILE
     if config is not None and label is not None:
-        raise HanmeError("`label` is for a guess; a configuration names the label itself")
+        raise HanmeError("`label` is for inference; a configuration names the label itself")
     if isinstance(config, str | Path):
         path = whole(config)
         checked = read_config(path)
@@ -89,19 +89,19 @@ def is_large(name: str | Path) -> bool:
     return GraphSource.of(name).size > LARGE
 
 
-def tell(text: str) -> None:
-    """Tell the user what takes long."""
+def _report(text: str) -> None:
+    """Report progress to the user."""
     print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A ``graph.toml`` whose tables were found."""
+    """A ``graph.toml`` and the files of its tables."""
 
     path: Path  # the file, beside which its tables are
-    config: GraphConfig  # what it says; no relation has ``each``
+    config: GraphConfig  # its content; no relation has ``each``
     sources: Mapping[str, ResolvedSource]  # where its tables are
-    fitted: FittedGraph | None = None  # what a run has learnt, in whose order `config` then is
+    fitted: FittedGraph | None = None  # what a run has fitted, whose order `config` then has
 
     @classmethod
     def of(cls, name: str | Path, fitted: FittedGraph | None = None) -> GraphSource:
@@ -164,9 +164,11 @@ class GraphSource:
         self, cached: GraphCache, variant: str, features: Features, seed: int
     ) -> Graph:
         folder = cached.path(variant)
-        tell(f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
+        _report(
+            f"{self.path}: {self.size / 1e6:,.0f} MB of tables; the graph is stored in {folder}"
+        )
         cached.clear(variant)
-        self.store(folder, features, seed, half=False, progress=tell)
+        self.store(folder, features, seed, half=False, progress=_report)
         return open_store(folder)
 
     def store(

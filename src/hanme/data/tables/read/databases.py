@@ -1,4 +1,4 @@
-"""Open database files to read only: DuckDB's by attaching them, SQLite's with Python's module."""
+"""Open database files read-only: DuckDB's by attaching them, SQLite's with Python's module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.read.sql import identifier, interruptible, quoted
 from hanme.errors import HanmeError, one_line
 
-AT_A_TIME = 100_000
+BLOCK = 100_000
+"""Rows that are copied at a time: a few MB of Python objects."""
+
 ALLOWED = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 }  # fmt: skip
@@ -36,20 +38,20 @@ def table_names(path: Path, kind: str) -> list[str]:
     if kind == "sqlite":
         with closing(_open(path)) as opened:
             try:
-                found = opened.execute(
+                names = opened.execute(
                     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
                     "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
                 ).fetchall()
             except sqlite3.Error as error:
                 raise HanmeError(f"{path}: the database cannot be read ({error})") from None
-            return [name for (name,) in found]
+            return [name for (name,) in names]
     with duckdb.connect() as connection:
         attach(connection, path, "db")
-        found = connection.execute(
+        names = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'db' "
             "AND table_schema = 'main' ORDER BY table_name"
         ).fetchall()
-        return [name for (name,) in found]
+        return [name for (name,) in names]
 
 
 def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
@@ -69,8 +71,8 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
             if rows.description is None:
                 raise HanmeError(f"{source.title}: it must be one SELECT statement")
             columns = [column[0] for column in rows.description]
-            made = ", ".join(f"{identifier(column)} VARCHAR" for column in columns)
-            connection.execute(f"CREATE TEMP TABLE {name} ({made})")
+            typed = ", ".join(f"{identifier(column)} VARCHAR" for column in columns)
+            connection.execute(f"CREATE TEMP TABLE {name} ({typed})")
             for block in _blocks(opened, rows):
                 connection.register("hanme_block", block)
                 connection.execute(f"INSERT INTO {name} SELECT * FROM hanme_block")
@@ -101,7 +103,7 @@ def refuse_cut(path: Path) -> None:
 
 
 def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
-    while block := interruptible(opened, lambda: rows.fetchmany(AT_A_TIME)):
+    while block := interruptible(opened, lambda: rows.fetchmany(BLOCK)):
         columns = zip(*block, strict=True)
         yield {
             f"c{i}": np.array([_text(cell) for cell in column], dtype=object)

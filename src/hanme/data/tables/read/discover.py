@@ -13,8 +13,10 @@ from hanme.data.tables.schema.sections import Encoding, Format, Source
 from hanme.errors import HanmeError
 
 FIRST_LINES = 50
+"""Lines from which the format of a file is inferred."""
+
 WINDOWS = re.compile("[\x80-\x9f]")
-"""Letters that Windows-1252 has where latin-1 has none."""
+"""Characters that Windows-1252 has where latin-1 has none."""
 
 
 def find_tables(folder: Path, only: str | None = None) -> tuple[list[Source], list[str]]:

@@ -1,4 +1,4 @@
-"""A whole ``graph.toml``, as a pydantic model and as a JSON schema."""
+"""The pydantic model and the JSON schema of a ``graph.toml``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from hanme.common.files import whole
 from hanme.common.toml import read_toml
-from hanme.data.tables.schema.features import Filled, Part
 from hanme.data.tables.schema.sections import (
     ColumnLinks,
+    Filled,
     LinkTable,
     Name,
     NodeTable,
     Relation,
+    Section,
     SplitRule,
 )
 from hanme.errors import HanmeError
@@ -31,21 +32,20 @@ TARGET_ONLY = (
 )  # fmt: skip
 
 
-class GraphConfig(Part):
-    """A whole graph.toml."""
+class GraphConfig(Section):
+    """The content of a graph.toml."""
 
     target: Name = Field(description="The node type to classify.")
     nodes: dict[Name, NodeTable] = Field(min_length=1)
     relations: dict[Name, Relation] = Field(default={})
     split: SplitRule | None = Field(
-        default=None, description="How to split, instead of by chance alone."
+        default=None, description="How to split the labelled nodes, unless at random."
     )
     metapaths: list[Filled] | None = Field(
         default=None,
         min_length=1,
         max_length=1000,
-        description="The metapaths that models are given (default: each relation of the target, "
-        "there and back).",
+        description="Metapaths of models (default: each relation of the target there and back).",
     )
 
     @model_validator(mode="after")
@@ -65,7 +65,7 @@ class GraphConfig(Part):
 
     def _check_target(self) -> None:
         if self.target not in self.nodes:
-            raise ValueError(f"target: no node type {self.target!r}; there are {self._types()}")
+            raise ValueError(f"target: no node type {self.target!r}; expected {self._types()}")
         target, where = self.nodes[self.target], f"nodes.{self.target}"
         if target.implied:
             raise ValueError(f"{where}: give a table or a query; it is the target")
@@ -83,7 +83,7 @@ class GraphConfig(Part):
         for side, kind in ends.items():
             if kind not in self.nodes:
                 raise ValueError(
-                    f"relations.{name}.{side}: no node type {kind!r}; there are {self._types()}"
+                    f"relations.{name}.{side}: no node type {kind!r}; expected {self._types()}"
                 )
         if isinstance(relation, ColumnLinks):
             owner = self.nodes[ends["source"]]
@@ -99,7 +99,7 @@ class GraphConfig(Part):
                 if edge_type in seen:
                     raise ValueError(
                         f"relations: two are called {edge_type[1]} from {edge_type[0]} to "
-                        f"{edge_type[2]}; give one another name"
+                        f"{edge_type[2]}; rename one"
                     )
                 seen.append(edge_type)
         for text in self.metapaths or ():
@@ -108,7 +108,7 @@ class GraphConfig(Part):
                 raise ValueError(f"metapath {text!r}: it starts at {root}, not at {self.target}")
 
     def _types(self) -> str:
-        return ", ".join(self.nodes)
+        return f"one of {', '.join(self.nodes)}"
 
     @property
     def node_types(self) -> dict[str, NodeTable]:
@@ -125,15 +125,15 @@ class GraphConfig(Part):
     @cached_property
     def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
         """The edge type of each relation, and of its reverse."""
-        found = {}
+        edge_types = {}
         for name, relation in self.relations.items():
             if isinstance(relation, LinkTable):
                 source, target = relation.source.type, relation.target.type
             else:
                 source, target = relation.source or self.target, relation.type or name
             back = relation.reverse or f"rev_{name}"
-            found[name] = ((source, name, target), (target, back, source))
-        return found
+            edge_types[name] = ((source, name, target), (target, back, source))
+        return edge_types
 
     def changed(self, **values: Any) -> GraphConfig:
         """Return a copy with other values, and without what was computed from the old ones."""
@@ -143,25 +143,25 @@ class GraphConfig(Part):
 
     def default_metapaths(self) -> list[str]:
         """Return each relation of the target there and back."""
-        found: list[str] = []
+        metapaths: list[str] = []
         for there, back in self.edge_types.values():
             if there[0] == there[2] == self.target:
-                found += [f"{self.target}-{name}:{self.target}" for name in (there[1], back[1])]
+                metapaths += [f"{self.target}-{name}:{self.target}" for name in (there[1], back[1])]
             elif self.target in (there[0], there[2]):
                 away, home = (there, back) if there[0] == self.target else (back, there)
-                found.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
-        return found
+                metapaths.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
+        return metapaths
 
 
 def _refuse_answers(nodes: NodeTable, columns: Collection[str], where: str) -> None:
-    """Refuse columns that tell what a model has to find out."""
+    """Refuse the label and the split among columns that a model sees."""
     for key in ("label", "split"):
         if getattr(nodes, key) in columns:
             raise ValueError(f"{where}: {getattr(nodes, key)} is the {key}, which no model may see")
 
 
 def config_path(name: str | Path) -> Path:
-    """Return the whole path of a ``graph.toml``, or of the one in a folder."""
+    """Return the absolute path of a ``graph.toml``, or of the one in a folder."""
     path = whole(name)
     return whole(path / FILE) if path.is_dir() else path
 
@@ -178,7 +178,7 @@ def is_tables(name: str | Path) -> bool:
 def read_config(path: Path) -> GraphConfig:
     """Read and check a ``graph.toml``."""
     if not os.path.exists(path):
-        raise HanmeError(f"{path}: no such file; hanme init FOLDER writes a first one")
+        raise HanmeError(f"{path}: no such file; hanme init FOLDER writes one")
     return check_config(read_toml(path), str(path))
 
 

@@ -1,13 +1,22 @@
-"""The parts of a ``graph.toml``: where rows come from, node types, relations and the split."""
+"""The sections of a ``graph.toml``: features, sources, node types, relations and the split."""
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
-from hanme.data.tables.schema.features import FeatureSpec, Filled, Part, short_form
-
+Filled = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 ColumnName = Annotated[Filled, Field(description="A column of the table.")]
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
@@ -15,7 +24,113 @@ Format = Literal["csv", "tsv", "parquet", "json"]
 Duplicates = Literal["error", "first", "all"]
 
 
-class Source(Part):
+Kept = Annotated[
+    int, Field(ge=1, le=2**31, description="Maximum number of values, most frequent first.")
+]
+
+
+class Section(BaseModel):
+    """A section of the file, immutable; an error about an unknown key lists the known ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        known = list(cls.model_fields)
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                close = difflib.get_close_matches(str(key), known, 1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                raise ValueError(f"no such key {key!r}; {hint}Known: {', '.join(known)}")
+        return values
+
+
+class NumberSpec(Section):
+    """A standardised number; an empty cell counts as the mean.
+
+    From 500 numbers on, also its nearness to each of 5 to 16 quantiles (knots), and whether the
+    cell is empty.
+    """
+
+    kind: Literal["number"]
+
+
+class CategorySpec(Section):
+    """One-hot encoded values; an empty cell is all zeros."""
+
+    kind: Literal["category"]
+    size: Kept = 1000
+
+
+class ListSpec(Section):
+    """Multi-hot encoded values of cells that hold several; a list needs no separator."""
+
+    kind: Literal["list"]
+    separator: Filled = Field(default="|", description="The text between two values.")
+    size: Kept = 1000
+
+
+class TextSpec(Section):
+    """The words of a text."""
+
+    kind: Literal["text"]
+    method: Literal["tfidf", "hash"] = Field(
+        default="tfidf",
+        description="tfidf: frequent words that at most half of the texts contain, weighted by "
+        "rarity. hash: all words, counted in `size` buckets.",
+    )
+    size: int = Field(default=100, ge=1, le=2**20, description="Number of words, or of buckets.")
+
+
+class DateSpec(Section):
+    """A date as a number: the year with the part of it that has passed; see `number`."""
+
+    kind: Literal["date"]
+    format: Filled | None = Field(
+        default=None,
+        description="Format, such as %d.%m.%Y (default: 2004-11-12, a time may follow).",
+    )
+
+
+class VectorSpec(Section):
+    """The same number of numbers in every cell, such as an embedding, each standardised.
+
+    A list, or text such as `0.1 0.2 0.3`. An empty cell counts as the mean.
+    """
+
+    kind: Literal["vector"]
+
+
+KINDS = ("number", "category", "list", "text", "date", "vector")
+
+
+def _feature(value: Any) -> Any:
+    """Read ``year = "number"``, which is short for ``year = {kind = "number"}``."""
+    if isinstance(value, str):
+        value = {"kind": value}
+    if not isinstance(value, dict) or value.get("kind") not in KINDS:
+        kind = value.get("kind") if isinstance(value, dict) else value
+        raise ValueError(f"a feature is one of {', '.join(KINDS)}, but got {kind!r}")
+    return value
+
+
+def short_form(schema: dict[str, Any]) -> None:
+    """Allow the name of a kind alone in the JSON schema."""
+    long = schema["additionalProperties"]
+    schema["additionalProperties"] = {"anyOf": [{"enum": list(KINDS)}, long]}
+
+
+FeatureSpec = Annotated[
+    Annotated[
+        NumberSpec | CategorySpec | ListSpec | TextSpec | DateSpec | VectorSpec,
+        Field(discriminator="kind"),
+    ],
+    BeforeValidator(_feature),
+]
+
+
+class Source(Section):
     """Where rows come from: a table, or a query."""
 
     table: Filled | None = Field(
@@ -25,23 +140,21 @@ class Source(Part):
     )
     query: Filled | None = Field(
         default=None,
-        description="One SELECT in DuckDB's SQL instead of a table; it can read only files that it "
-        "names in quotes. On an SQLite file, in SQLite's SQL.",
+        description="Instead of a table: one SELECT in DuckDB's SQL (on SQLite, in its SQL). It "
+        "reads only files that it names in quotes.",
     )
     database: Filled | None = Field(
-        default=None, description="A DuckDB or SQLite file beside graph.toml, opened to read only."
+        default=None, description="A DuckDB or SQLite file beside graph.toml, opened read-only."
     )
     format: Format | None = Field(
-        default=None, description="What kind of file it is, where its ending does not say so."
+        default=None, description="The format of a file whose ending does not tell it."
     )
     separator: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = Field(
         default=None,
         description="CSV: the character between two cells (default: a comma, in .tsv a tab).",
     )
     encoding: Encoding = Field(default="utf-8", description="CSV: the encoding of the text.")
-    empty: list[Filled] = Field(
-        default=[], description="Texts such as NA: a cell that holds one of them counts as empty."
-    )
+    empty: list[Filled] = Field(default=[], description="Texts such as NA that mean an empty cell.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -50,7 +163,7 @@ class Source(Part):
         return self
 
 
-class Shares(Part):
+class Shares(Section):
     """The shares of labelled nodes to train, validate and test on, without a split column."""
 
     train: float = Field(default=0.6, gt=0, le=1)
@@ -71,36 +184,37 @@ class NodeTable(Source):
     """
 
     id: ColumnName | None = Field(
-        default=None, description="The column of ids (default: the number of the row, from 1)."
+        default=None, description="The column of ids (default: the row number, from 1)."
     )
     duplicates: Duplicates | None = Field(
         default=None,
-        description="Rows with an id (without an id column, with cells) that an earlier row has: "
-        "an error (default), dropped (first), or all rows of an id make one node, which has the "
-        "links and labels of all of them (all).",
+        description="Rows with the id of an earlier row (without an id: with all its cells): "
+        "an error (default), dropped (first), or joined to one node with the links and labels of "
+        "all rows (all).",
     )
     name: ColumnName | None = Field(
-        default=None, description="What people call the node (default: its id)."
+        default=None, description="The column of names for people to read (default: the id)."
     )
     label: ColumnName | None = Field(
-        default=None, description="Target only: the label. An empty cell is an unlabelled node."
+        default=None,
+        description="Target: the column of labels. An empty cell is a node to predict.",
     )
     label_separator: Filled | None = Field(
-        default=None, description="Target only: the text between two labels, if nodes have several."
+        default=None, description="Target: the text between two labels, if a node may have several."
     )
     label_min_count: int | None = Field(
-        default=None, ge=1, description="Target only: labels of fewer rows are rare."
+        default=None, ge=1, description="Target: labels of fewer rows are rare."
     )
     label_rest: Literal["drop", "other"] = Field(
         default="drop",
-        description="Target only: rare labels count as none (drop) or as one label, other.",
+        description="Target: rare labels count as none (drop) or as one label, other.",
     )
     split: ColumnName | None = Field(
-        default=None, description="Target only: train, val or test; an empty cell is none of them."
+        default=None, description="Target: a column with train, val, test or an empty cell."
     )
     shares: Shares = Field(
         default=Shares(),
-        description="Target only: how large the parts are, without a split column.",
+        description="Target: the shares of a random split.",
     )
     features: dict[str, FeatureSpec] = Field(default={}, json_schema_extra=short_form)
 
@@ -110,26 +224,25 @@ class NodeTable(Source):
         return self.table is None and self.query is None
 
 
-class End(Part):
+class End(Section):
     """One end of a relation: a node type, and the column that holds its ids."""
 
     type: Name
     column: ColumnName
 
 
-class _Relation(Part):
+class _Relation(Section):
     reverse: Name | None = Field(
         default=None, description="The name of the reverse relation (default: rev_NAME)."
     )
     unknown: Literal["refuse", "drop", "add"] = Field(
         default="refuse",
-        description="What to do with a link to an id that no table has: refuse it, drop it, or add "
-        "a node with this id.",
+        description="A link to an id that no table has: refuse it, drop it, or add a node.",
     )
     duplicates: Duplicates | None = Field(
         default=None,
-        description="Links that are there several times: an error, kept once (first, the default "
-        "with columns), or each counts (all, the default with a table).",
+        description="Repeated links: an error, kept once (first, the default of columns), or each "
+        "counts (all, the default of a table).",
     )
 
 
@@ -163,7 +276,7 @@ class ColumnLinks(_Relation):
     """
 
     columns: Annotated[list[Filled], BeforeValidator(_one_or_several), Field(min_length=1)] = Field(
-        description="A column, or a list of several.",
+        description="A column, or a list of columns.",
         json_schema_extra=lambda s: s.update(
             anyOf=[{"type": "string"}, {"type": s.pop("type"), "items": s.pop("items")}]
         ),
@@ -192,8 +305,8 @@ Relation = Annotated[
 ]
 
 
-class SplitRule(Part):
-    """How to split the labelled nodes, instead of by chance alone."""
+class SplitRule(Section):
+    """How to split the labelled nodes."""
 
     test: Filled | None = Field(
         default=None,

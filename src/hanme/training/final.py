@@ -1,0 +1,189 @@
+"""Fit the base learners, stack them with the network, and fit the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hanme.common.memory import blocks
+from hanme.decision import Decision, calibrate
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.graph.splits import Split, without_fold
+from hanme.nn.model import Model
+from hanme.training.base_learners import ValidationHalves, fit_base_learners
+from hanme.training.batches import logits_of, update_running_means
+from hanme.training.config import TrainingConfig
+from hanme.training.stacked import Network, Stacked
+
+NETWORK_PRIOR = 0.1
+"""Prior mean of the network's slope, and 1 minus that of the base learners'. On the development
+data sets these predict better than the network, and their logits are calibrated already."""
+
+NETWORK_PRIOR_WIDTH = 0.1
+"""Prior standard deviation of both: about what a hundred stacking nodes can tell."""
+
+
+@dataclass(frozen=True)
+class FinalOutputs:
+    """Logits of all target nodes, and the decision that turns them into labels.
+
+    Args:
+        held_out: Logits ``[N, C]`` of weights that were fitted to the training nodes only.
+        logits: Logits ``[N, C]`` of the final weights.
+        decision: Fitted on validation nodes.
+    """
+
+    held_out: Tensor
+    logits: Tensor
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained model.
+
+    Args:
+        model: The model; None for the mean of several folds.
+        outputs: Its logits and decision.
+        linear: Those of the base learners without the network, if they were fitted.
+        slopes: The slopes of base learners and network, if both are stacked.
+    """
+
+    model: Stacked | None
+    outputs: FinalOutputs
+    linear: FinalOutputs | None = None
+    slopes: dict[str, float] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def finalize(
+    network: Model | None, graph: Graph, config: TrainingConfig, *, stack: bool = True
+) -> TrainingResult:
+    """Complete the training of a model after the epochs of its network.
+
+    Held-out and final logits are those of the same composition: of parts that were fitted to the
+    training nodes, and of parts that were fitted to all labelled nodes.
+
+    Args:
+        network: The trained network; None for the base learners alone.
+        graph: The graph, with all of its validation nodes.
+        config: How to train.
+        stack: Stack the network with the base learners; else these are a baseline.
+    """
+    after = as_predicted(graph, config)
+    deep = None if network is None else _network_logits(network, graph, after, config)
+    base, alone = None, None
+    if config.linear or network is None:
+        base = fit_base_learners(graph, config)
+        logits = Logits(base.held_out.predict(graph), base.final.predict(after))
+        alone = _outputs(*logits, graph, config, calibrated=True)
+    if network is None or deep is None:
+        assert base is not None
+        assert alone is not None
+        return TrainingResult(Stacked({"linear": base.final}), alone, alone)
+    part = Network(network, config.batch_size)
+    if base is None or alone is None or not stack:
+        outputs = _outputs(*deep, graph, config)
+        return TrainingResult(Stacked({"network": part}), outputs, alone)
+    slopes, bias = _slopes(alone.held_out, deep.held_out, graph, config)
+    held_out, final = (
+        slopes["linear"] * mine + slopes["network"] * theirs + bias
+        for mine, theirs in zip((alone.held_out, alone.logits), deep, strict=True)
+    )
+    model = Stacked({"linear": base.final, "network": part}, slopes, bias)
+    outputs = _outputs(held_out, final, graph, config, calibrated=True)
+    return TrainingResult(model, outputs, alone, slopes)
+
+
+class Logits(NamedTuple):
+    """Logits of all target nodes, ``[N, C]``: held out, and of the final weights."""
+
+    held_out: Tensor
+    final: Tensor
+
+
+def _slopes(
+    base: Tensor, network: Tensor, graph: Graph, config: TrainingConfig
+) -> tuple[dict[str, float], Tensor]:
+    """Fit the slopes of base learners and network to nodes that have selected nothing."""
+    nodes = ValidationHalves.of(graph, config.seed).stacking
+    prior = [1 - NETWORK_PRIOR, NETWORK_PRIOR]
+    parts, y = [base[nodes], network[nodes]], graph.y[nodes]
+    slopes, bias = calibrate(parts, y, prior, NETWORK_PRIOR_WIDTH)
+    return dict(zip(("linear", "network"), slopes, strict=True)), bias
+
+
+def _network_logits(network: Model, graph: Graph, after: Graph, config: TrainingConfig) -> Logits:
+    """Return the network's logits; predictions keep the attention means of the whole graph."""
+    held_out = final = logits_of(network, graph, batch_size=config.batch_size)
+    if config.batch_size is None:
+        update_running_means(network, 1.0)
+    if after is not graph:
+        final = logits_of(network, after, batch_size=config.batch_size)
+    network.to(torch.device("cpu"))
+    return Logits(held_out.cpu(), final.cpu())
+
+
+def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
+    """Return a graph as the final model sees it: refitted, with the labels of validation nodes."""
+    if not (config.refit and config.linear):
+        return graph
+    return replace(graph, visible=graph.split.labelled)
+
+
+def cross_fitted(
+    graph: Graph, config: TrainingConfig, folds: Sequence[Mapping[str, tuple[Tensor, Tensor]]]
+) -> tuple[Graph, TrainingResult]:
+    """Average the models of all folds, and fit the decision to out-of-fold logits.
+
+    Args:
+        graph: The graph.
+        config: How the models were trained.
+        folds: By fold, held-out and final logits of all target nodes, of ``"model"`` and, if it was
+            fitted, of ``"linear"``.
+
+    Returns:
+        The graph with all labelled nodes as validation nodes, and the outputs of the mean.
+    """
+    none = torch.zeros_like(graph.split.train)
+    whole = replace(graph, split=Split(none, graph.split.labelled, graph.split.test))
+    outputs = {}
+    for name in folds[0]:
+        held_out = torch.stack([fold[name][0] for fold in folds])
+        joined = held_out.mean(0)
+        for number, logits in enumerate(held_out, start=1):
+            part = without_fold(graph.split, graph.y, number, len(folds), seed=config.seed).val
+            joined[part] = logits[part]
+        final = torch.stack([fold[name][1] for fold in folds]).mean(0)
+        outputs[name] = _outputs(joined, final, whole, config)
+    return whole, TrainingResult(None, outputs["model"], outputs.get("linear"))
+
+
+def _outputs(
+    held_out: Tensor,
+    logits: Tensor,
+    graph: Graph,
+    config: TrainingConfig,
+    *,
+    calibrated: bool = False,
+) -> FinalOutputs:
+    """Check logits, and fit the decision to validation nodes."""
+    for rows in blocks(*logits.shape):
+        wrong = (~(held_out[rows].isfinite() & logits[rows].isfinite()).all(1)).nonzero()
+        if len(wrong):
+            node = graph.targets.identity(rows.start + int(wrong[0]))
+            raise HanmeError(
+                f"{graph.target} {node}: the logits are NaN or infinite: lower lr, or scale the "
+                "features"
+            )
+    val = graph.split.val
+    everyone = held_out[~graph.split.train if graph.multilabel else val]
+    decision = Decision.fit(
+        config.decide, held_out[val], graph.y[val], everyone, calibrated=calibrated
+    )
+    return FinalOutputs(held_out, logits, decision)

@@ -1,0 +1,229 @@
+"""Stacking: a weighted sum of the logits of several learners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from hanme.common import device, ranks
+from hanme.common.options import validated
+from hanme.errors import HanmeError
+from hanme.graph import Graph, Subgraph
+from hanme.graph.metapath import Walk
+from hanme.linear import Contributions, Learner, LinearModel, Smoothing, Trees
+from hanme.nn.model import Model, needs_subgraph
+from hanme.training.batches import SHARED, logits_of, stands_alone
+
+
+class Network:
+    """A trained network as a part of a stacked model.
+
+    Args:
+        model: The network.
+        batch_size: Number of nodes to compute at a time (default: the whole graph at once).
+    """
+
+    def __init__(self, model: Model, batch_size: int | None = None) -> None:
+        self.model, self.batch_size = model, batch_size
+
+    def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Return the logits of some target nodes (default: all), ``[n, C]``."""
+        size = self.batch_size
+        if ranks.count() > 1 or (nodes is not None and needs_subgraph(self.model, graph)):
+            size = size or SHARED
+        self.model.to(device.chosen())
+        batch_size = size if stands_alone(self.model) else None
+        logits = logits_of(self.model, graph, nodes, batch_size=batch_size)
+        self.model.to(torch.device("cpu"))
+        return logits.float().cpu()
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the weights of the network."""
+        return {"kind": "network"}, dict(self.model.state_dict())
+
+
+class Stacked:
+    """The weighted sum Σ slope · logits + bias of learners, fitted apart from each other.
+
+    Args:
+        parts: The learners by name; at most one is a network.
+        slopes: The factor of each learner's logits (default: all 1).
+        bias: ``[C]`` (default: 0).
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, Learner | Network],
+        slopes: Mapping[str, float] | None = None,
+        bias: Tensor | None = None,
+    ) -> None:
+        self.parts = dict(parts)
+        self.slopes = dict(slopes or dict.fromkeys(parts, 1.0))
+        self.bias = torch.zeros(()) if bias is None else bias
+
+    @classmethod
+    def of(cls, model: Model | Stacked) -> Stacked:
+        """Return a network as a stacked model of itself; others as they are."""
+        return model if isinstance(model, Stacked) else cls({"network": Network(model)})
+
+    @property
+    def network(self) -> Model | None:
+        """The network among the parts."""
+        networks = [part.model for part in self.parts.values() if isinstance(part, Network)]
+        return networks[0] if networks else None
+
+    @property
+    def folds(self) -> list[Stacked]:
+        """The models with a network that this is the mean of, if it is one."""
+        parts = [part for part in self.parts.values() if isinstance(part, Stacked)]
+        return [part for part in parts if part.network is not None]
+
+    @property
+    def networks(self) -> list[Model]:
+        """The networks of the model and of its folds."""
+        own = [self.network] if self.network is not None else []
+        return own + [network for fold in self.folds for network in fold.networks]
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of weights; trees are not counted."""
+        weights = self.state()[1].values()
+        return sum(weight.numel() for weight in weights if weight.is_floating_point())
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The parts that are no network."""
+        return {k: part for k, part in self.parts.items() if not isinstance(part, Network)}
+
+    def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Return the logits of some target nodes (default: all), ``[n, C]``."""
+        total: Tensor = self.bias
+        for name, part in self.parts.items():
+            total = total + self.slopes[name] * part.predict(graph, nodes)
+        return total
+
+    def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
+        """Return what each block of the learners but the network adds, ``[n, C]`` by name."""
+        total: dict[str, Tensor] = {}
+        for name, part in self.learners.items():
+            for block, logits in part.block_logits(graph, nodes).items():
+                total[block] = total.get(block, 0) + self.slopes[name] * logits
+        if total:
+            total["bias"] = total["bias"] + self.bias
+        return total
+
+    def contributions(self, graph: Graph, node: int) -> Contributions:
+        """Return what each column of the learners but the network adds to a node's logits."""
+        total = Contributions(self.bias.double().numpy() + np.zeros(len(graph.labels)))
+        for name, part in self.learners.items():
+            total = total + self.slopes[name] * part.contributions(graph, node)
+        return total
+
+    def walks(self) -> list[Walk]:
+        """Return the walks of the learners but the network."""
+        return [walk for part in self.learners.values() for walk in part.walks()]
+
+    def samples(self) -> dict[Walk, int]:
+        """Return the walks whose instances the network samples."""
+        return {walk: n for each in self.networks for walk, n in each.samples().items()}
+
+    def needs_subgraph(self, graph: Graph) -> bool:
+        """Return whether some nodes are computed on the subgraph that they reach."""
+        if not self.networks:
+            return graph.stored
+        return all(needs_subgraph(network, graph) for network in self.networks)
+
+    def subgraph(self, graph: Graph, nodes: Tensor) -> Subgraph:
+        """Return the subgraph that the model reads for some target nodes."""
+        walks = self.walks()
+        for network in self.networks:
+            own = network.walks()
+            if own is None:
+                raise HanmeError(f"model {type(network).__name__}: it reads the whole graph")
+            walks += own
+        return graph.subgraph(nodes, walks, self.samples() or None)
+
+    def aligned_to(self, graph: Graph) -> Stacked:
+        """Return the model with the weights of ids in the order of a graph's nodes."""
+        return self._with_parts(
+            {name: part.aligned_to(graph) for name, part in self.learners.items()}
+        )
+
+    def frozen(self, graph: Graph) -> Stacked:
+        """Return the model for subgraphs of a graph; the predictions of neighbours are held."""
+        return self._with_parts({name: part.frozen(graph) for name, part in self.learners.items()})
+
+    def _with_parts(self, parts: Mapping[str, Learner]) -> Stacked:
+        return Stacked({**self.parts, **parts}, self.slopes, self.bias)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what to save: values for JSON, and tensors named by part."""
+        values: dict[str, Any] = {}
+        tensors: dict[str, Tensor] = {}
+        for name, part in self.parts.items():
+            values[name], mine = part.state()
+            tensors |= {f"{name}.{key}": value.contiguous() for key, value in mine.items()}
+        spec = StackSpec(parts=values, slopes=self.slopes, bias=self.bias.tolist())
+        return {"kind": "stacked"} | spec.model_dump(), tensors
+
+
+class StackSpec(BaseModel):
+    """Slopes and bias of a stacked model, and the specs of its parts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    parts: dict[str, dict[str, Any]] = Field(min_length=1)
+    slopes: dict[str, float]
+    bias: list[float] | float
+
+    @model_validator(mode="after")
+    def _one_slope_per_part(self) -> StackSpec:
+        if self.parts.keys() != self.slopes.keys():
+            raise ValueError("the slopes are not those of the parts")
+        return self
+
+
+def load_learner(
+    values: Mapping[str, Any], tensors: Mapping[str, Tensor], graph: Graph, network: Network | None
+) -> Learner | Network:
+    """Restore a learner from what its ``state`` returned, aligned to a graph.
+
+    Args:
+        values: The values.
+        tensors: The tensors.
+        graph: The graph.
+        network: The network with its weights, if the model has one.
+    """
+    kind, own = values.get("kind"), {k: v for k, v in values.items() if k != "kind"}
+    try:
+        if kind == "linear":
+            return LinearModel.from_state(own, tensors, graph)
+        if kind == "trees":
+            return Trees.from_state(own, tensors)
+        if kind == "smoothing":
+            base = load_learner(own.pop("base"), tensors, graph, network)
+            if not isinstance(base, Network):
+                return Smoothing.from_state(own, base, graph)
+        if kind == "stacked":
+            spec = validated(StackSpec, own, "stacked model")
+            parts = {
+                name: load_learner(part, _under(name, tensors), graph, network)
+                for name, part in spec.parts.items()
+            }
+            return Stacked(parts, spec.slopes, torch.tensor(spec.bias))
+        if kind == "network" and network is not None:
+            return network
+    except (KeyError, TypeError, AttributeError):
+        raise HanmeError(f"{kind} model: its specification or its weights are incomplete") from None
+    raise HanmeError(f"unknown kind of learner: {kind!r}")
+
+
+def _under(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a part under their own names."""
+    start = f"{name}."
+    return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
