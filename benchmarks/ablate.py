@@ -31,7 +31,8 @@ from hanme.data import load
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph.splits import Split, without_fold
-from hanme.linear import selection, smoothing, trees
+from hanme.linear import naive_bayes, selection, smoothing, trees
+from hanme.linear.blocks import FeatureBlock
 from hanme.training import TrainingConfig, base_learners
 from hanme.training.final import as_predicted
 
@@ -41,14 +42,14 @@ FOLDS = 5
 Patch = tuple[Any, str, Any]
 
 
-def only(keep: Callable[[Any], bool]) -> Patch:
-    """Return a patch that leaves some candidate blocks out."""
+def only(keep: Callable[[FeatureBlock], bool]) -> list[Patch]:
+    """Return patches that leave some candidate blocks out."""
     every = selection.candidate_blocks
 
-    def kept(graph: Graph) -> Iterator[Any]:
+    def kept(graph: Graph) -> Iterator[FeatureBlock]:
         return (block for block in every(graph) if keep(block))
 
-    return selection, "candidate_blocks", kept
+    return [(module, "candidate_blocks", kept) for module in (selection, naive_bayes)]
 
 
 VARIANTS: dict[str, tuple[dict[str, Any], list[Patch]]] = {
@@ -60,16 +61,16 @@ VARIANTS: dict[str, tuple[dict[str, Any], list[Patch]]] = {
         {},
         [(selection, "block_weights", lambda grams, _: torch.ones(len(grams)).double())],
     ),
-    "no unit scaling": ({}, [only(lambda block: block.scaling == "plain")]),
-    "no plain scaling": ({}, [only(lambda block: block.scaling == "unit")]),
-    "at most 2 hops": ({}, [only(lambda block: not block.path or len(block.path) <= 2)]),
+    "no unit scaling": ({}, only(lambda block: block.scaling == "plain")),
+    "no plain scaling": ({}, only(lambda block: block.scaling == "unit")),
+    "at most 2 hops": ({}, only(lambda block: not block.path or len(block.path) <= 2)),
     "MAX_SAMPLE 600": ({}, [(selection, "MAX_SAMPLE", 600)]),
     "MAX_BLOCKS 20": ({}, [(selection, "MAX_BLOCKS", 20)]),
     "RARE 0": ({}, [(selection, "RARE", 0.0)]),
     "MIN_WEIGHT 0": ({}, [(selection, "MIN_WEIGHT", 0.0)]),
     "strengths 1, 0.1": ({}, [(selection, "STRENGTHS", (1.0, 0.1))]),
     "stacking width 0.5": ({}, [(base_learners, "STACKING_WIDTH", 0.5)]),
-    "smoothing width 0.1": ({}, [(smoothing, "STACKING_WIDTH", 0.1)]),
+    "smoothing width 0.3": ({}, [(smoothing, "PRIOR_WIDTH", 0.3)]),
     "64 leaves": ({}, [(trees, "PARAMETERS", trees.PARAMETERS | {"max_leaves": 64})]),
 }
 """By name, options of the training configuration, and attributes of modules to replace."""

@@ -1,13 +1,13 @@
-"""Compare ``hanme train`` with its defaults to logistic regression by hand, on graphs of any shape.
+"""Compare ``hanme train`` with its defaults to logistic regression, on graphs of any shape.
 
     python benchmarks/own_tables.py IMDB ACM DBLP planted path/to/graph.toml
     python benchmarks/own_tables.py --linear --seeds 1 2 3 -- tables/*/graph.toml
 
-Figures are means over the seeds, which draw the split. By hand: scikit-learn's logistic regression
+Figures are means over the seeds, which draw the split. Baselines: scikit-learn logistic regression
 on the target's features and the one-hot ids of its neighbours, fitted to the same labelled nodes
 (training and validation), its strength chosen on the validation nodes; LightGBM on the same
 columns. All are scored on the same test nodes, with 0.5 as the threshold where nodes have several
-labels. With ``--linear`` the wide part is trained alone.
+labels. With ``--linear`` the base learners are trained without the network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def columns(graph: Graph) -> csr_array:
     return csr_array(hstack(blocks, format="csr"))
 
 
-def by_hand(graph: Graph, make: Callable[[float], object], strengths: list[float]) -> np.ndarray:
+def plain(graph: Graph, make: Callable[[float], object], strengths: list[float]) -> np.ndarray:
     """Return the labels that a plain classifier gives to all nodes."""
     x, y = columns(graph), graph.label_matrix.numpy()
     several = graph.multilabel
@@ -84,11 +84,11 @@ def score(graph: Graph, predicted: np.ndarray) -> tuple[float, float]:
 
 
 def compared(name: str, models: list[str], seed: int) -> list[tuple[float, float]]:
-    """Return the scores of all columns, and the processor time of the last in place of a score."""
+    """Return the scores of all columns, and the CPU time of the last in place of a score."""
     graph = load(name, features="given", seed=seed)
     found = [
-        score(graph, by_hand(graph, logistic, [0.1, 1.0, 10.0])),
-        score(graph, by_hand(graph, lightgbm, [100.0])),
+        score(graph, plain(graph, logistic, [0.1, 1.0, 10.0])),
+        score(graph, plain(graph, lightgbm, [100.0])),
     ]
     seconds = 0.0
     for model in models:
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--linear", action="store_true")
     given = parser.parse_args()
     models = ["linear"] if given.linear else ["linear", "hanme"]
-    columns = ["graph", "by hand", "LightGBM", *models, f"processor seconds of {models[-1]}"]
+    columns = ["graph", "logistic regression", "LightGBM", *models, f"CPU seconds of {models[-1]}"]
     print(f"| {' | '.join(columns)} |\n| --- |{' ---: |' * (len(columns) - 1)}")
     for name in given.graphs:
         rows = [compared(name, models, seed) for seed in given.seeds]

@@ -41,8 +41,8 @@ def main() -> None:
         folder = Path(name)
         shutil.copytree(FILMS, folder / "films")
         os.environ["HANME_CACHE"] = str(folder / "cache")
-        train = [*HANME, "train", "films", "--epochs", "8", "--out", "run"]
-        subprocess.run(train, cwd=folder, check=True, capture_output=True)
+        for command in (["init", "films"], ["train", "films", "--epochs", "8", "--out", "run"]):
+            subprocess.run([*HANME, *command], cwd=folder, check=True, capture_output=True)
         torch = cpu_seconds([sys.executable, "-c", "import torch"], folder)
         print(f"import torch            {torch:.2f} s")
         for title, command in (

@@ -1,6 +1,8 @@
 """The first ten epochs of every packaged paper configuration have the losses recorded in 0.2.
 
 ``losses.json`` was written by that version: ``python tests/experiments/test_losses_unchanged.py``.
+There, IMDB's links were sorted for ``magna-IMDB``, as the cache sorts them now: MAGNA draws dropout
+link by link.
 """
 
 import json

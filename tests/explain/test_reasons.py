@@ -10,6 +10,8 @@ from hanme.linear import LinearModel
 from hanme.linear.selection import LinearSpec
 from hanme.training import Stacked
 
+SCALES = ("plain", "unit")
+
 
 def linear(graph: Graph, seed: int) -> Stacked:
     """A model of two blocks with random weights."""
@@ -33,7 +35,7 @@ def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
     assert found.logits[found.label] == pytest.approx(sum(logits) / 2, abs=1e-4)
     assert len({(r.block, r.what) for r in found.reasons}) == len(parts)
     assert sorted(parts, key=abs, reverse=True) == parts
-    ids = [reason for reason in found.reasons if reason.block == "movie-actor:ids:plain"]
+    ids = [reason for reason in found.reasons if reason.block == "movie-actor:ids"]
     assert ids
     for reason in ids:
         kind, number = reason.node
@@ -41,3 +43,18 @@ def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
     assert [r.what for r in explain(mean, graph, 7, top=2).reasons] == [
         r.what for r in found.reasons[:2]
     ]
+
+
+def test_a_contribution_does_not_depend_on_how_many_are_shown() -> None:
+    """Blocks of the same columns, scaled otherwise, are added up before the largest are chosen."""
+    graph = planted(movies=60).with_features("given-onehot")
+    blocks = [f"{kind}:{scaling}" for kind in ("movie-actor:ids", "features") for scaling in SCALES]
+    spec = LinearSpec(blocks=blocks, scales=[1] * 4, strength=1, loss=0)
+    model = LinearModel.fit(graph, spec=spec)
+    generator = torch.Generator().manual_seed(1)
+    model.weights = [torch.randn(w.shape, generator=generator) for w in model.weights]
+    stacked = Stacked({"linear": model})
+    every = explain(stacked, graph, 7, top=10**6).reasons
+    assert len({(reason.block, reason.what) for reason in every}) == len(every)
+    for top in (1, 2, 5):
+        assert explain(stacked, graph, 7, top=top).reasons == every[:top]

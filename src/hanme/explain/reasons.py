@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from hanme.explain.explanation import Reason
 from hanme.graph import Graph
-from hanme.linear.learner import Values
+from hanme.linear.learner import ColumnContributions, Values
 from hanme.training.stacked import Stacked
 
 T = TypeVar("T", Tensor, Values)
@@ -20,6 +21,9 @@ def top_reasons(
 ) -> tuple[Reason, ...]:
     """Return the columns with the largest contributions to a label's logit, largest first.
 
+    Blocks that differ in their scaling alone have the same columns. Their contributions are added
+    up before the largest are chosen, so a column has the same contribution whatever ``top`` is.
+
     Args:
         model: The model; the contributions of its network are those of instances.
         graph: The graph.
@@ -28,7 +32,12 @@ def top_reasons(
         top: The maximum number of columns.
         against: Rank by the difference to this label.
     """
-    blocks = [one for one in model.contributions(graph, node).blocks if len(one.columns)]
+    merged: dict[str, ColumnContributions] = {}
+    for one in model.contributions(graph, node).blocks:
+        name = one.block.removesuffix(":plain").removesuffix(":unit")
+        same = merged.get(name)
+        merged[name] = replace(one, block=name) if same is None else same + one
+    blocks = [one for one in merged.values() if len(one.columns)]
     if not blocks:
         return ()
     block = np.repeat(np.arange(len(blocks)), [len(one.columns) for one in blocks])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ SPARSE = 0.05
 MAX_NODES = 2**16
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
-MAX_WORK = 6e8
+MAX_WORK = 6e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
 MAX_ROUNDS = 400
@@ -116,7 +117,7 @@ class Trees:
     @classmethod
     def from_state(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trees:
         """Restore trees from :meth:`state`."""
-        import xgboost
+        xgboost = load_xgboost()
 
         booster = xgboost.Booster()
         try:
@@ -169,7 +170,7 @@ class TreesFit:
             self._boost()
 
     def _boost(self) -> None:
-        import xgboost
+        xgboost = load_xgboost()
 
         train = [self._labelled(mask) for mask in self.masks]
         held = [self._labelled(mask) for mask in self.held_out]
@@ -205,7 +206,7 @@ class TreesFit:
 
     def refit(self, mask: Tensor) -> Trees:
         """Return trees with the same number of rounds, fitted to other nodes."""
-        import xgboost
+        xgboost = load_xgboost()
 
         matrix = self._labelled(mask)
         booster = xgboost.train(self._parameters(), matrix, self.rounds())
@@ -233,6 +234,24 @@ class TreesFit:
         return float(node_losses(logits, y).sum())
 
 
+@cache
+def load_xgboost() -> Any:
+    """Import XGBoost.
+
+    In the command-line program it does so without scikit-learn and pandas, for which it has
+    interfaces that are not used here, but which take as long to import as everything else.
+    """
+    hidden = [name for name in ("sklearn", "pandas") if name not in sys.modules]
+    hidden = hidden if "hanme.cli" in sys.modules else []
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        import xgboost
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+    return xgboost
+
+
 def _sample(mask: Tensor, seed: int) -> Tensor:
     """Return the numbers of the nodes under a mask, at most ``MAX_NODES`` of them."""
     nodes = mask.nonzero().flatten()
@@ -252,9 +271,9 @@ def _rows(graph: Graph, columns: NDArray[np.int64], nodes: Tensor | None) -> NDA
 
 
 def _matrix(rows: NDArray[np.float32], y: NDArray[Any] | None = None) -> xgboost.DMatrix:
-    import xgboost
-
-    return xgboost.DMatrix(rows, y, nthread=torch.get_num_threads())
+    make = load_xgboost().DMatrix
+    matrix: xgboost.DMatrix = make(rows, y, nthread=torch.get_num_threads())
+    return matrix
 
 
 def _by_label(margin: Tensor, labels: int) -> Tensor:

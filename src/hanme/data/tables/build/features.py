@@ -15,7 +15,7 @@ from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
 from hanme.data.tables.read.reader import ColumnRequest, Table
-from hanme.data.tables.schema.features import (
+from hanme.data.tables.schema.sections import (
     CategorySpec,
     DateSpec,
     FeatureSpec,

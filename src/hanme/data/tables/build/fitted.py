@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from hanme.common.options import Closed
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.features import TextSpec
+from hanme.data.tables.schema.sections import TextSpec
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 

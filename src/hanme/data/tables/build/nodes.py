@@ -14,8 +14,7 @@ from hanme.data.tables.build.features import Fitted, fit, request
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.features import FeatureSpec
-from hanme.data.tables.schema.sections import NodeTable
+from hanme.data.tables.schema.sections import FeatureSpec, NodeTable
 from hanme.errors import HanmeError
 
 

@@ -12,13 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from hanme.common.files import whole
 from hanme.common.toml import read_toml
-from hanme.data.tables.schema.features import Filled, Section
 from hanme.data.tables.schema.sections import (
     ColumnLinks,
+    Filled,
     LinkTable,
     Name,
     NodeTable,
     Relation,
+    Section,
     SplitRule,
 )
 from hanme.errors import HanmeError
