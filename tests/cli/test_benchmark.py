@@ -46,6 +46,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     assert true()
 
 
+@pytest.mark.slow
 def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "out"
     line = command("--model", "han", "--seeds", 2, "--lts", "both", "--out", out, "--runs", runs)
@@ -92,6 +93,7 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
         assert {(out / f"{name}{suffix}").exists() for suffix in (".svg", ".png")} == {True}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     text = '[data]\nname="planted"\n[model]\nname="han"\n[model.options]\nmetapaths=["movie-x"]\n'
     (tmp_path / "han-wrong-planted.toml").write_text(text)
@@ -107,6 +109,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> No
     assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
 
+@pytest.mark.slow
 def test_tables_of_one_s_own_have_rows_as_train_would_train_or_as_a_file_says(
     tmp_path: Path,
 ) -> None:

@@ -32,6 +32,7 @@ def completed(study: Path) -> int:
     return len(read_json(study)["trials"]) if study.exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     out, study = tmp_path / "best.toml", tmp_path / "study.json"
     line = [HANME, "tune", "han", "planted", "--out", out, "--study", study, "--json"]

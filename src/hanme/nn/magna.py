@@ -172,10 +172,11 @@ class Diffusion(nn.Module):
         if len(self.r):
             score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
         score = F.leaky_relu(score, self.negative_slope)
+        counts, links = edges.indptr.diff(), len(score)
         top = torch.segment_reduce(score.detach(), "max", offsets=edges.indptr)
-        weight = (score - top.index_select(0, edges.end)).exp()
+        weight = (score - top.repeat_interleave(counts, 0, output_size=links)).exp()
         total = torch.segment_reduce(weight, "sum", offsets=edges.indptr)
-        return weight / total.index_select(0, edges.end)
+        return weight / total.repeat_interleave(counts, 0, output_size=links)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return torch.unflatten(x, 1, (self.heads, -1))
