@@ -240,11 +240,7 @@ class LinearModel:
         return [block.path.steps for block in self.blocks if block.path]
 
     def frozen(self, graph: Graph) -> LinearModel:
-        """Return a copy with matrices of its own; it reads nothing beyond its walks."""
-        return self.without_design()
-
-    def without_design(self) -> LinearModel:
-        """Return the model without the matrices that it keeps of the last graph."""
+        """Return a copy without the matrices of a graph; it reads nothing beyond its walks."""
         return LinearModel(self.spec, self.blocks, self.weights, self.bias, self.idf, self.ids)
 
     def aligned_to(self, graph: Graph) -> LinearModel:

@@ -34,7 +34,7 @@ SPARSE = 0.05
 MAX_NODES = 2**16
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
-MAX_WORK = 6e8
+MAX_WORK = 6e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
 MAX_ROUNDS = 400

@@ -188,7 +188,7 @@ def _fit_linear(
         logits = _held_out_logits(models, graph, sets)
         size = float((logits - logits.mean(0)).square().mean().sqrt())
         if size > 0:
-            kept = [model.without_design() for model in models]
+            kept = [model.frozen(graph) for model in models]
             components.append(Component(kept, logits, 0.0, size))
     return components
 

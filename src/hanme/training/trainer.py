@@ -104,7 +104,7 @@ class Trainer:
             refuse_norms(model)
         elif model.samples():
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
-        self.optimizer = (optimizer or self._adam)(iter(_trained(model)))
+        self.optimizer = (optimizer or self._adam)(model.parameters())
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         self._random = torch.Generator().manual_seed(config.seed).get_state()
         self._random = self._random if random is None else random
@@ -116,18 +116,12 @@ class Trainer:
 
     def _adam(self, parameters: Iterator[Parameter]) -> Optimizer:
         kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
-        return kind(
-            list(parameters) or [torch.zeros(0, requires_grad=True)],
-            lr=self.config.lr,
-            weight_decay=self.config.weight_decay,
-        )
+        return kind(parameters, lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     @property
     def finished(self) -> bool:
         """Whether the last epoch was reached or patience ran out."""
         progress, lts = self.progress, self.config.lts
-        if not _trained(self.model):
-            return True
         waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
         return progress.epoch >= self.config.epochs or waited >= self.config.patience
 
@@ -264,7 +258,7 @@ class Trainer:
         """Take a step down the loss, the sum over all ranks, and return it."""
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        total = ranks.add_gradients(_trained(self.model), loss.detach())
+        total = ranks.add_gradients(list(self.model.parameters()), loss.detach())
         if not math.isfinite(total):
             raise HanmeError(
                 f"epoch {epoch}: the loss is {total}; try a smaller lr than {self.config.lr}"
@@ -301,17 +295,8 @@ class Trainer:
         self._random = tensors["random"]
         self._recent = tensors["recent"].tolist()
         self._easiest = tensors.get("easiest")
-        before = {"trained": numbers["epoch"], "step": 0, "total": 0.0, "count": 0}  # before 0.3
-        known = before | numbers
-        self.progress = Progress(
-            int(known["epoch"]),
-            int(known["best_epoch"]),
-            known["best_score"],
-            int(known["trained"]),
-            int(known["step"]),
-            known["total"],
-            int(known["count"]),
-        )
+        whole = {k: int(v) for k, v in numbers.items() if k not in ("best_score", "total")}
+        self.progress = Progress(**numbers | whole)  # type: ignore[arg-type]
 
 
 def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
@@ -339,11 +324,6 @@ def start_at_odds(model: Model, graph: Graph) -> None:
         share = (count.double() / len(y)).clamp(1e-4, 1 - 1e-4)
         head.bias.copy_(torch.logit(share) if graph.multilabel else share.log())
         head.weight.mul_(0.1)
-
-
-def _trained(model: Model) -> list[Parameter]:
-    """Return the parameters that gradients train; those of wide channels are fitted."""
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @torch.no_grad()
