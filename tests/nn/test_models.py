@@ -83,7 +83,7 @@ def test_gives_a_logit_per_target_node_and_label(name: str) -> None:
 
 
 def hold_means(model: nn.Module) -> None:
-    """Hold fixed what is a mean over the roots asked for, as the docstrings of models say."""
+    """Hold fixed what is a mean over the roots of a batch, as the docstrings of models say."""
     for part in model.modules():
         if isinstance(part, SemanticAttention):
             part._beta = lambda z: torch.linspace(0, 1, len(z))
@@ -102,7 +102,7 @@ def test_roots_get_the_rows_of_the_whole_graph(name: str, which: str) -> None:
     if which == "some":  # all of them, in any order, have the same means
         roots = torch.cat([roots[:9], roots[2:4]])
         said = " ".join(str(kind.__doc__) for kind in type(model).__mro__).split()
-        if "asked for" in " ".join(said).lower():
+        if "over the roots of a batch" in " ".join(said):
             hold_means(model)
     with torch.no_grad():
         whole = logits(model, graph)[roots]
