@@ -3,14 +3,16 @@
     python benchmarks/batches.py [--movies 20000] [--batch-size 1024] [--seconds 20]
     python benchmarks/batches.py --imdb SEEDS [--batch-size 256]
 
-A planted graph of so many movies, HAN-ME with 64 channels and 8 heads over its default metapaths.
+A planted graph with a given number of movies, HAN-ME with 64 channels and 8 heads over its default
+metapaths.
 Every process has one thread and a core of its own, so that the next batch is not read on a core
-that another process would need. The three take turns, for so many seconds each in total. Prints a
+that another process would need. The three take turns, for a fixed number of seconds each. Prints a
 line of JSON.
 
 With ``--imdb`` it trains HAN-ME on IMDB, on the whole graph and in batches, by one recipe: up to
-200 epochs, ended where macro F1 on validation nodes has not risen for 50. It does so with so many
-seeds and prints F1 on test nodes: means, and the mean and standard error of the difference.
+200 epochs, ended where macro F1 on validation nodes has not risen for 50. It uses the given
+number of seeds and prints F1 on test nodes: means, and the mean and standard error of the
+difference.
 """
 
 from __future__ import annotations

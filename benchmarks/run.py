@@ -188,7 +188,7 @@ def main() -> None:
         "",
         "## Some nodes of a large graph",
         "",
-        f"A model asked for {roots['roots']} nodes computes what their instances touch and",
+        f"A forward pass for {roots['roots']} nodes computes what their instances touch and",
         "nothing else. A step on graphs of several sizes, in turns, best of",
         f"{roots['repeat']} (`python benchmarks/roots.py`):",
         "",

@@ -58,7 +58,7 @@ WARM = 3
 
 
 def make(folder: Path, times: int, features: int) -> dict[str, Any]:
-    """Write tables of ogbn-mag's shape, or so many times that; links to node ⌊N u^k⌋ make hubs."""
+    """Write tables of ogbn-mag's shape, or a multiple of it; links to node ⌊N u^k⌋ make hubs."""
     folder.mkdir(parents=True)
     nodes = {kind: n * times for kind, n in NODES.items()}
     with duckdb.connect(
@@ -126,7 +126,7 @@ def store(folder: Path) -> dict[str, Any]:
 
 
 def drawn(folder: Path, times: int, features: int) -> dict[str, Any]:
-    """Write a store of ogbn-mag's shape, or so many times that, without ids, from drawn arrays."""
+    """Write a store of ogbn-mag's shape, or a multiple of it, without ids, from drawn arrays."""
     from hanme.data.store.files import StoreWriter
 
     (folder / "store").mkdir(parents=True)

@@ -25,7 +25,7 @@ from hanme.errors import HanmeError, one_line
 T = TypeVar("T")
 
 PATIENCE = timedelta(minutes=60)
-"""How long a rank waits for another, e.g. for the first to fit the wide part."""
+"""Time limit for waiting for another rank, e.g. while the first fits the linear model."""
 
 MEETING = timedelta(minutes=1)
 """How long a rank looks for torchrun, which was there when it started the rank."""

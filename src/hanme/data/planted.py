@@ -38,7 +38,7 @@ LAST_NAMES = """Abara Adler Almeida Bauer Bianchi Castillo Chen Dalal Dubois Eri
 MOST = 10_000_000  # of anything that is counted
 SECOND_GENRE = 0.4  # chance of a second genre, which may turn out to be the first again
 KEYWORDS = 3  # per movie
-TOPIC_WORDS = 5  # each genre, and each kind of people, has so many words of its own
+TOPIC_WORDS = 5  # number of words specific to each genre and to each kind of person
 LONG, SHORT = 50, 3  # words about a source and about any other movie
 WORDS = 6  # about any other node
 

@@ -19,8 +19,8 @@ RULES: tuple[str, ...] = get_args(Rule)
 class Decision(BaseModel):
     """Calibration and thresholds, fixed when a model is trained.
 
-    A node's labels depend on its own logits alone, never on the other nodes asked for. Where nodes
-    have one label each, it is the most likely one.
+    A node's labels depend on its own logits alone, never on other nodes in the same request.
+    Where nodes have one label each, it is the most likely one.
 
     Args:
         rule: ``"micro"`` and ``"macro"``: the thresholds that maximise the expected micro or macro

@@ -165,8 +165,8 @@ class Explanation:
 
 
 ENOUGH = 5
-"""Fidelity is measured on as many nodes as are asked for with more instances than this: with fewer,
-removing so many takes all of them, whichever are chosen."""
+"""Fidelity counts nodes with more instances than this: with fewer, removing that many
+instances removes all of them, whichever are chosen."""
 
 
 @dataclass(frozen=True)

@@ -378,7 +378,7 @@ def _text(
 
 
 def _cut(text: str, letters: int) -> str:
-    """Keep at most so many letters."""
+    """Truncate a text to a number of letters."""
     for i in range(len(text) + 1):
         if _letters(text[:i]) > letters:
             return text[: max(0, i - 2)].rstrip() + "…"

@@ -53,7 +53,7 @@ class OpenModel:
             weights and a linear head.
         graph: The graph.
         weights: The fusion's weights of all channels, to hold instead of those on this graph.
-        only: The one node that can be asked for then.
+        only: The only node that can be explained then.
     """
 
     @torch.no_grad()

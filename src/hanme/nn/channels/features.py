@@ -102,7 +102,7 @@ class FeatureChannels(AverageChannels):
         return {path: task.width(path[-1]) for path in paths}
 
     def averages(self, batch: Batch) -> list[list[Tensor]]:
-        """Return averaged features; those of the roots that were asked for last are kept."""
+        """Return averaged features; those of the last roots are cached."""
         x, links, roots = batch.x_dict, batch.edge_index_dict, batch.roots
         used = [*links.values(), *x.values()]
         every = self._graph.get(used, lambda: average_features(x, links, self.paths))

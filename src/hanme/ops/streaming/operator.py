@@ -30,7 +30,7 @@ PART_INSTANCES = 1 << 16
 PART_BYTES = 1 << 29
 """About how much the gradients of all parts may take, if there are more than two."""
 LONG = 1 << 25
-"""From so many instances on, a walk takes long enough for a user to want to interrupt it."""
+"""Number of instances above which a walk checks for Ctrl-C: it takes about a second."""
 
 
 def attend_in_blocks(
@@ -131,7 +131,7 @@ def attend_backward(*arguments: Any) -> list[Tensor]:
     return [
         torch.zeros_like(x).index_add_(1, roots, gradient) if of_root else gradient
         for x, gradient, of_root in zip(tensors, gradients, _OF_ROOT, strict=True)
-        if x is not None and gradient is not None  # a root may be asked for more than once
+        if x is not None and gradient is not None  # a batch may contain a root more than once
     ]
 
 

@@ -14,7 +14,7 @@ function widthOf(words) {
   return pen.measureText(words.slice(0, 200)).width;
 }
 
-/** Cut a text so that it fits into so many pixels. */
+/** Truncate a text to a width in pixels. */
 export function fit(words, room) {
   let letters = [...words.slice(0, 200)];
   if (words.length === letters.length && widthOf(words) <= room) return words;

@@ -50,7 +50,7 @@ export function name(text, tag = "bdi.name") {
   return h(tag, { title: shown.length > 24 ? plain(shown).slice(0, 500) : null }, parts.map((part, i) => [i > 0 && h("wbr"), part]));
 }
 
-/** Keep at most so many characters. */
+/** Truncate a text to a number of characters. */
 export function cut(text, length) {
   const letters = [...text];
   return letters.length > length ? letters.slice(0, length - 1).join("").trimEnd() + "…" : text;
