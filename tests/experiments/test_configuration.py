@@ -38,7 +38,7 @@ def test_every_model_has_a_file_for_every_graph() -> None:
 
 @pytest.mark.parametrize("graph", ["IMDB", "ACM", "DBLP"])
 def test_their_models_can_be_built_on_the_real_graphs(graph: str, hgb_source: Path) -> None:
-    for model in models(graph):
+    for model in set(models(graph)) - {"linear"}:  # which has no network
         config = RunConfig.make(
             override(read_config(find_config(f"{model}-{graph}")), {"data.source": str(hgb_source)})
         )
