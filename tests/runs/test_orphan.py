@@ -14,7 +14,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from hanme.runs.pool import train_all
-from tests.runs.test_pool import config
+
+sys.path.insert(0, sys.argv[2])
+from test_pool import config
 
 train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 """
@@ -28,7 +30,7 @@ train_all([(config(training__epochs=100000), Path(sys.argv[1]))], 1)
 def test_all_processes_end_with_their_parent_even_while_they_start(
     tmp_path: Path, count: int
 ) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "run")]
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "run"), str(Path(__file__).parent)]
     mark = str(tmp_path)
     environment = os.environ | {MARK: mark}
     started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
