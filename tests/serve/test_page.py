@@ -346,6 +346,23 @@ def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None
     wide.seen("The Borrowed Letter")
 
 
+def test_a_late_search_result_does_not_take_the_focus(wide: Visitor) -> None:
+    page = wide.page
+    wide.go("#/films/overview", "films")
+    page.locator("#find").focus()
+    page.keyboard.type("borrowed lette")
+    playwright.expect(page.locator("#found a").first).to_contain_text("The Borrowed Letter")
+    held: list[playwright.Route] = []
+    page.route("**/search?q=borrowed*letter*", lambda route: held.append(route))
+    with page.expect_request("**/search?q=borrowed*letter*"):
+        page.keyboard.type("r")
+    page.keyboard.press("ArrowDown")
+    held[0].continue_()
+    page.wait_for_timeout(1500)
+    page.unroute_all(behavior="wait")
+    assert page.evaluate("document.activeElement.tagName") == "A"
+
+
 def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     page = wide.page
     wide.go("#/films/overview", "films")

@@ -99,10 +99,12 @@ function finder(run) {
     oninput: async () => {
       asking.abort();
       asking = new AbortController();
+      const { signal } = asking;
       const q = field.value.trim();
       if (!q) return close();
       try {
-        const { nodes } = await ask(path(["runs", run.name, "search"], { q, limit: 8 }), { signal: asking.signal });
+        const { nodes } = await ask(path(["runs", run.name, "search"], { q, limit: 8 }), { signal });
+        if (signal.aborted) return;
         fill(list, nodes.map((node) => h("li", {}, h("a", { href: nodeOf(run, node.type, node.number), onclick: close }, name(node.name), h("small", {}, name(node.type === run.target ? node.id : node.type))))),
           nodes.length === 0 && h("li.none", {}, "Nothing found"));
         list.hidden = false;
@@ -114,7 +116,8 @@ function finder(run) {
     onkeydown: (event) => {
       if (event.key === "Escape") close();
       const first = list.querySelector("a");
-      if (event.key === "ArrowDown" && first) (event.preventDefault(), first.focus());
+      // A late answer would replace the list, and the focus with it.
+      if (event.key === "ArrowDown" && first) (event.preventDefault(), asking.abort(), first.focus());
       if (event.key === "Enter" && first && !list.hidden) first.click();
     },
   });
