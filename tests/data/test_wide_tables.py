@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from hanme.data import FittedGraph, load_tables
+from hanme.data.tables.read.databases import declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
 
 FILMS = """title,year,genres,director,actor_1,actor_2,keywords
@@ -347,6 +349,23 @@ target = {type = "person", column = "person"}
     opened.commit()
     opened.close()
     assert load_tables(write(tmp_path, graph), cache=cache).sizes["person"] == 3
+
+
+def test_declared_keys_of_sqlite(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as opened:
+        opened.executescript(
+            "CREATE TABLE film (key INTEGER PRIMARY KEY, title TEXT);"
+            "CREATE TABLE cast (film REFERENCES film, who REFERENCES person (name), "
+            "PRIMARY KEY (film, who));"
+            "CREATE TABLE award (film, who, FOREIGN KEY (film, who) REFERENCES cast)"
+        )
+    for table, expected in (
+        ("film", ("key", {})),
+        ("cast", (None, {"film": ("film", "key"), "who": ("person", "name")})),
+        ("award", (None, {})),
+    ):
+        spec = Source(database="shop.db", table=table)
+        assert declared_keys(ResolvedSource.find(spec, tmp_path, "test")) == expected
 
 
 def test_a_file_whose_ending_says_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -52,6 +52,38 @@ def table_names(path: Path, kind: str) -> list[str]:
             "AND table_schema = 'main' ORDER BY table_name"
         ).fetchall()
         return [name for (name,) in names]
+
+
+class DeclaredKeys(NamedTuple):
+    """The keys of a table that its database declares; keys of several columns are left out."""
+
+    primary: str | None  # the column of ids
+    foreign: dict[str, tuple[str, str]]  # column -> referred table and column
+
+
+def declared_keys(source: ResolvedSource) -> DeclaredKeys:
+    """Return the keys that an SQLite file declares for a table; none for other sources."""
+    if source.database != "sqlite" or source.spec.table is None:
+        return DeclaredKeys(None, {})
+    with closing(_open(source.files[0])) as opened:
+        primary = _primary_key(opened, source.spec.table)
+        keys: dict[int, list[tuple[str, str, str | None]]] = {}
+        for number, _, table, column, to, *_ in opened.execute(
+            f"PRAGMA foreign_key_list({identifier(source.spec.table)})"
+        ):
+            keys.setdefault(number, []).append((column, table, to))
+        foreign = {}
+        for (column, table, to), *others in keys.values():
+            to = to or _primary_key(opened, table)
+            if to and not others:
+                foreign[column] = (table, to)
+        return DeclaredKeys(primary, foreign)
+
+
+def _primary_key(opened: sqlite3.Connection, table: str) -> str | None:
+    rows = opened.execute(f"PRAGMA table_info({identifier(table)})").fetchall()
+    columns = [name for _, name, *_, place in rows if place]
+    return columns[0] if len(columns) == 1 else None
 
 
 def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
