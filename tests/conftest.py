@@ -31,7 +31,7 @@ def _no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     none = {"draw_curves": lambda *_, **__: [], "draw_reliability": lambda *_: []}
-    with patch.multiple("hanme.runs.train", **none), patch.multiple("hanme.runs.folds", **none):
+    with patch.multiple("hanme.runs.train", **none):
         yield
 
 

@@ -10,7 +10,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -92,9 +91,6 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         graph = _as_graph(graph)
         config = self._config(graph)
         self._trained = None
-        if config.training.cross_fitted and out is None:
-            self._temporary = TemporaryDirectory(prefix="hanme-")
-            out = Path(self._temporary.name) / "run"
         if out is None:
             self._trained = train_in_memory(config, graph, on_epoch)
             self.run_ = self._trained.opened()
@@ -190,12 +186,11 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         return classifier._holding(run)
 
     _trained: Trained | None = None
-    _temporary: TemporaryDirectory[str] | None = None  # removed with the classifier
 
     def _holding(self, run: OpenedRun) -> Classifier:
         """Return a copy with another opened run."""
         other = type(self)(**self.get_params())
-        other.run_, other._trained, other._temporary = run, self._trained, self._temporary
+        other.run_, other._trained = run, self._trained
         return other
 
     @property

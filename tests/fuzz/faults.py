@@ -71,11 +71,6 @@ def checkpoint_every_step() -> None:
     folder.SECONDS = 0.0
 
 
-def folds(out: str) -> list[str]:
-    """Return the command that trains a run with folds."""
-    return [*train(out), "--folds", "2", "--processes", "1", "--epochs", "1"]
-
-
 def benchmark(out: str, runs: str = "OUT/runs") -> list[str]:
     """Return the command that trains runs and reports them, all in this process."""
     small = [*TINY, "--model", "han", "--graph", "planted", "--seed", "1", "--processes", "1"]
@@ -127,10 +122,6 @@ WORKS = {
     "batches": Work(
         batches, lambda out: [*batches(out), "--resume"], ("run/model.safetensors",),
         lambda folder: checkpoint_every_step(),
-    ),
-    "folds": Work(
-        folds, lambda out: [*folds(out), "--resume"],
-        ("run/decision.json", "run/fold-*/model.safetensors"),
     ),
     "benchmark": Work(
         benchmark, benchmark, ("runs/*/*/model.safetensors",), lambda folder: train_here(),

@@ -73,11 +73,6 @@ WORKS = {
         [*PLANTED, "-m", "movie-actor-movie", "--epochs", "30", *RUN],
         ["run/model.safetensors", "run/decision.json"],
     ),
-    "folds": Work(
-        [*PLANTED, "--folds", "2", "--epochs", "10", *RUN],
-        ["run/decision.json", "run/fold-*/model.safetensors", "run/fold-*/answers.safetensors"],
-        HANME,
-    ),
     "benchmark": Work(
         ["benchmark", "--model", "han", "--graph", "planted", "--seeds", "2", "--processes",
          "2", *SMALL, "--out", "OUT"],

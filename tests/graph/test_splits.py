@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hanme.data import load
 from hanme.errors import HanmeError
-from hanme.graph.splits import Split, hold_out, stratified
+from hanme.graph.splits import Split, hold_out, stratified, without_fold
 
 NOBODY = torch.zeros(0, dtype=torch.bool)
 
@@ -145,3 +146,19 @@ def test_stratified_draws_what_version_0_1_drew():
 def test_no_labelled_node(y):
     split = stratified(y, val=0.2, test=0.2, seed=0)
     assert all(mask.shape == (len(y),) and not mask.any() for mask in split)
+
+
+def test_folds_divide_the_labelled_nodes_and_leave_the_test_part():
+    graph = load("planted", options={"movies": 200})
+    splits = [without_fold(graph.split, graph.y, k, 3, seed=1) for k in (1, 2, 3)]
+    assert torch.equal(torch.stack([s.val for s in splits]).sum(0) == 1, graph.split.labelled)
+    for split in splits:
+        assert torch.equal(split.train | split.val, graph.split.labelled)
+        assert torch.equal(split.test, graph.split.test)
+    one = graph.y.argmax(1)  # as if nodes had one label each
+    counts = torch.stack(
+        [one[without_fold(graph.split, one, k, 3, seed=1).val].bincount() for k in (1, 2, 3)]
+    )
+    assert (counts.amax(0) - counts.amin(0)).max() <= 1
+    with pytest.raises(HanmeError, match="folds"):
+        without_fold(graph.split, graph.y, 1, 10_000, seed=1)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hanme.cli.options import Positive, changed_fields, chosen, takes_fields
+from hanme.cli.options import changed_fields, chosen, takes_fields
 from hanme.cli.show import print_baselines, print_notes, print_scores, show_epochs
 from hanme.errors import HanmeError
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     "model.options.per_root training.seed",
     Model="model.options.encoder model.options.hidden_channels model.options.heads "
     "model.options.dropout model.options.gamma model.options.values model.options.backend",
-    Training="training.recipe training.folds training.patience training.lr "
+    Training="training.recipe training.patience training.lr "
     "training.weight_decay training.select training.decide training.lts.pace training.lts.start "
     "training.lts.until",
     Data="data.features data.source",
@@ -30,7 +29,6 @@ def train(
     *,
     out: Path | None = None,
     resume: bool = False,
-    processes: Positive | None = None,
     device: str | None = None,
     json_: bool = False,
     config: str | None = None,
@@ -49,7 +47,6 @@ def train(
     Args:
         out: Run folder to write (default: runs/NAME, then runs/NAME-2, and so on).
         resume: Continue the run in --out, or the last in runs/.
-        processes: Number of folds to train at a time (default: one per core).
         config: Configuration file to start from, or the name of a packaged one, such as
             hanme-direct-IMDB; options on the command line override it.
     """
@@ -78,11 +75,9 @@ def train(
             out or runs.new_folder(name, resume=resume),
             graph=loaded,
             resume=resume,
-            processes=processes or os.cpu_count() or 1,
             on_start=shown.on_start,
             on_epoch=shown.on_epoch,
             on_finalize=shown.on_finalize,
-            on_fold=lambda done: print_notes([f"Fold {done} of {run_config.training.folds} done"]),
         )
     if json_:
         print(json.dumps(run.result()))
@@ -101,9 +96,7 @@ def _show(run: Run) -> None:
     select = run.config.training.select
     print_scores(result["scores"])
     print_baselines(model, result)
-    if "folds" in result:
-        print(f"Mean of {result['folds']} models, scored out of fold.", end=" ")
-    elif result["epochs"]:
+    if result["epochs"]:
         why = SELECTED.get(select, f"best validation {select} F1")
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
     explained = takes_metapaths(model) or model == LINEAR

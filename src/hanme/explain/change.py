@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.explain.folds import OpenFolds
 from hanme.explain.removal import BLOCK, OpenModel, Root
 from hanme.graph import Graph
 from hanme.graph.adjacency import Adjacency, Relations
@@ -60,8 +59,6 @@ class WhatIf:
         self.open, self.graph = opened, graph
         self._frozen = opened.model.frozen(graph)
         self.reverse = reverses(graph) if reverse is None else reverse
-        folds = opened.folds if isinstance(opened, OpenFolds) else []
-        self.folds = [WhatIf(each, graph, self.reverse) for each in folds]
 
     @torch.no_grad()
     def logits(
@@ -84,12 +81,6 @@ class WhatIf:
             instances: The instances to leave out of its attention, by their nodes.
             pause: Called before each block of instances; what it raises ends the work.
         """
-        if self.folds:
-            found = [
-                each.logits(node, remove=remove, add=add, instances=instances, pause=pause)
-                for each in self.folds
-            ]
-            return torch.stack([logits for logits, _ in found]).mean(0), found[0][1]
         if remove or add:
             root, numbers = self._changed(node, remove, add, pause)
         else:

@@ -12,7 +12,6 @@ from torch import Tensor
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
 from hanme.explain.explanation import Explanation, Instance
-from hanme.explain.folds import open_model
 from hanme.explain.reasons import ahead, top_reasons
 from hanme.explain.removal import Encoded, OpenModel, Root
 from hanme.graph import Graph, Subgraph
@@ -79,7 +78,7 @@ class Explainer:
             raise HanmeError(
                 "the model draws instances per root (--per-root), node by node: use hanme explain"
             )
-        return open_model(self.model, self.graph)
+        return OpenModel(self.model, self.graph)
 
     @cached_property
     def _predicted(self) -> Tensor:

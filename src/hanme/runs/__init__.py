@@ -3,10 +3,10 @@
 from hanme.runs.build import build_network, load_graph, takes_metapaths, with_metapaths
 from hanme.runs.config import DataConfig, ModelConfig, RunConfig
 from hanme.runs.folder import Run, latest_run, new_folder
-from hanme.runs.folds import train
 from hanme.runs.listing import ListedRun, list_runs
 from hanme.runs.opened import OpenedRun
 from hanme.runs.prediction import Prediction
+from hanme.runs.train import train
 
 __all__ = [
     "DataConfig",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hanme.data import FittedGraph, load
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.defaults import why_none
-from hanme.graph.splits import without_fold
 from hanme.nn import MODELS
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
@@ -73,15 +71,6 @@ def digest_of(graph: Graph) -> str:
     for tensor in (graph.y, *graph.split):
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
-
-
-def without_fold_of(graph: Graph, config: RunConfig) -> Graph:
-    """Return the graph that a run trains on: the run of a fold validates on that fold."""
-    training = config.training
-    if training.fold is None:
-        return graph
-    split = without_fold(graph.split, graph.y, training.fold, training.folds, seed=training.seed)
-    return replace(graph, split=split)
 
 
 def build_network(config: ModelConfig, graph: Graph) -> Model:

@@ -106,10 +106,6 @@ class RunConfig(Closed):
         """Check values; a mistake raises one line that names the field."""
         return validated(cls, values, where)
 
-    def of_fold(self, fold: int) -> RunConfig:
-        """Return the configuration of the model that leaves out a fold."""
-        return self.model_copy(update={"training": self.training.model_copy(update={"fold": fold})})
-
     def differences(self, other: RunConfig) -> list[str]:
         """Return the fields in which another configuration differs, as ``field: mine, other``."""
         mine, theirs = _flat(self.model_dump()), _flat(other.model_dump())

@@ -14,9 +14,6 @@
 | ``curves``, ``reliability`` | pictures, as SVG and PNG |
 | ``result.json`` | scores, written last: a run with it is finished |
 
-A cross-fitted run has the run of each fold in ``fold-1``, ``fold-2`` and so on, whose
-``outputs.safetensors`` hold the logits to combine, and no weights of its own.
-
 Every file but ``metrics.jsonl`` is written to a temporary file and moved into place, so it is
 complete or missing; ``metrics.jsonl`` is truncated to the checkpoint when a run is resumed. JSON
 and safetensors files carry a checksum, and a file that has changed since is refused
@@ -70,7 +67,6 @@ from hanme.training import (
     Network,
     Stacked,
     Trainer,
-    TrainingResult,
     load_learner,
     size_weights,
 )
@@ -86,7 +82,7 @@ CHECKPOINT = "checkpoint.safetensors"
 BEGUN = ("config.json", "features.json")
 """Files written before the first epoch."""
 
-ENDED = ("decision.json", "outputs.safetensors", "stack.json", "model.safetensors")
+ENDED = ("decision.json", "stack.json", "model.safetensors")
 """Files written before the result."""
 
 RUN_FILES = (*BEGUN, *ENDED, "result.json")
@@ -185,34 +181,9 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether result and weights exist; the weights of folds are in their own runs."""
-        weights = [] if self.config.training.cross_fitted else ["model.safetensors"]
-        return all((self.folder / name).exists() for name in ("result.json", *weights))
-
-    @property
-    def folds(self) -> list[Run]:
-        """The run of each fold, of a cross-fitted run."""
-        training = self.config.training
-        numbers = range(1, training.folds + 1) if training.cross_fitted else ()
-        return [Run.open(fold_folder(self.folder, number)) for number in numbers]
-
-    def write_outputs(self, trained: TrainingResult) -> None:
-        """Write the logits of all target nodes, which are combined over folds."""
-        outputs = {"model": trained.outputs} | (
-            {"linear": trained.linear} if trained.linear else {}
-        )
-        tensors = {
-            f"{name}.{which}": getattr(each, which).contiguous()
-            for name, each in outputs.items()
-            for which in ("held_out", "logits")
-        }
-        save_tensors(self.folder / "outputs.safetensors", tensors, {})
-
-    def outputs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the logits of all target nodes, held out and final, of model and baseline."""
-        tensors, _ = load_tensors(self.folder / "outputs.safetensors")
-        names = dict.fromkeys(name.split(".")[0] for name in tensors)
-        return {name: (tensors[f"{name}.held_out"], tensors[f"{name}.logits"]) for name in names}
+        """Whether result and weights exist."""
+        names = ("result.json", "model.safetensors")
+        return all((self.folder / name).exists() for name in names)
 
     def result(self) -> dict[str, Any]:
         """Return the result of a finished run; refuse files of another run."""
@@ -227,8 +198,6 @@ class Run:
                     f"{part}: it is missing or of another run; restore it from a copy, or remove "
                     "result.json and continue with --resume"
                 )
-        for fold in self.folds:
-            fold.result()
         return result
 
     def metrics(self) -> list[dict[str, float]]:
@@ -305,10 +274,7 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
 
     def model(self, graph: Graph) -> Stacked:
-        """Load the model of a finished run for a graph, or the mean of those of its folds."""
-        if self.folds:
-            folds = {fold.folder.name: fold.model(graph) for fold in self.folds}
-            return Stacked(folds, dict.fromkeys(folds, 1 / len(folds)))
+        """Load the model of a finished run for a graph."""
         path, spec = self.folder / "model.safetensors", self.folder / "stack.json"
         values, (tensors, _) = read_json(spec), load_tensors(path)
         refuse_non_finite(path, tensors)
@@ -347,18 +313,11 @@ class Run:
         write_json(self.folder / "stack.json", values)
         save_tensors(self.folder / "model.safetensors", tensors, {})
 
-    def finish(self, model: Stacked | None, decision: Decision, result: dict[str, Any]) -> None:
+    def finish(self, model: Stacked, decision: Decision, result: dict[str, Any]) -> None:
         """Write model, decision and, last, the result; the checkpoint is no longer needed."""
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
-        if model is not None:
-            self._write_model(model)
-        folds = [f"{fold.folder.name}/result.json" for fold in self.folds]
-        names = (*BEGUN, *ENDED, *folds)
+        self._write_model(model)
+        names = (*BEGUN, *ENDED)
         checksums = {name: found for name in names if (found := checksum(self.folder / name))}
         write_json(self.folder / "result.json", result | {"files": checksums})
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
-
-
-def fold_folder(folder: Path, fold: int) -> Path:
-    """Return the folder of the run of a fold."""
-    return folder / f"fold-{fold}"

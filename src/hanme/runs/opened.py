@@ -17,7 +17,7 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Explanation, Fidelity, fidelity
 from hanme.graph import Graph
-from hanme.runs.build import digest_of, load_graph, without_fold_of
+from hanme.runs.build import digest_of, load_graph
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run
 from hanme.runs.prediction import Prediction
@@ -125,7 +125,9 @@ class OpenedRun:
         """
         if nodes is None:
             return self._all_logits
-        if self.model.needs_subgraph(self.graph) and all(map(stands_alone, self.model.networks)):
+        network = self.model.network
+        alone = network is None or stands_alone(network)
+        if self.model.needs_subgraph(self.graph) and alone:
             return self.model.predict(self.graph, nodes)
         return self._all_logits[nodes]
 
@@ -146,14 +148,11 @@ class OpenedRun:
         training, by weights that were not.
         """
         self.require_training_graph()
-        training = self.config.training
         by_rule = score_parts(self.graph, self.logits(), self.decision)
-        if training.refit or training.cross_fitted:
+        if self.config.training.refit:
             for rule, parts in self.result["scores"].items():
                 if rule in by_rule and "val" in parts:
                     by_rule[rule]["val"] = parts["val"]
-                if training.cross_fitted:  # every labelled node was a validation node of a fold
-                    by_rule[rule].pop("train", None)
         return by_rule
 
     @cached_property
@@ -195,7 +194,7 @@ def load_like(
                 f"node type {kind}: {here} features, but the run was trained with {width}; "
                 "one-hot ids cannot grow without training again"
             )
-    return without_fold_of(loaded, config)
+    return loaded
 
 
 def require_unchanged(graph: Graph, schema: FittedGraph | None, where: object) -> None:

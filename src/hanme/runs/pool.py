@@ -16,6 +16,7 @@ import torch
 from hanme.errors import HanmeError
 from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run
+from hanme.runs.train import train
 
 Job = tuple[RunConfig, Path]
 """What to train and where to write it."""
@@ -88,10 +89,8 @@ def work(config: RunConfig, folder: Path, say: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C, `train_all` kills it
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    from hanme import runs  # the way to a run may lead through here again: folds
-
     try:
-        runs.train(config, folder, resume=True)
+        train(config, folder, resume=True)
         say.send("")
     except HanmeError as error:
         say.send(str(error))

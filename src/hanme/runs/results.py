@@ -142,7 +142,6 @@ def _most_common(graph: Graph) -> Tensor:
     For multi-label targets, the set of labels with the best micro F1 on training nodes.
     """
     train, labels = graph.split.train, len(graph.labels)
-    train = train if train.any() else graph.split.labelled  # with folds, all are validation nodes
     y = graph.y[train]
     count = (y > 0).sum(0) if graph.multilabel else torch.bincount(y[y >= 0], minlength=labels)
     order = count.argsort(descending=True)

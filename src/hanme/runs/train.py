@@ -24,7 +24,6 @@ from hanme.runs.build import (
     load_graph,
     notes,
     schema_of,
-    without_fold_of,
 )
 from hanme.runs.config import LINEAR, RunConfig
 from hanme.runs.curves import draw_curves, draw_reliability
@@ -70,7 +69,6 @@ class Trained:
 
     def opened(self) -> OpenedRun:
         """Return the same as opening the folder that :meth:`save` writes."""
-        assert self.trained.model is not None
         return OpenedRun(
             self.config,
             self.graph,
@@ -101,7 +99,7 @@ def train_in_memory(
     return Trained(config, graph, trained, trainer.progress if trainer else Progress(), rows)
 
 
-def train_one(
+def train(
     config: RunConfig,
     folder: Path,
     *,
@@ -111,7 +109,18 @@ def train_one(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_finalize: Callable[[], None] = lambda: None,
 ) -> Run:
-    """Train one model and write a run folder, see :func:`hanme.runs.train`."""
+    """Train a model and write a run folder.
+
+    Args:
+        config: What to train on what, and how.
+        folder: Where to write; created. A folder that holds a run already is refused.
+        graph: The graph, if it is loaded already.
+        resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
+        on_start: Called before the first epoch with its cost, a line per metapath and one with the
+            time of an epoch, which is only measured for this.
+        on_epoch: Called after each epoch.
+        on_finalize: Called when the epochs are over, before the linear model is fitted.
+    """
     existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
     if existing is not None and finished:
         return existing
@@ -123,7 +132,7 @@ def train_one(
         existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
         if existing is not None and finished:
             return existing
-        graph = without_fold_of(load_to_train(config, graph, existing), config)
+        graph = load_to_train(config, graph, existing)
         trainer = prepare(config, graph)
         if on_start is not None:
             on_start([*notes(graph), *(costs(trainer.model, graph) if trainer else [])])
@@ -202,15 +211,12 @@ def _finish(run: Run, graph: Graph, trained: TrainingResult, progress: Progress)
         curves = {run.config.model.name: rows}
         draw_curves(curves, run.folder / "curves", best=result["best_epoch"])
     draw_reliability(result["probabilities"], run.folder / "reliability")
-    if run.config.training.fold is not None:
-        run.write_outputs(trained)
     run.finish(trained.model, outputs.decision, result)
 
 
 def _result(
     graph: Graph, trained: TrainingResult, progress: Progress, rows: list[dict[str, float]]
 ) -> dict[str, Any]:
-    assert trained.model is not None
     return result_of(graph, trained) | {
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,

@@ -126,7 +126,7 @@ class ServedRun:
 
     def _metapaths(self) -> list[schemas.MetapathInfo]:
         """Describe the metapaths of the model."""
-        networks = self.run.model.networks[:1]  # folds have the same metapaths
+        networks = [self.run.model.network] if self.run.model.network else []
         parts = [
             part for n in networks for part in n.modules() if isinstance(part, MetapathChannels)
         ]

@@ -6,7 +6,6 @@ from hanme.training.final import (
     FinalOutputs,
     TrainingResult,
     as_predicted,
-    cross_fitted,
     finalize,
 )
 from hanme.training.metrics import F1, f1
@@ -36,7 +35,6 @@ __all__ = [
     "TrainingResult",
     "ValidationHalves",
     "as_predicted",
-    "cross_fitted",
     "draw_weights",
     "f1",
     "finalize",

@@ -28,6 +28,9 @@ PAPER: dict[str, Any] = {
 }
 """The defaults of ``recipe = "paper"``, where they differ from those of the fields."""
 
+RETIRED = ("folds", "fold")
+"""Fields of earlier runs, which may open if these are unset."""
+
 
 class TrainingConfig(BaseModel):
     """How a model is trained.
@@ -114,19 +117,6 @@ class TrainingConfig(BaseModel):
         description="Refit linear model and trees to training and validation nodes once everything "
         "is chosen.",
     )
-    folds: int = Field(
-        default=0,
-        ge=0,
-        le=100,
-        description="Cross-fitting: train one model per fold of the labelled nodes and predict "
-        "their mean; 0: a single model.",
-    )
-    fold: int | None = Field(
-        default=None,
-        ge=1,
-        description="Train only the model that leaves out this fold, counted from 1. Set by "
-        "cross-fitting.",
-    )
     lts: LTS | None = Field(
         default=None,
         description="Loss-aware training schedule. Unless it says otherwise, it reaches all nodes "
@@ -139,6 +129,7 @@ class TrainingConfig(BaseModel):
         """Fill in the fields of the paper's recipe, and when LTS reaches all nodes."""
         if not isinstance(values, dict):
             return values
+        values = {k: v for k, v in values.items() if v or k not in RETIRED}
         if values.get("recipe") == "paper":
             values = PAPER | values
         lts = values.get("lts")
@@ -150,19 +141,6 @@ class TrainingConfig(BaseModel):
         if isinstance(lts, dict) and isinstance(epochs, int | float):
             return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
         return values
-
-    @model_validator(mode="after")
-    def _check_folds(self) -> TrainingConfig:
-        if self.folds == 1:
-            raise ValueError("one fold leaves nothing to train on: 2 or more, or 0 for none")
-        if self.fold is not None and self.fold > self.folds:
-            raise ValueError(f"fold {self.fold} of {self.folds}")
-        return self
-
-    @property
-    def cross_fitted(self) -> bool:
-        """Whether the prediction is the mean of one model per fold."""
-        return self.folds > 0 and self.fold is None
 
     @property
     def plain(self) -> Decision:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,7 +12,6 @@ from hanme.common.memory import blocks
 from hanme.decision import Decision, calibrate
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.splits import Split, without_fold
 from hanme.nn.model import Model
 from hanme.training.base_learners import ValidationHalves, fit_base_learners
 from hanme.training.batches import logits_of, update_running_means
@@ -48,13 +46,13 @@ class TrainingResult:
     """A trained model.
 
     Args:
-        model: The model; None for the mean of several folds.
+        model: The model.
         outputs: Its logits and decision.
         linear: Those of the base learners without the network, if they were fitted.
         slopes: The slopes of base learners and network, if both are stacked.
     """
 
-    model: Stacked | None
+    model: Stacked
     outputs: FinalOutputs
     linear: FinalOutputs | None = None
     slopes: dict[str, float] = field(default_factory=dict)
@@ -134,34 +132,6 @@ def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
     if not (config.refit and config.linear):
         return graph
     return replace(graph, visible=graph.split.labelled)
-
-
-def cross_fitted(
-    graph: Graph, config: TrainingConfig, folds: Sequence[Mapping[str, tuple[Tensor, Tensor]]]
-) -> tuple[Graph, TrainingResult]:
-    """Average the models of all folds, and fit the decision to out-of-fold logits.
-
-    Args:
-        graph: The graph.
-        config: How the models were trained.
-        folds: By fold, held-out and final logits of all target nodes, of ``"model"`` and, if it was
-            fitted, of ``"linear"``.
-
-    Returns:
-        The graph with all labelled nodes as validation nodes, and the outputs of the mean.
-    """
-    none = torch.zeros_like(graph.split.train)
-    whole = replace(graph, split=Split(none, graph.split.labelled, graph.split.test))
-    outputs = {}
-    for name in folds[0]:
-        held_out = torch.stack([fold[name][0] for fold in folds])
-        joined = held_out.mean(0)
-        for number, logits in enumerate(held_out, start=1):
-            part = without_fold(graph.split, graph.y, number, len(folds), seed=config.seed).val
-            joined[part] = logits[part]
-        final = torch.stack([fold[name][1] for fold in folds]).mean(0)
-        outputs[name] = _outputs(joined, final, whole, config)
-    return whole, TrainingResult(None, outputs["model"], outputs.get("linear"))
 
 
 def _outputs(

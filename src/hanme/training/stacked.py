@@ -78,18 +78,6 @@ class Stacked:
         return networks[0] if networks else None
 
     @property
-    def folds(self) -> list[Stacked]:
-        """The models with a network that this is the mean of, if it is one."""
-        parts = [part for part in self.parts.values() if isinstance(part, Stacked)]
-        return [part for part in parts if part.network is not None]
-
-    @property
-    def networks(self) -> list[Model]:
-        """The networks of the model and of its folds."""
-        own = [self.network] if self.network is not None else []
-        return own + [network for fold in self.folds for network in fold.networks]
-
-    @property
     def num_parameters(self) -> int:
         """The number of weights; trees are not counted."""
         weights = self.state()[1].values()
@@ -130,21 +118,21 @@ class Stacked:
 
     def samples(self) -> dict[Walk, int]:
         """Return the walks whose instances the network samples."""
-        return {walk: n for each in self.networks for walk, n in each.samples().items()}
+        return {} if self.network is None else self.network.samples()
 
     def needs_subgraph(self, graph: Graph) -> bool:
         """Return whether some nodes are computed on the subgraph that they reach."""
-        if not self.networks:
+        if self.network is None:
             return graph.stored
-        return all(needs_subgraph(network, graph) for network in self.networks)
+        return needs_subgraph(self.network, graph)
 
     def subgraph(self, graph: Graph, nodes: Tensor) -> Subgraph:
         """Return the subgraph that the model reads for some target nodes."""
         walks = self.walks()
-        for network in self.networks:
-            own = network.walks()
+        if self.network is not None:
+            own = self.network.walks()
             if own is None:
-                raise HanmeError(f"model {type(network).__name__}: it reads the whole graph")
+                raise HanmeError(f"model {type(self.network).__name__}: it reads the whole graph")
             walks += own
         return graph.subgraph(nodes, walks, self.samples() or None)
 
