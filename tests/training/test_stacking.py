@@ -32,14 +32,13 @@ def graph() -> Graph:
 
 
 class OwnFeatures(Channels):
-    """Logits from the root's own features."""
+    """Vectors from the root's own features."""
 
-    wide = True
     names = ("own features",)
 
     def __init__(self, task: Task, out_channels: int) -> None:
         super().__init__(task, out_channels)
-        self.lin = nn.Linear(task.width(task.target), task.labels)
+        self.lin = nn.Linear(task.width(task.target), out_channels)
 
     def forward(self, batch: Batch) -> list[Tensor]:
         x = self.lin(batch.x_dict["movie"].to_dense())

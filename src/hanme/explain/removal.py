@@ -82,7 +82,7 @@ class OpenModel:
         """Open the network, whose logits are multiplied by a slope."""
         if not isinstance(network, ChannelModel):
             raise _cannot(network, "it attends to no metapath instances")
-        if not isinstance(network.head, nn.Linear) or network.fusion is None:
+        if not isinstance(network.head, nn.Linear):
             raise _cannot(network, f"its head, {type(network.head).__name__}, is not linear")
         training = network.training
         try:
@@ -91,7 +91,7 @@ class OpenModel:
         finally:
             network.train(training)
         self.logits = self.logits + slope * logits
-        beta = network.fusion.weights([x for part, xs in given if not part.wide for x in xs])
+        beta = network.fusion.weights([x for _, xs in given for x in xs])
         if beta is None:
             fusion = type(network.fusion).__name__
             why = f"its fusion, {fusion}, is not a weighted sum with known weights"
@@ -107,8 +107,6 @@ class OpenModel:
                 if ways is not None:
                     self.paths[name] = ways[i]
                     self.beta.append(next(left))
-                elif part.wide:
-                    self.others[name] = slope * x
                 else:
                     self.others[name] = next(left) * (x @ self.weight.float().t())
         if not self.paths:

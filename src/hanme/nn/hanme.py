@@ -80,6 +80,6 @@ class HANME(ChannelModel):
                     "the node type to classify"
                 )
         every = [along, *(make_channels(kind, task, hidden_channels) for kind in channels or ())]
-        vectors = sum(len(part.names) for part in every if not part.wide)
+        vectors = sum(len(part.names) for part in every)
         fused = make_fusion(fusion, vectors, hidden_channels)
         super().__init__(target, every, fused, nn.Linear(fused.out_channels, out_channels))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import chain
 from typing import Literal
 
@@ -54,12 +53,10 @@ class Model(nn.Module):
 class ChannelModel(Model):
     """Channels give each root vectors, a fusion makes one of them, a head makes logits of it.
 
-    The logits of wide channels are added: logits = head(fusion(vectors)) + Σ wide.
-
     Args:
         target: The node type to classify.
         channels: The channels.
-        fusion: Makes one vector of all of theirs; None for wide channels alone.
+        fusion: Makes one vector of all of theirs.
         head: From that vector to the logits.
     """
 
@@ -67,8 +64,8 @@ class ChannelModel(Model):
         self,
         target: str,
         channels: Sequence[Channels],
-        fusion: Fusion | None = None,
-        head: nn.Module | None = None,
+        fusion: Fusion,
+        head: nn.Module,
     ) -> None:
         super().__init__()
         self.target = target
@@ -95,14 +92,10 @@ class ChannelModel(Model):
         return {walk: n for part in self.parts for walk, n in part.samples().items()}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return head(fusion(vectors)) + Σ wide."""
-        outputs = [(part, part(batch)) for part in self.parts]
-        logits = [x for part, xs in outputs if part.wide for x in xs]
-        if self.head is not None and self.fusion is not None:
-            vectors = [x for part, xs in outputs if not part.wide for x in xs]
-            logits.insert(0, self.head(self.fusion(vectors)))
-        total: Tensor = reduce(torch.add, logits)
-        return total
+        """Return head(fusion(vectors))."""
+        vectors = [vector for part in self.parts for vector in part(batch)]
+        logits: Tensor = self.head(self.fusion(vectors))
+        return logits
 
 
 def needs_subgraph(model: Model, graph: Graph) -> bool:

@@ -33,6 +33,6 @@ def make_channels(
     """Make channels from their name or class, with default options, or take those given."""
     own = {"task": task, "out_channels": out_channels}
     made: Channels = make("channels", given, CHANNELS, own)
-    if not made.wide and made.out_channels != out_channels:
+    if made.out_channels != out_channels:
         raise HanmeError(f"Expected channels of size {out_channels}, but got {made.out_channels}")
     return made

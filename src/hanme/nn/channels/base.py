@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -46,9 +45,6 @@ class Channels(nn.Module):
         task: What they are made for.
         out_channels: The size of a vector.
     """
-
-    wide: ClassVar[bool] = False
-    """Whether they give logits, ``[R, labels]``, which are added to the head's, and no vectors."""
 
     names: Sequence[str]
     """What each channel is called."""
