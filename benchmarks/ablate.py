@@ -8,7 +8,7 @@ Labelled nodes outside the test set are divided into five folds. For each of the
 of them, the base learners (linear model, naive Bayes, trees; no network) are fitted to the other
 nodes and scored on the fold; test nodes are never read. A component should stay if its removal
 raises the loss by 1 % or more on at least three data sets, and lowers it by as much on none.
-Data sets are written to ``--data`` first (``benchmarks/ablation_data.py``); those that cannot be
+Data sets are written to ``--data`` first (``benchmarks/data_sets.py``); those that cannot be
 obtained are skipped with a reason.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from ablation_data import MAKERS, write
+from data_sets import MAKERS, write
 from torch import Tensor
 
 from hanme import Graph
