@@ -205,7 +205,6 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
     ("arguments", "message"),
     [
         (["--model", "gru"], "no configuration 'gru-planted'; there are"),
-        (["--graph", "Freebase"], "no configuration for Freebase"),
         (["--lts", "slow"], "'slow' is not one of 'none', 'linear'"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
         (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hanme.data import FittedGraph, load, store_graph
+from hanme.data import load, store_graph
 from hanme.data.tables.build import builders
 from hanme.data.tables.build import load as tables_load
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import resolve
 from hanme.graph import Graph

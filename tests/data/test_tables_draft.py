@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drafts import write_draft
-from hanme.data import load_tables
+from hanme.data.tables.build.load import load_tables
 from hanme.data.tables.draft.profile import singular
 from hanme.errors import HanmeError
 

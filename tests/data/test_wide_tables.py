@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from hanme.data import FittedGraph, load_tables
+from hanme.data.tables.build.fitted import FittedGraph
+from hanme.data.tables.build.load import load_tables
 from hanme.data.tables.read.databases import declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource

@@ -33,7 +33,7 @@ def test_a_packaged_file_is_a_run_s_configuration(name: str) -> None:
 
 def test_every_model_has_a_file_for_every_graph() -> None:
     assert {"han", "hanme-direct", "hanme-multihop"} <= set(models("planted"))
-    assert models("imdb") == models("ACM") == models("DBLP") == models("planted")
+    assert models("IMDB") == models("ACM") == models("DBLP") == models("planted")
 
 
 @pytest.mark.parametrize("graph", ["IMDB", "ACM", "DBLP"])

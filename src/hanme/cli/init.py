@@ -45,7 +45,7 @@ def init(
     print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
     for reason in inferred.skipped:
         print(printable(f"Skipped: {reason}"))
-    is_data_set = str(path.parent).lower() in map(str.lower, METAPATHS)
+    is_data_set = str(path.parent) in METAPATHS
     name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))
     if column and not label:
         print(f"Wrong column? Run hanme init {name} --force --label COLUMN.")

@@ -53,14 +53,6 @@ Positive = Annotated[int, Range(1)]
 Seed = Annotated[int, Range(0, 2**63 - 1)]
 
 
-def _refuse_ambiguous(name: str | None) -> str | None:
-    from hanme.data import refuse_ambiguous
-
-    if name is not None:
-        refuse_ambiguous(name)
-    return name
-
-
 def _allow(paths: list[str] | None) -> list[str] | None:
     """Add paths to the environment, where worker processes find them, too."""
     from hanme.data.tables.read.sources import ALLOW
@@ -94,10 +86,7 @@ class Shared:
 
 
 SHARED = {
-    "graph": Shared(
-        "planted, IMDB, ACM, DBLP, Freebase, a graph.toml or its folder, or a stored graph.",
-        callback=_refuse_ambiguous,
-    ),
+    "graph": Shared("planted, IMDB, ACM, DBLP, a graph.toml or its folder, or a stored graph."),
     "run": Shared("Run folder (default: the latest in runs/)."),
     "node": Shared("Id or name of a target node."),
     "device": Shared(

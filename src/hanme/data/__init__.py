@@ -19,7 +19,7 @@ from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
 from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.load import GraphSource, is_large, load_frames, load_tables
+from hanme.data.tables.build.load import GraphSource, load_frames, load_tables
 from hanme.data.tables.schema.config import FILE, config_path, is_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -27,22 +27,15 @@ from hanme.graph.features import Features
 
 __all__ = [
     "METAPATHS",
-    "FittedGraph",
-    "cache_folder",
     "check_store",
     "default_features",
-    "is_large",
     "is_store",
     "is_tables",
     "known_name",
     "load",
     "load_frames",
-    "load_hgb",
-    "load_tables",
     "planted",
-    "refuse_ambiguous",
     "store_graph",
-    "tables_name",
 ]
 
 METAPATHS: dict[str, list[str]] = {
@@ -50,7 +43,6 @@ METAPATHS: dict[str, list[str]] = {
     "IMDB": ["movie-director-movie", "movie-actor-movie"],
     "ACM": ["paper-author-paper", "paper-subject-paper"],
     "DBLP": ["author-paper-author", "author-paper-venue-paper-author"],
-    "Freebase": ["BOOK-BOOK"],
 }
 """The data sets by name, each with its default metapaths. IMDB's are the paper's."""
 
@@ -68,10 +60,11 @@ def load(
 
     Args:
         name: A name of ``METAPATHS``; or a ``graph.toml``, a folder with one, or a store.
-        source: Where the benchmark's files are: a folder or an archive; or another ``graph.toml``
-            or store to read instead of the one named.
+        source: Where the benchmark's files are: a folder or an archive (default: the environment
+            variable ``HANME_DATA``, else a download); or another ``graph.toml`` or store to read
+            instead of the one named.
         features: What node types other than the target get, see
-            :func:`~hanme.graph.features.fill_features` (default: :func:`default_features`).
+            :func:`~hanme.graph.features.fill_features` (default: a store's own, else ``"given"``).
         seed: Draws the validation nodes, and the whole planted graph.
         options: Further keyword arguments of :func:`planted`.
         fitted: What a run has fitted to the columns of its ``graph.toml``.
@@ -81,49 +74,22 @@ def load(
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
     if is_store(source or name):
         return _open(known_name(str(source or name)), features, fitted)
-    features = features or default_features(name)
+    features = features or "given"
+    cache = Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))
     if name == "planted":
         if source is not None:
             raise HanmeError(f"planted is generated and takes no files, but got {source}")
         check_options("planted", planted, options or {}, own=("seed",))
         graph = planted(seed=seed, **options or {}).with_features(features)
-    elif is_tables(name):
-        graph = load_tables(
-            source or name, features=features, seed=seed, fitted=fitted, cache=cache_folder()
-        )
-    else:
-        graph = load_hgb(name, cache_folder(), source=source, seed=seed)
+    elif name in METAPATHS:
+        graph = load_hgb(name, cache, source, seed)
         graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
+    else:
+        graph = load_tables(
+            source or name, features=features, seed=seed, fitted=fitted, cache=cache
+        )
     origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
     return graph.with_provenance(origin=origin | {"features": features, "options": options or {}})
-
-
-def store_graph(
-    name: str,
-    folder: Path,
-    *,
-    half: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
-    **arguments: Any,
-) -> None:
-    """Store a graph in a folder, which :func:`load` then opens by mapping its files.
-
-    Args:
-        name: See :func:`load`.
-        folder: A new or empty folder.
-        half: Whether to store features in half precision.
-        progress: Called with a line about each part.
-        **arguments: Further arguments of :func:`load`.
-    """
-    name, source = known_name(name), arguments.get("source")
-    if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
-        features = arguments.get("features") or default_features(name)
-        seed = arguments.get("seed", 0)
-        GraphSource.of(source or name).store(folder, features, seed, half, progress)
-        return
-    graph = load(name, **arguments)
-    features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
-    write_store(graph, folder, features=features, half=half, progress=progress)
 
 
 def _open(name: str, features: Features | None, fitted: FittedGraph | None) -> Graph:
@@ -140,55 +106,45 @@ def _open(name: str, features: Features | None, fitted: FittedGraph | None) -> G
     return graph.with_provenance(origin=origin | {"options": {}})
 
 
-def known_name(name: str) -> str:
-    """Return the name that loads a data set from any folder.
+def store_graph(
+    name: str,
+    folder: Path,
+    *,
+    half: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+    **arguments: Any,
+) -> None:
+    """Store a graph in a new or empty folder, which :func:`load` then opens by mapping its files.
 
-    That is its spelling in ``METAPATHS``, regardless of case, or the absolute path of a
-    ``graph.toml`` or a store. A name in another case is refused where a folder is called so.
+    With ``half``, features are stored in half precision; ``progress`` is called with a line about
+    each part. Further arguments are those of :func:`load`.
     """
+    name, source = known_name(name), arguments.get("source")
+    if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
+        filled: Features = arguments.get("features") or "given"
+        seed = arguments.get("seed", 0)
+        GraphSource.of(source or name).store(folder, filled, seed, half, progress)
+        return
+    graph = load(name, **arguments)
+    features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
+    write_store(graph, folder, features=features, half=half, progress=progress)
+
+
+def known_name(name: str) -> str:
+    """Return the name that loads a data set from any folder: a known one, or an absolute path."""
     if name in METAPATHS:
+        if (Path(name) / FILE).exists():
+            raise HanmeError(f"{name}: the data set or the folder? Write ./{name} for the folder")
         return name
-    if known := _in_any_case(name):
-        refuse_ambiguous(name)
-        return known
     if is_store(name):
         return str(Path(name).absolute())
     if is_tables(name):
-        return tables_name(name)
+        return str(config_path(name))
     raise HanmeError(
         f"unknown data set {name!r}; expected {', '.join(METAPATHS)}, a graph.toml or a store"
     )
 
 
-def refuse_ambiguous(name: str) -> None:
-    """Refuse the name of a benchmark data set, in any case, where a folder here is called so."""
-    known = _in_any_case(name)
-    if known is not None and (Path(name) / FILE).exists():
-        raise HanmeError(
-            f"{name}: the data set {known}, or the folder here? Write ./{name} for the folder"
-            + (f", or {known} for the data set" if name != known else "")
-        )
-
-
-def _in_any_case(name: str) -> str | None:
-    return next((known for known in METAPATHS if known.lower() == name.lower()), None)
-
-
-def tables_name(path: str | Path) -> str:
-    """Return the absolute path of a ``graph.toml``, or of the one in a folder."""
-    if not is_tables(path):
-        raise HanmeError(f"{path}: not a graph.toml, nor a folder with one")
-    config = config_path(path)
-    if not is_tables(config):
-        raise HanmeError(f"{path}: a link to {config}, whose name does not end with .toml")
-    return str(config)
-
-
 def default_features(name: str) -> Features:
     """Return the features of other node types by default: a store's own, else ``"given"``."""
     return stored_features(name) if is_store(name) else "given"
-
-
-def cache_folder() -> Path:
-    """Return the folder of downloads and cached graphs: ``HANME_CACHE``, or the user's cache."""
-    return Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))

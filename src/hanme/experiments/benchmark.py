@@ -153,7 +153,7 @@ def published(graph: str, model: str, sources: Sequence[str] | None = None) -> l
 
 def from_source(graph: str, source: Path | None) -> dict[str, str]:
     """Return the field that reads a benchmark graph from ``source``; none for other graphs."""
-    own = graph.lower() == "planted" or is_tables(graph)
+    own = graph == "planted" or is_tables(graph)
     return {} if source is None or own else {"data.source": str(source)}
 
 

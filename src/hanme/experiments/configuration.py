@@ -13,7 +13,8 @@ from typing import Any
 
 from hanme.common.options import DEEPEST
 from hanme.common.toml import read_toml
-from hanme.data import METAPATHS, is_large, is_tables, known_name
+from hanme.data import METAPATHS, is_tables, known_name
+from hanme.data.tables.build.load import is_large
 from hanme.data.tables.schema.config import FILE
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -125,9 +125,9 @@ class Graph:
             features: What node types without features get, see :meth:`with_features`.
             seed: Draws the split where the tables have none.
         """
-        from hanme.data import load, tables_name
+        from hanme.data import load
 
-        return load(tables_name(path), features=features, seed=seed)
+        return load(str(Path(path).absolute()), features=features, seed=seed)
 
     @classmethod
     def from_frames(

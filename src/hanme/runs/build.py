@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hanme.data import FittedGraph, load
+from hanme.data import load
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.defaults import why_none

@@ -37,8 +37,7 @@ class DataConfig(Closed):
     """The graph to load, see :func:`hanme.data.load`."""
 
     name: str = Field(
-        description="planted, IMDB, ACM, DBLP, Freebase, a graph.toml, a folder with one, or a "
-        "stored graph."
+        description="planted, IMDB, ACM, DBLP, a graph.toml, a folder with one, or a stored graph."
     )
     seed: int | None = Field(
         default=None,

@@ -48,7 +48,8 @@ from hanme.common.files import (
     write_json,
 )
 from hanme.common.options import validated
-from hanme.data import FittedGraph, is_tables
+from hanme.data import is_tables
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.data import FittedGraph, is_store, tables_name
+from hanme.common.files import whole
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, Explanation, Fidelity, fidelity
@@ -186,7 +187,7 @@ def load_like(
         if graph is not None and source is not None:
             raise HanmeError(f"--data {source}: --graph {graph} already names the tables")
         if graph is not None:
-            source = graph if is_store(graph) else tables_name(graph)
+            source = whole(graph)
         loaded = load_graph(config, source=source, schema=schema)
     for kind, width in (schema.widths if schema else {}).items():
         if (here := loaded.widths.get(kind, 0)) != width:

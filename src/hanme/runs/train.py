@@ -14,7 +14,7 @@ import torch
 from hanme.common import device, ranks
 from hanme.common.files import lock, remove_on_error
 from hanme.common.memory import peak_mb
-from hanme.data import FittedGraph
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import (
