@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,7 @@ from hanme.common import ranks
 from hanme.common.files import replacing, temporary_folder
 from hanme.common.memory import blocks
 from hanme.common.text import html_table
-from hanme.data.tables.read.sql import identifier, quoted
+from hanme.data.tables.read.sql import quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
 from hanme.graph import Graph, Texts
@@ -30,18 +32,13 @@ from hanme.runs.folder import RUN_FILES
 SHOWN = 10
 """Rows that a notebook shows of a prediction: about half a screen."""
 
-FORMATS = {
-    ".parquet": "FORMAT parquet",
-    ".csv": "FORMAT csv, HEADER true",
-    ".json": "FORMAT json, ARRAY true",
-}
+FORMATS = (".parquet", ".csv", ".json")
 
 CSV_ROWS = 1000
 """Rows of a CSV file that are sent at a time: some 100 kB."""
 
-FORMULA = r"^[=+\-@\t\r]"
+FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+([.]\d+)?\Z)")
 """Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
-NUMBER = r"^[+\-]?[0-9]+([.][0-9]+)?$"
 
 UNLABELLED = "unlabelled"
 USES = ("train", "val", "test", "unused", UNLABELLED)
@@ -112,12 +109,6 @@ class Prediction:
             used[mask.numpy()] = part
         return used
 
-    @property
-    def texts(self) -> dict[str, Sequence[str]]:
-        """The ids and names of all target nodes, where the graph has them."""
-        texts = {"id": self.graph.targets.ids, "name": self.graph.targets.names}
-        return {column: values for column, values in texts.items() if values is not None}
-
     def take(self, rows: Tensor | slice) -> Prediction:
         """Return some of the rows, by their positions or a bool mask."""
         return replace(self, nodes=self.nodes[rows], logits=self.logits[rows])
@@ -147,48 +138,109 @@ class Prediction:
         rows = by.argsort(descending=True, stable=True)
         return self.take(rows[~by[rows].isnan()][:top])
 
-    def write(self, path: str | Path) -> None:
-        """Write Parquet, CSV or JSON, by the file's suffix.
-
-        CSV joins several labels as ``Drama|Comedy`` and puts ``'`` before texts that a spreadsheet
-        would evaluate as a formula. Several processes write a folder of Parquet files,
-        ``part-0.parquet`` and so on, each its share of the rows.
-        """
-        path = Path(path)
-        if ranks.count() > 1:
-            folder = ranks.from_first(lambda: _empty_folder(path))
-            rows = ranks.share(self.nodes.new_tensor(range(len(self))))
-            write_table(self.take(rows), folder / f"part-{ranks.rank()}.parquet")
-        else:
-            write_table(self, path)
-
-    def csv(self) -> Iterator[str]:
-        """Yield the CSV file that :meth:`write` writes, a part at a time."""
-        with _table(self) as (connection, select, labels):
-            select = _escaped(self.texts, select)
-            head = connection.execute(f"{select} LIMIT 0", labels).description
-            yield _csv_lines([[column[0] for column in head]])
-            result = connection.execute(
-                f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({select})", labels
-            )
-            while rows := result.fetchmany(CSV_ROWS):
-                yield _csv_lines(rows)
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of the table; labels are lists."""
+        targets, names = self.graph.targets, self.graph.labels
+        table = {"node": self.nodes.numpy().astype(np.int32)}
+        for column, texts in (("id", targets.ids), ("name", targets.names)):
+            if texts is not None:
+                table[column] = _objects(
+                    texts.some(self.nodes)
+                    if isinstance(texts, Texts)
+                    else [texts[i] for i in self.nodes.tolist()]
+                )
+        if not self.differs_from_training:
+            table["split"] = self.split
+        for column, matrix in (("labels", self.labels), ("predicted", self.predicted)):
+            lists: list[list[str]] = [[] for _ in range(len(self))]
+            for row, label in matrix.nonzero().tolist():
+                lists[row].append(names[label])
+            table[column] = _objects(lists)
+        table["uncertainty"] = self.uncertainty.numpy()
+        known = [None if math.isnan(bits) else bits for bits in self.surprise.tolist()]
+        table["surprise"] = _objects(known)
+        p = self.probabilities.numpy().T
+        return table | dict(zip(probability_columns(names), p, strict=True))
 
     def rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return a dictionary per row, of the first ``limit`` rows (default: all)."""
-        with _table(self.take(slice(limit))) as (connection, *select):
-            result = connection.execute(*select)
-            columns = [column[0] for column in result.description]
-            return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+        columns = self.take(slice(limit)).columns
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
 
     def frame(self) -> Any:
         """Return a pandas data frame; pandas must be installed."""
         try:
-            import pandas  # noqa: F401
+            import pandas as pd
         except ImportError:
             raise HanmeError("a data frame needs pandas: pip install pandas") from None
-        with _table(self) as (connection, *select):
-            return connection.execute(*select).df()
+        return pd.DataFrame(self.columns)
+
+    def csv(self) -> Iterator[str]:
+        """Yield the lines of a CSV file, some at a time.
+
+        Several labels are joined as ``Drama|Comedy``. A ``'`` stands before texts that a
+        spreadsheet would evaluate as a formula.
+        """
+        for begin in range(0, max(1, len(self)), CSV_ROWS):
+            columns = self.take(slice(begin, begin + CSV_ROWS)).columns
+            file = io.StringIO()
+            writer = csv.writer(file, lineterminator="\n")
+            if begin == 0:
+                writer.writerow(columns)
+            for row in zip(*columns.values(), strict=True):
+                writer.writerow(map(_cell, row))
+            yield file.getvalue()
+
+    def write(self, path: str | Path) -> None:
+        """Write Parquet, CSV (see :meth:`csv`) or JSON, by the file's suffix.
+
+        Several processes write a folder of Parquet files, ``part-0.parquet`` and so on, each its
+        share of the rows.
+        """
+        if ranks.count() == 1:
+            self.write_here(Path(path))
+            return
+        folder = ranks.from_first(lambda: _empty_folder(Path(path)))
+        rows = ranks.share(self.nodes.new_tensor(range(len(self))))
+        self.take(rows).write_here(folder / f"part-{ranks.rank()}.parquet")
+
+    def write_here(self, path: Path) -> None:
+        """Write all rows from this process, see :meth:`write`."""
+        suffix = path.suffix.lower()
+        if suffix not in FORMATS:
+            raise HanmeError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
+        if path.name in RUN_FILES and (path.parent / "config.json").exists():
+            raise HanmeError(f"{path}: a file of a run; write the table to another file")
+        with replacing(path) as temporary:
+            if suffix == ".parquet":
+                self._write_parquet(temporary)
+                return
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                if suffix == ".csv":
+                    file.writelines(self.csv())
+                else:
+                    json.dump(self.rows(), file)
+
+    def _write_parquet(self, path: Path) -> None:
+        """Write a table in parts, each of which fits into memory, and join them."""
+        with temporary_folder(path.parent) as work, duckdb.connect() as connection:
+            # Each thread would hold groups of rows, of as many columns as there are labels.
+            connection.execute("SET threads = 1; SET enable_progress_bar = false")
+            parts = list(blocks(len(self), len(self.graph.labels))) or [slice(0)]
+            for i, part in enumerate(parts):
+                columns = self.take(part).columns
+                for name in ("labels", "predicted"):  # DuckDB would guess the type of lists
+                    columns[name] = _objects([json.dumps(labels) for labels in columns[name]])
+                connection.register("part", columns)
+                lists = ", ".join(f"{x}::JSON::VARCHAR[] AS {x}" for x in ("labels", "predicted"))
+                select = f"SELECT * REPLACE ({lists}, surprise::FLOAT AS surprise) FROM part"
+                connection.execute(f"COPY ({select}) TO {quoted(f'{work}/{i}.parquet')}")
+            # DuckDB's own temporary file would survive a kill.
+            files = ", ".join(quoted(f"{work}/{i}.parquet") for i in range(len(parts)))
+            target, options = quoted(str(path)), "FORMAT parquet, USE_TMP_FILE false"
+            connection.execute(f"COPY (FROM read_parquet([{files}])) TO {target} ({options})")
 
     def __repr__(self) -> str:
         labels = self.graph.labels
@@ -208,54 +260,25 @@ def probability_columns(labels: Sequence[str]) -> list[str]:
     DuckDB's column names are case-insensitive: a repeated one gets a number, as in ``p_Drama``,
     ``p_drama_2``.
     """
-    columns: list[str] = []
-    used: set[str] = set()
+    columns: dict[str, str] = {}
     for label in labels:
-        column = base = f"p_{label}"
-        number = 2
-        while column.casefold() in used:
-            column, number = f"{base}_{number}", number + 1
-        used.add(column.casefold())
-        columns.append(column)
-    return columns
+        column, number = f"p_{label}", 2
+        while column.casefold() in columns:
+            column, number = f"p_{label}_{number}", number + 1
+        columns[column.casefold()] = column
+    return list(columns.values())
 
 
-def write_table(table: Prediction, path: Path) -> None:
-    """Write a prediction from this process, see :meth:`Prediction.write`."""
-    options = FORMATS.get(path.suffix.lower())
-    if options is None:
-        raise HanmeError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
-    if path.name in RUN_FILES and (path.parent / "config.json").exists():
-        raise HanmeError(f"{path}: a file of a run; write the table to another file")
-    with replacing(path) as temporary:
-        try:
-            with _table_in_parts(table, path.parent) as (connection, select, labels):
-                if path.suffix.lower() == ".csv":
-                    select = _escaped(table.texts, select)
-                # DuckDB's own temporary file would survive a kill.
-                options += ", USE_TMP_FILE false"
-                target = quoted(str(temporary))
-                connection.execute(f"COPY ({select}) TO {target} ({options})", labels)
-        except duckdb.IOException as error:
-            raise HanmeError(f"{path}: cannot be written ({error})") from None
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    """Return an array of objects, one-dimensional even if all are lists of the same length."""
+    return np.array([*values, None], dtype=object)[:-1]
 
 
-def _escaped(texts: Sequence[str] | dict[str, Sequence[str]], select: str) -> str:
-    """Join several labels of a SELECT, and escape texts that a spreadsheet would evaluate."""
-    cells = {column: column for column in texts}
-    cells |= {column: f"array_to_string({column}, '|')" for column in ("labels", "predicted")}
-    replaced = ", ".join(
-        f"CASE WHEN regexp_matches({cell}, '{FORMULA}') AND NOT regexp_matches({cell}, '{NUMBER}') "
-        f"THEN chr(39) || {cell} ELSE {cell} END AS {column}"
-        for column, cell in cells.items()
-    )
-    return f"SELECT * REPLACE ({replaced}) FROM ({select})"
-
-
-def _csv_lines(rows: Sequence[Sequence[str | None]]) -> str:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue()
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):  # no more digits than were computed
+        return np.float32(value)
+    text = "|".join(value) if isinstance(value, list) else value
+    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) else text
 
 
 def _empty_folder(path: Path) -> Path:
@@ -268,57 +291,3 @@ def _empty_folder(path: Path) -> Path:
     for part in path.glob("part-*.parquet"):
         part.unlink()
     return path
-
-
-_Select = tuple[Any, str, list[list[str]]]
-"""A connection in which the columns are registered, a SELECT of them, and its parameters."""
-
-
-@contextmanager
-def _table_in_parts(table: Prediction, folder: Path) -> Iterator[_Select]:
-    """Yield a table; a large one is first written to Parquet files in a folder, part by part."""
-    parts = [table.take(rows) for rows in blocks(len(table), len(table.graph.labels))]
-    if len(parts) < 2:
-        with _table(table) as select:
-            yield select
-        return
-    with temporary_folder(folder) as work:
-        files = [quoted(f"{work}/{i}.parquet") for i in range(len(parts))]
-        for part, file in zip(parts, files, strict=True):
-            with _table(part) as (connection, text, labels):
-                connection.execute(f"COPY ({text}) TO {file} (FORMAT parquet)", labels)
-        # Each thread would hold groups of rows, of as many columns as there are labels.
-        with duckdb.connect(config={"threads": 1}) as connection:
-            yield connection, f"SELECT * FROM read_parquet([{', '.join(files)}])", []
-
-
-@contextmanager
-def _table(table: Prediction) -> Iterator[_Select]:
-    """Yield the table of a prediction."""
-    names, nodes = table.graph.labels, table.nodes
-    frame: dict[str, Any] = {"node": nodes.numpy().astype(np.int32)}
-    frame |= {column: _text_column(texts, nodes) for column, texts in table.texts.items()}
-    if not table.differs_from_training:
-        frame["split"] = table.split
-    columns = list(frame)
-    for column, matrix in (("labels", table.labels), ("predicted", table.predicted)):
-        flags = {f"{column}{i}": matrix[:, i].numpy() for i in range(len(names))}
-        frame |= flags
-        # The numbers of a node's labels, then their names, which are parameters of the SQL.
-        chosen = ", ".join(f"CASE WHEN {flag} THEN {i + 1} END" for i, flag in enumerate(flags))
-        which = f"list_filter([{chosen}], lambda i: i IS NOT NULL)"
-        columns.append(f"list_select(CAST(? AS VARCHAR[]), {which}) AS {column}")
-    frame |= {"uncertainty": table.uncertainty.numpy(), "surprise": table.surprise.numpy()}
-    columns += ["uncertainty", "CASE WHEN NOT isnan(surprise) THEN surprise END AS surprise"]
-    for i, column in enumerate(probability_columns(names)):
-        frame[f"p{i}"] = table.probabilities[:, i].contiguous().numpy()
-        columns.append(f"p{i} AS {identifier(column)}")
-    with duckdb.connect() as connection:
-        connection.execute("SET enable_progress_bar = false")  # it goes to standard output
-        connection.register("frame", frame)
-        yield connection, f"SELECT {', '.join(columns)} FROM frame", [names, names]
-
-
-def _text_column(texts: Sequence[str], nodes: Tensor) -> NDArray[Any]:
-    values = texts.some(nodes) if isinstance(texts, Texts) else [texts[i] for i in nodes.tolist()]
-    return np.array([*values, None], dtype=object)[:-1]  # None: never an array of characters

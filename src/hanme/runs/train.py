@@ -30,7 +30,7 @@ from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.describe import costs
 from hanme.runs.folder import Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
-from hanme.runs.prediction import Prediction, write_table
+from hanme.runs.prediction import Prediction
 from hanme.runs.results import result_of
 from hanme.training import (
     Epoch,
@@ -206,7 +206,7 @@ def _finish(run: Run, graph: Graph, trained: TrainingResult, progress: Progress)
     outputs, rows = trained.outputs, run.metrics()
     result = _result(graph, trained, progress, rows)
     table = Prediction(graph, torch.arange(len(outputs.logits)), outputs.logits, outputs.decision)
-    write_table(table, run.folder / "predictions.parquet")
+    table.write_here(run.folder / "predictions.parquet")
     if rows:
         curves = {run.config.model.name: rows}
         draw_curves(curves, run.folder / "curves", best=result["best_epoch"])
