@@ -4,7 +4,7 @@ Also the time of a step on some roots, by the size of the graph.
 
 Each measurement is a process of its own, so that its peak memory is its own; the machine is noisy,
 so that what counts are ratios within one run. Writes ``speed.md``, ``speed.json`` and
-``growth.svg`` / ``growth.png`` to the folder given (default: docs/results). With cases named after
+``growth.svg`` to the folder given (default: docs/results). With cases named after
 the folder, only these (or ``growth``, ``roots``) are measured, and the others stay as they are.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from hanme.common.files import read_json, replacing, write_json
-from hanme.runs.curves import save_figure
+from hanme.experiments.curves import save_figure
 
 HERE = Path(__file__).parent
 SHORT = ["streaming", "chunked", "eager"]

@@ -24,9 +24,8 @@ only if these people are specialists of one genre. Guests appear in any movie.
 Micro F1 on test movies in percent, and on validation movies over the epochs:
 """
 NEXT = """
-Pictures:
+Picture:
   {folder}/why.svg             the paths behind the correct prediction
-  {folder}/hanme/curves.svg    loss and F1 over the epochs
 
 Next:
   .venv/bin/hanme serve {folder}/default              explore the predictions in a browser

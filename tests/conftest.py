@@ -1,9 +1,8 @@
 """What every test shares: one thread, and the real graphs where they are."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -22,17 +21,6 @@ def hgb_source() -> Path:
     if not folder or not (Path(folder) / "hgb" / "IMDB.zip").exists():
         pytest.skip("HANME_DATA names no folder with hgb/IMDB.zip: the real graphs are not here")
     return Path(folder).resolve()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave out the pictures of runs, which take longest, but where a module looks at them."""
-    if request.node.get_closest_marker("pictures"):
-        yield
-        return
-    none = {"draw_curves": lambda *_, **__: [], "draw_reliability": lambda *_: []}
-    with patch.multiple("hanme.runs.train", **none):
-        yield
 
 
 @pytest.fixture

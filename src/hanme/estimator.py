@@ -26,7 +26,7 @@ from hanme.graph.defaults import there_and_back, why_none
 from hanme.runs import OpenedRun, Prediction, RunConfig, takes_metapaths, train, with_metapaths
 from hanme.runs.config import PYTHON
 from hanme.runs.results import rule_name
-from hanme.runs.train import Trained, train_in_memory
+from hanme.runs.train import train_in_memory
 from hanme.training import Epoch
 
 if TYPE_CHECKING:  # importing PyG takes seconds
@@ -92,8 +92,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         config = self._config(graph)
         self._trained = None
         if out is None:
-            self._trained = train_in_memory(config, graph, on_epoch)
-            self.run_ = self._trained.opened()
+            self.run_ = self._trained = train_in_memory(config, graph, on_epoch)
         else:
             run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
             self.run_ = OpenedRun.open(run.folder, graph=graph)
@@ -185,7 +184,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         )
         return classifier._holding(run)
 
-    _trained: Trained | None = None
+    _trained: OpenedRun | None = None
 
     def _holding(self, run: OpenedRun) -> Classifier:
         """Return a copy with another opened run."""

@@ -90,7 +90,7 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
     assert "| han + LTS linear |" in text
     assert "--set training.epochs=3" in text
     for name in ("benchmark-planted", "benchmark-planted-curves"):
-        assert {(out / f"{name}{suffix}").exists() for suffix in (".svg", ".png")} == {True}
+        assert (out / f"{name}.svg").exists()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from fuzz.cases import draw_case
 from fuzz.harness import Tally
 from fuzz.inputs import Inputs
 
-pytestmark = [pytest.mark.slow, pytest.mark.pictures]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", range(4))

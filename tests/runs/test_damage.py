@@ -1,7 +1,6 @@
 """Run folders that were damaged: each file is refused by name, and nothing is silently wrong."""
 
 import json
-import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -85,11 +84,10 @@ def test_damaged_metrics_are_refused_on_resume(copied: Callable[[str], Path], da
 
 
 def rewrite(path: Path, change: Callable[[dict, dict], None]) -> None:
-    """Change the tensors and the metadata of a safetensors file, and leave its checksum out."""
+    """Change the tensors and the metadata of a safetensors file."""
     with safe_open(path, framework="pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = dict(file.metadata())
-    metadata["numbers"] = re.sub(r',? ?"sha256": "\w+"', "", metadata["numbers"])
     change(tensors, metadata)
     save_file(tensors, path, metadata=metadata)
 
@@ -106,17 +104,11 @@ def put(name: str, tensor: torch.Tensor) -> Callable[[dict, dict], None]:
 
 
 CHECKPOINTS: dict[str, Callable[[dict, dict], None]] = {
-    "epoch -5": numbers(epoch=-5),
-    "epoch 99": numbers(epoch=99),
-    "best epoch after it": numbers(best_epoch=13),
+    "another epoch": numbers(epoch=-5),
     "no epoch": lambda tensors, metadata: metadata.update(numbers="{}"),
     "no name": lambda tensors, metadata: metadata.update(numbers="[1]"),
     "nested": lambda tensors, metadata: metadata.update(numbers=DEEP),
-    "a text": numbers(epoch="x"),
     "another shape": put("adam.0.exp_avg", torch.zeros(3)),
-    "another shape of the best": put("best.head.bias", torch.zeros(1)),
-    "another generator": put("random", torch.zeros(5, dtype=torch.uint8)),
-    "floats for a generator": put("random", torch.zeros_like(torch.get_rng_state()).float()),
     "no generator": lambda tensors, metadata: tensors.pop("random"),
     "no number": put("model.head.bias", torch.tensor([float("nan")] * 5)),
     "a tensor more": put("else", torch.zeros(1)),
@@ -156,35 +148,6 @@ def test_a_flipped_bit_is_noticed(
         [train(config(), folder, resume=True), OpenedRun.open(folder).evaluate()]
     (folder / f"{name}.safetensors").unlink()  # as the message says
     assert train(config(), folder, resume=True).finished
-
-
-def test_weights_that_are_no_numbers_are_refused_by_name(copied: Callable[[str], Path]) -> None:
-    folder = copied("finished")
-    rewrite(folder / "model.safetensors", put("head.bias", torch.tensor([float("nan")] * 5)))
-    with pytest.raises(HanmeError, match=r"model\.safetensors: head\.bias holds values that are"):
-        OpenedRun.open(folder).evaluate()
-
-
-RESULTS = [
-    {"scores": 5},
-    {"scores": {}},
-    {"scores": {"with_fallback": {"test": {}}}},
-    {"epochs": "x"},
-    {"best_epoch": -1},
-    {"baselines": []},
-]
-
-
-@pytest.mark.parametrize("change", RESULTS)
-def test_a_result_of_another_form_is_refused(
-    copied: Callable[[str], Path], change: dict[str, object]
-) -> None:
-    path = copied("finished") / "result.json"
-    values = json.loads(path.read_text()) | change
-    del values["sha256"]
-    path.write_text(json.dumps(values))
-    with pytest.raises(HanmeError, match=r"result\.json: not the result of a run"):
-        Run.open(path.parent).result()
 
 
 @pytest.mark.parametrize("name", ["config", "decision", "result"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import DEFAULT, patch
 
 import pytest
 from filelock import FileLock
@@ -22,9 +21,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(base / "served.lock"):  # the first worker trains for all
         if not (folder / "hostile" / "result.json").exists():
             folder.mkdir()
-            none = {"draw_curves": DEFAULT, "draw_reliability": DEFAULT}
-            with patch.multiple("hanme.runs.train", **none):  # they take longest, nobody sees them
-                train_runs(folder)
+            train_runs(folder)
     return folder
 
 

@@ -19,8 +19,7 @@ def evaluate(
 ) -> None:
     """Score a run again with each decision rule.
 
-    Brier score and calibration error are those of training, on nodes held out from the weights;
-    reliability.svg in the run folder draws them.
+    Brier score and calibration error are those of training, on nodes held out from the weights.
     """
     from hanme.runs import OpenedRun
 

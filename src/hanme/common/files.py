@@ -218,7 +218,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise HanmeError(f"{path}: not a whole safetensors file of a run ({error})") from None
     digest = numbers.pop("sha256", None)
-    if digest not in (None, _tensors_digest(tensors, numbers)):  # those before 0.3 have none
+    if digest != _tensors_digest(tensors, numbers):
         raise HanmeError(
             f"{path}: it has changed since it was written; restore it from a copy, or remove it "
             "and continue with --resume"

@@ -1,4 +1,4 @@
-"""Box plots of test scores over seeds, as SVG and PNG."""
+"""Box plots of test scores over seeds, as SVG."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.cbook import boxplot_stats
 from matplotlib.figure import Figure
 
+from hanme.experiments.curves import save_figure
 from hanme.experiments.summary import AVERAGES, RULES
-from hanme.runs.curves import save_figure
 
 WIDTH, ROW, ENDS = 8.0, 0.3, 1.5  # inches
 
 
-def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, rule: str, stem: Path) -> list[Path]:
+def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, rule: str, stem: Path) -> None:
     """Draw micro and macro F1 on test nodes under a decision rule, side by side.
 
     Each row of a report gets a box, a dot per seed, and a diamond for each published figure. The
@@ -39,7 +39,7 @@ def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, rule: str, stem: P
     figure.suptitle(f"{title}: test nodes, {RULES[rule]}", fontsize=10)
     below = "boxes and dots: seeds; diamonds: published; arrows: seeds beyond the scale"
     figure.supxlabel(below, fontsize=8)
-    return save_figure(figure, stem)
+    save_figure(figure, stem)
 
 
 def _panel(

@@ -12,9 +12,9 @@ from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.boxes import draw_boxes
+from hanme.experiments.curves import draw_curves
 from hanme.experiments.summary import AVERAGES, RULES, summarise
 from hanme.runs import Run
-from hanme.runs.curves import draw_curves
 
 Row = dict[str, Any]
 """A row of the report, as its JSON file holds it."""

@@ -17,9 +17,9 @@ from hanme.common.toml import read_toml, to_toml
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_network, load_graph
+from hanme.runs.results import rule_name
 from hanme.runs.train import train_in_memory
 from hanme.training import Epoch
-from hanme.training.metrics import scores
 
 SPACES = Path(__file__).parent / "spaces.toml"
 
@@ -230,9 +230,9 @@ def _score_all(
 def _score(config: RunConfig, on_epoch: Callable[[Epoch], None]) -> float:
     """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
     graph = load_graph(config)
-    outputs = train_in_memory(config, graph, on_epoch).trained.outputs
-    f1 = scores(outputs.held_out, graph.y, {"val": graph.split.val}, outputs.decision)["val"]
-    return round(100 * (f1.micro + f1.macro) / 2, 4)
+    run = train_in_memory(config, graph, on_epoch)
+    f1 = run.result["scores"][rule_name(run.decision)]["val"]
+    return float(round((f1["micro"] + f1["macro"]) / 2, 4))
 
 
 def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:

@@ -27,8 +27,6 @@ LARGEST = 4096
 DEFAULT, BACK = "default", "leads back only"
 SAMPLE = 1_000_000
 """Number of instances that a measurement visits, if there are more: below a second."""
-LONG = 1.0
-"""Seconds after which a measurement is not repeated."""
 
 
 def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> dict[str, Any]:
@@ -49,7 +47,7 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
                 "type": kind,
                 "nodes": nodes.num_nodes,
                 "features": graph.widths.get(kind, 0),
-                "nonzero_per_node": _set(nodes.x) / max(1, nodes.num_nodes),
+                "nonzero_per_node": _nonzero(nodes.x) / max(1, nodes.num_nodes),
             }
             for kind, nodes in graph.nodes.items()
         ],
@@ -72,6 +70,12 @@ def describe(graph: Graph, hops: int, hidden: int, heads: int, limit: int) -> di
         "metapaths": metapaths,
         "more_metapaths": count_between(graph.metadata(), graph.target, hops) - len(metapaths),
     }
+
+
+def _nonzero(x: Tensor | None) -> int:
+    if x is None:
+        return 0
+    return int(x.count_nonzero()) if x.layout == torch.strided else x.values().numel()
 
 
 def _metapaths(
@@ -101,7 +105,8 @@ def _metapaths(
                 "bytes": {name: memory(name, chain, heads, hidden // heads) for name in BACKENDS},
             }
         )
-    return sorted(rows, key=_usefulness)
+    order = {DEFAULT: 0, BACK: 2}
+    return sorted(rows, key=lambda row: (order.get(row["use"], 1), row["instances"]))
 
 
 def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
@@ -113,18 +118,6 @@ def _seconds(graph: Graph, hidden: int, heads: int) -> float | None:
     options = {"metapaths": used, "hidden_channels": hidden, "heads": heads}
     model = build_network(ModelConfig(name="hanme", options=options), graph)
     return seconds_per_epoch(model, graph)
-
-
-def _usefulness(row: dict[str, Any]) -> tuple[bool, bool, int]:
-    """Sort the default metapaths first and those that only lead back last, each by instances."""
-    return row["use"] != DEFAULT, row["use"] == BACK, row["instances"]
-
-
-def _set(x: Tensor | None) -> int:
-    """Count the features that are not 0."""
-    if x is None:
-        return 0
-    return int(x.count_nonzero()) if x.layout == torch.strided else x.values().numel()
 
 
 def costs(model: Model, graph: Graph) -> list[str]:
@@ -156,35 +149,24 @@ def costs(model: Model, graph: Graph) -> list[str]:
 def seconds_per_epoch(model: Model, graph: Graph) -> float:
     """Estimate the seconds per epoch: a training step, and the scores after it.
 
-    All features are projected, and a random sample of roots attends to its instances: first a few
-    roots, then more. The difference is the time per instance. What follows attention is left out:
-    it takes little.
+    All features are projected, and a random sample of roots attends to its instances, as in an
+    epoch. What follows attention is left out: it takes little.
     """
     parts, batch = _metapath_channels(model), Batch(graph.x_dict, graph.edge_index_dict)
     with torch.random.fork_rng(devices=[]):
         chains = [chain for part in parts for chain in part.chains(batch)]
         counts = torch.stack([chain.count().double() for chain in chains]).sum(0) + 1
-        _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code
         order = torch.randperm(len(counts), generator=torch.Generator().manual_seed(0))
         total = counts[order].cumsum(0)
-        few, more = (int((total < size).sum()) + 1 for size in (SAMPLE / 8, SAMPLE))
-        more = min(more, len(counts))
-        second = _fastest(parts, batch, order[:more])
-        if more == len(counts):
-            return second
-        first = _fastest(parts, batch, order[:few])
-    each = max(0.0, second - first) / float(total[more - 1] - total[few - 1])
-    return second + each * float(total[-1] - total[more - 1])
+        sample = order[: int((total < SAMPLE).sum()) + 1].sort().values
+        without = _pass(parts, batch, torch.zeros(1, dtype=torch.long))  # loads compiled code
+        without = min(without, _pass(parts, batch, torch.zeros(1, dtype=torch.long)))
+        sampled = _pass(parts, batch, sample)
+    return without + max(0.0, sampled - without) * float(total[-1] / total[len(sample) - 1])
 
 
 def _metapath_channels(model: Model) -> list[MetapathChannels]:
     return [part for part in model.modules() if isinstance(part, MetapathChannels)]
-
-
-def _fastest(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:
-    """Return the shorter of two passes, of one if it is long: the first also touches new memory."""
-    once = _pass(parts, batch, roots.sort().values)
-    return once if once > LONG else min(once, _pass(parts, batch, roots.sort().values))
 
 
 def _pass(parts: list[MetapathChannels], batch: Batch, roots: Tensor) -> float:

@@ -13,26 +13,18 @@ from hanme.runs.folder import RUNS, Run
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run folder as ``hanme runs`` shows it.
+    """A run folder as ``hanme runs`` shows it; a damaged one has no configuration.
 
-    Args:
-        folder: The folder.
-        state: ``"damaged"`` if a file cannot be read.
-        modified: When its last file was written, in seconds since 1970.
-        config: The configuration; None if damaged.
-        epochs: The number of epochs so far.
-        scores: Micro and macro F1 in percent by part of the split, under the run's own decision;
-            empty unless finished.
-        message: What is damaged.
+    Scores are micro and macro F1 in percent by part of the split, under the run's own decision.
     """
 
     folder: Path
     state: Literal["finished", "unfinished", "damaged"]
-    modified: float
+    modified: float  # seconds since 1970
     config: RunConfig | None = None
     epochs: int = 0
     scores: dict[str, dict[str, float]] | None = None
-    message: str = ""
+    message: str = ""  # what is damaged
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""

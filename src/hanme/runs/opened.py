@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,11 @@ from hanme.runs.config import RunConfig
 from hanme.runs.folder import Run
 from hanme.runs.prediction import Prediction
 from hanme.runs.results import score_parts
-from hanme.training import Stacked, as_predicted
+from hanme.training import Stacked, TrainingResult, as_predicted
 from hanme.training.batches import stands_alone
 
 
+@dataclass(eq=False)
 class OpenedRun:
     """A trained model on a graph, with its decision and its result.
 
@@ -42,23 +42,21 @@ class OpenedRun:
         metrics: A row per scored epoch.
         schema: The schema of the graph it was trained on; None for a data set with a name.
         folder: The run folder, if there is one.
+        trained: All outputs of a model that was trained in this process.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        graph: Graph,
-        model: Stacked,
-        *,
-        decision: Decision,
-        result: dict[str, Any],
-        metrics: list[dict[str, float]],
-        schema: FittedGraph | None = None,
-        folder: Path | None = None,
-    ) -> None:
-        self.config, self.graph, self.model = config, as_predicted(graph, config.training), model
-        self.decision, self.result, self.metrics = decision, result, metrics
-        self.schema, self.folder = schema, folder
+    config: RunConfig
+    graph: Graph
+    model: Stacked
+    decision: Decision
+    result: dict[str, Any]
+    metrics: list[dict[str, float]]
+    schema: FittedGraph | None = None
+    folder: Path | None = None
+    trained: TrainingResult | None = None
+
+    def __post_init__(self) -> None:
+        self.graph = as_predicted(self.graph, self.config.training)
 
     @classmethod
     def open(
@@ -81,29 +79,27 @@ class OpenedRun:
         result = run.result()  # refuses an unfinished run before its graph is loaded
         schema = run.fitted()
         loaded = load_like(run.config, schema, graph, source)
-        return cls(
-            run.config,
-            loaded,
-            run.model(loaded),
-            decision=run.decision(),
-            result=result,
-            metrics=run.metrics(),
-            schema=schema,
-            folder=run.folder,
-        )
+        model, decision, metrics = run.model(loaded), run.decision(), run.metrics()
+        return cls(run.config, loaded, model, decision, result, metrics, schema, run.folder)
+
+    def save(self, folder: Path) -> None:
+        """Write a run folder; refuse one that holds a run."""
+        run = Run.create(folder, self.config, self.schema)
+        run.write_metrics(self.metrics)
+        self.finish(run)
+
+    def finish(self, run: Run) -> None:
+        """Write predictions, weights and, last, the result to the folder of a run."""
+        self.predict().write_here(run.folder / "predictions.parquet")
+        run.finish(self.model, self.decision, self.result)
 
     def with_graph(self, graph: Graph | str | Path) -> OpenedRun:
         """Return the same model on another graph of the same schema, see :meth:`open`.
 
         Nodes without ids are the same nodes if the graph has the same number of target nodes.
         """
-        other = copy.copy(self)
-        for cached in ("_all_logits", "explainer"):
-            vars(other).pop(cached, None)
         loaded = load_like(self.config, self.schema, graph)
-        other.graph = as_predicted(loaded, self.config.training)
-        other.model = self.model.aligned_to(loaded)
-        return other
+        return replace(self, graph=loaded, model=self.model.aligned_to(loaded), trained=None)
 
     @property
     def differs_from_training(self) -> bool:
@@ -116,7 +112,7 @@ class OpenedRun:
 
     @cached_property
     def _all_logits(self) -> Tensor:
-        return self.model.predict(self.graph)
+        return self.trained.outputs.logits if self.trained else self.model.predict(self.graph)
 
     def logits(self, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[R, C]``.
@@ -127,8 +123,7 @@ class OpenedRun:
         if nodes is None:
             return self._all_logits
         network = self.model.network
-        alone = network is None or stands_alone(network)
-        if self.model.needs_subgraph(self.graph) and alone:
+        if self.model.needs_subgraph(self.graph) and (network is None or stands_alone(network)):
             return self.model.predict(self.graph, nodes)
         return self._all_logits[nodes]
 
@@ -179,7 +174,7 @@ def load_like(
 ) -> Graph:
     """Load the graph of a run, or another one of its schema, see :meth:`OpenedRun.open`."""
     if isinstance(graph, Graph):
-        loaded = _checked(graph, schema)
+        loaded = graph if schema is None else _checked(graph, schema)
     else:
         if graph is not None and schema is None:
             name = config.data.name
@@ -213,10 +208,8 @@ def same_encoding(graph: Graph, schema: FittedGraph) -> bool:
     return fitted is None or fitted["features"] == schema.learnt()["features"]
 
 
-def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
+def _checked(graph: Graph, schema: FittedGraph) -> Graph:
     """Return a graph with the label names of training; refuse one of another schema."""
-    if schema is None:
-        return graph
     for what, mine, theirs in (
         ("target", schema.target, graph.target),
         ("multilabel", schema.multilabel, graph.multilabel),
@@ -233,10 +226,9 @@ def _checked(graph: Graph, schema: FittedGraph | None) -> Graph:
             "path of its graph.toml instead, so that they are encoded as in training"
         )
     names, labels = schema.labels, graph.labels
-    if len(labels) > len(names) or (graph.multilabel and len(labels) < len(names)):
-        raise HanmeError(f"{len(labels)} labels, but the model was trained with {len(names)}")
     if labels == names:
         return graph
-    if labels != [str(label) for label in range(len(labels))]:
+    unnamed = labels == [str(label) for label in range(len(labels))]
+    if not unnamed or len(labels) > len(names) or (graph.multilabel and len(labels) < len(names)):
         raise HanmeError(f"labels {labels}, but the model was trained with {names}, in this order")
     return replace(graph, labels=names)

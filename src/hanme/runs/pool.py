@@ -66,7 +66,7 @@ def _start(config: RunConfig, folder: Path) -> tuple[Connection, BaseProcess]:
     """Start a process that trains a run; return where it will say how that ended."""
     # The fork server imports libraries once; a process forked from it is fresh and starts at once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hanme.common.orphan", __name__, "matplotlib.figure"])
+    context.set_forkserver_preload(["hanme.common.orphan", __name__])
     said, say = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(config, folder, say))
     os.environ["HANME_PARENT"] = str(os.getpid())  # for `orphan`, in the fork server

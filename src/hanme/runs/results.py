@@ -30,85 +30,85 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision) -> dict[str, A
     rules = {rule_name(decision): decision}
     rules |= {name: Decision(rule=rule) for rule, name in RULES.items()}  # type: ignore[arg-type]
     return {
-        name: {part: percent(f1) for part, f1 in scores(logits, graph.y, masks, rule).items()}
+        name: {part: _percent(f1) for part, f1 in scores(logits, graph.y, masks, rule).items()}
         for name, rule in rules.items()
     }
 
 
 def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
-    """Return scores, intervals, baselines and calibration of a trained model."""
-    outputs = trained.outputs
+    """Return scores, 95 % intervals, baselines and calibration of a trained model.
+
+    Validation nodes are scored by weights that were not fitted to them. ``expected_f1`` is the
+    score under thresholds that maximise the expected macro F1, so that models with other rules can
+    be compared.
+    """
+    outputs, linear = trained.outputs, trained.linear
+    models = {"model": outputs} | ({"linear": linear} if linear else {})
+    predicted = {name: _predicted(graph, each, each.decision) for name, each in models.items()}
+    common = _most_common(graph)
+    predicted["majority"] = {
+        part: (common.expand_as(true), true) for part, (_, true) in predicted["model"].items()
+    }
+    by_rule = score_parts(graph, outputs.logits, outputs.decision)
+    for rule, parts in score_parts(graph, outputs.held_out, outputs.decision).items():
+        by_rule[rule] |= {"val": parts["val"]} if "val" in parts else {}
     return {
-        "scores": _held_out_scores(graph, outputs),
-        "expected_f1": _expected_f1(graph, outputs),
-        "baselines": _baselines(graph, trained),
-        "intervals": _intervals(graph, trained),
+        "scores": by_rule,
+        "expected_f1": _score(_predicted(graph, outputs, _thresholds(graph, outputs))),
+        "baselines": {name: _score(parts) for name, parts in predicted.items() if name != "model"},
+        "intervals": {
+            name: {part: _interval(*both) for part, both in parts.items()}
+            for name, parts in predicted.items()
+        },
         "probabilities": {
-            part: _quality(graph, logits, outputs.decision, mask)
-            for part, mask, logits in _unseen(graph, outputs)
+            part: quality(
+                outputs.decision.probabilities(logits, multilabel=graph.multilabel), true
+            )._asdict()
+            for part, (logits, true) in _unseen(graph, outputs).items()
         },
         "slopes": trained.slopes,
     }
 
 
-def percent(f1: F1) -> dict[str, float]:
-    """Return micro and macro F1 in percent."""
-    return {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
+Parts = dict[str, tuple[Tensor, Tensor]]
+"""By part of the split, logits or predicted labels, and the known labels."""
 
 
-def _held_out_scores(graph: Graph, outputs: FinalOutputs) -> dict[str, Any]:
-    """Return scores by rule and part; validation nodes by weights that were not fitted to them."""
-    by_rule = score_parts(graph, outputs.logits, outputs.decision)
-    held_out = score_parts(graph, outputs.held_out, outputs.decision)
-    for rule, parts in by_rule.items():
-        if "val" in parts:
-            parts["val"] = held_out[rule]["val"]
-    return by_rule
-
-
-def _expected_f1(graph: Graph, outputs: FinalOutputs) -> dict[str, Any]:
-    """Return the scores under thresholds that maximise the expected macro F1.
-
-    Models with other rules can so be compared with those that use these thresholds.
-    """
-    decision = outputs.decision
-    if decision.rule not in ("micro", "macro"):
-        val, held_out = graph.split.val, outputs.held_out
-        everyone = held_out[~graph.split.train if graph.multilabel else val]
-        decision = Decision.fit("macro", held_out[val], graph.y[val], everyone)
+def _unseen(graph: Graph, outputs: FinalOutputs) -> Parts:
+    """Return the logits of nodes that the weights were not fitted to, and their labels."""
+    parts = {
+        "val": (graph.split.val, outputs.held_out),
+        "test": (graph.split.test, outputs.logits),
+    }
     return {
-        part: percent(scores(logits, graph.y, {part: mask}, decision)[part])
-        for part, mask, logits in _unseen(graph, outputs)
+        part: (logits[mask], graph.labels_given(mask))
+        for part, (mask, logits) in parts.items()
+        if mask.any()
     }
 
 
-def _baselines(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
-    """Return the scores of the baselines by name and part: majority and, if fitted, linear.
-
-    The linear baseline has a decision of its own, by the same rule.
-    """
-    parts = [(part, mask) for part, mask, _ in _unseen(graph, trained.outputs)]
-    baselines: dict[str, Any] = {"majority": {part: _majority(graph, mask) for part, mask in parts}}
-    if trained.linear is not None:
-        by_rule = _held_out_scores(graph, trained.linear)
-        own = by_rule.get("decided", by_rule["with_fallback"])
-        baselines["linear"] = {part: own[part] for part, _ in parts}
-    return baselines
+def _predicted(graph: Graph, outputs: FinalOutputs, decision: Decision) -> Parts:
+    return {
+        part: (decision.labels(logits, multilabel=graph.multilabel), true)
+        for part, (logits, true) in _unseen(graph, outputs).items()
+    }
 
 
-def _intervals(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
-    """Return 95 % intervals of the scores in percent, by name, part and average."""
-    intervals: dict[str, Any] = {"model": {}, "linear": {}, "majority": {}}
-    for name, outputs in (("model", trained.outputs), ("linear", trained.linear)):
-        if outputs is None:
-            continue
-        for part, mask, logits in _unseen(graph, outputs):
-            predicted = outputs.decision.labels(logits[mask], multilabel=graph.multilabel)
-            intervals[name][part] = _interval(predicted, graph.labels_given(mask))
-    for part, mask, _ in _unseen(graph, trained.outputs):
-        true = graph.labels_given(mask)
-        intervals["majority"][part] = _interval(_most_common(graph).expand_as(true), true)
-    return intervals
+def _thresholds(graph: Graph, outputs: FinalOutputs) -> Decision:
+    """Return thresholds for the expected macro F1: the model's own, if it has some."""
+    if outputs.decision.rule in ("micro", "macro"):
+        return outputs.decision
+    val, held_out = graph.split.val, outputs.held_out
+    everyone = held_out[~graph.split.train if graph.multilabel else val]
+    return Decision.fit("macro", held_out[val], graph.y[val], everyone)
+
+
+def _score(parts: Parts) -> dict[str, dict[str, float]]:
+    return {part: _percent(f1(*both)) for part, both in parts.items()}
+
+
+def _percent(f1: F1) -> dict[str, float]:
+    return {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
 
 
 def _interval(predicted: Tensor, true: Tensor) -> dict[str, list[float]]:
@@ -118,31 +118,12 @@ def _interval(predicted: Tensor, true: Tensor) -> dict[str, list[float]]:
     }
 
 
-def _unseen(graph: Graph, outputs: FinalOutputs) -> list[tuple[str, Tensor, Tensor]]:
-    """Return the parts that weights were not fitted to, with the logits to score them by."""
-    parts = [("val", graph.split.val, outputs.held_out), ("test", graph.split.test, outputs.logits)]
-    return [(part, mask, logits) for part, mask, logits in parts if mask.any()]
-
-
-def _quality(graph: Graph, logits: Tensor, decision: Decision, part: Tensor) -> dict[str, Any]:
-    """Return Brier score, calibration error and reliability bins of some nodes."""
-    p = decision.probabilities(logits[part], multilabel=graph.multilabel)
-    return quality(p, graph.labels_given(part))._asdict()
-
-
-def _majority(graph: Graph, part: Tensor) -> dict[str, float]:
-    """Return the scores of predicting the most common labels for every node."""
-    true = graph.labels_given(part)
-    return percent(f1(_most_common(graph).expand_as(true), true))
-
-
 def _most_common(graph: Graph) -> Tensor:
     """Return the most common labels of training nodes, bool, ``[C]``.
 
     For multi-label targets, the set of labels with the best micro F1 on training nodes.
     """
-    train, labels = graph.split.train, len(graph.labels)
-    y = graph.y[train]
+    y, labels = graph.y[graph.split.train], len(graph.labels)
     count = (y > 0).sum(0) if graph.multilabel else torch.bincount(y[y >= 0], minlength=labels)
     order = count.argsort(descending=True)
     k = torch.arange(1, labels + 1 if graph.multilabel else 2)

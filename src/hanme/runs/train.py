@@ -5,16 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from hanme.common import device, ranks
 from hanme.common.files import lock, remove_on_error
 from hanme.common.memory import peak_mb
-from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import (
@@ -26,17 +24,14 @@ from hanme.runs.build import (
     schema_of,
 )
 from hanme.runs.config import LINEAR, RunConfig
-from hanme.runs.curves import draw_curves, draw_reliability
 from hanme.runs.describe import costs
 from hanme.runs.folder import Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
-from hanme.runs.prediction import Prediction
 from hanme.runs.results import result_of
 from hanme.training import (
     Epoch,
     Progress,
     Trainer,
-    TrainingResult,
     ValidationHalves,
     draw_weights,
     finalize,
@@ -44,59 +39,15 @@ from hanme.training import (
 )
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained model that is not in a run folder.
-
-    Args:
-        config: Its configuration.
-        graph: Its graph.
-        trained: The model and its outputs.
-        progress: How many epochs were trained.
-        metrics: A row per scored epoch.
-    """
-
-    config: RunConfig
-    graph: Graph
-    trained: TrainingResult
-    progress: Progress
-    metrics: list[dict[str, float]]
-
-    @property
-    def schema(self) -> FittedGraph | None:
-        """The schema of its graph."""
-        return schema_of(self.config, self.graph)
-
-    def opened(self) -> OpenedRun:
-        """Return the same as opening the folder that :meth:`save` writes."""
-        return OpenedRun(
-            self.config,
-            self.graph,
-            self.trained.model,
-            decision=self.trained.outputs.decision,
-            result=_result(self.graph, self.trained, self.progress, self.metrics),
-            metrics=self.metrics,
-            schema=self.schema,
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write a run folder; refuse one that holds a run."""
-        run = Run.create(folder, self.config, self.schema)
-        run.write_metrics(self.metrics)
-        _finish(run, self.graph, self.trained, self.progress)
-
-
 def train_in_memory(
     config: RunConfig, graph: Graph, on_epoch: Callable[[Epoch], None] = lambda epoch: None
-) -> Trained:
-    """Train one model without a run folder."""
+) -> OpenedRun:
+    """Train a model without a run folder."""
     trainer = prepare(config, graph)
     epochs: list[Epoch] = []
     if trainer is not None:
         trainer.run(epochs.append, on_epoch)
-    trained = _finalize(trainer, graph, config)
-    rows = [asdict(epoch) for epoch in epochs]
-    return Trained(config, graph, trained, trainer.progress if trainer else Progress(), rows)
+    return _finalize(config, graph, trainer, [asdict(epoch) for epoch in epochs])
 
 
 def train(
@@ -132,7 +83,7 @@ def train(
         existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
         if existing is not None and finished:
             return existing
-        graph = load_to_train(config, graph, existing)
+        graph = _load(config, graph, existing)
         trainer = prepare(config, graph)
         if on_start is not None:
             on_start([*notes(graph), *(costs(trainer.model, graph) if trainer else [])])
@@ -143,15 +94,14 @@ def train(
             if trainer is not None:
                 run.train(trainer, on_epoch)
             on_finalize()
-            trained = _finalize(trainer, graph, config)
+            opened = _finalize(config, graph, trainer, ranks.from_first(run.metrics))
         except ranks.Lost:
             raise  # torchrun starts the command again
         except HanmeError:
             if existing is None and ranks.is_first():
                 run.discard()  # nothing to continue: leave the folder as it was
             raise
-        progress = trainer.progress if trainer else Progress()
-        ranks.from_first(lambda: _finish(run, graph, trained, progress))
+        ranks.from_first(lambda: opened.finish(run))
         return run
 
 
@@ -169,7 +119,7 @@ def _find(folder: Path, config: RunConfig, resume: bool) -> tuple[Run | None, bo
     return existing, existing is not None and existing.finished
 
 
-def load_to_train(config: RunConfig, graph: Graph | None, existing: Run | None) -> Graph:
+def _load(config: RunConfig, graph: Graph | None, existing: Run | None) -> Graph:
     """Return the graph to train on: the one passed, unless a run to resume encodes it otherwise."""
     schema = ranks.from_first(existing.fitted) if existing else None
     if graph is None or (schema is not None and not same_encoding(graph, schema)):
@@ -196,28 +146,13 @@ def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
     return Trainer(model.to(device.chosen()), graph, training, random=random)
 
 
-def _finalize(trainer: Trainer | None, graph: Graph, config: RunConfig) -> TrainingResult:
-    network = None if trainer is None else trainer.model
-    return finalize(network, graph, config.training, stack=is_stacked(config))
-
-
-def _finish(run: Run, graph: Graph, trained: TrainingResult, progress: Progress) -> None:
-    """Write predictions, pictures, weights and, last, the result."""
-    outputs, rows = trained.outputs, run.metrics()
-    result = _result(graph, trained, progress, rows)
-    table = Prediction(graph, torch.arange(len(outputs.logits)), outputs.logits, outputs.decision)
-    table.write_here(run.folder / "predictions.parquet")
-    if rows:
-        curves = {run.config.model.name: rows}
-        draw_curves(curves, run.folder / "curves", best=result["best_epoch"])
-    draw_reliability(result["probabilities"], run.folder / "reliability")
-    run.finish(trained.model, outputs.decision, result)
-
-
-def _result(
-    graph: Graph, trained: TrainingResult, progress: Progress, rows: list[dict[str, float]]
-) -> dict[str, Any]:
-    return result_of(graph, trained) | {
+def _finalize(
+    config: RunConfig, graph: Graph, trainer: Trainer | None, rows: list[dict[str, float]]
+) -> OpenedRun:
+    """Complete a model after the epochs of its network, and score it."""
+    network, progress = (trainer.model, trainer.progress) if trainer else (None, Progress())
+    trained = finalize(network, graph, config.training, stack=is_stacked(config))
+    result = result_of(graph, trained) | {
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
         "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),
@@ -226,3 +161,13 @@ def _result(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    return OpenedRun(
+        config,
+        graph,
+        trained.model,
+        decision=trained.outputs.decision,
+        result=result,
+        metrics=rows,
+        schema=schema_of(config, graph),
+        trained=trained,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,57 +73,40 @@ def finalize(
         stack: Stack the network with the base learners; else these are a baseline.
     """
     after = as_predicted(graph, config)
-    deep = None if network is None else _network_logits(network, graph, after, config)
     base, alone = None, None
     if config.linear or network is None:
         base = fit_base_learners(graph, config)
-        logits = Logits(base.held_out.predict(graph), base.final.predict(after))
-        alone = _outputs(*logits, graph, config, calibrated=True)
-    if network is None or deep is None:
-        assert base is not None
-        assert alone is not None
-        return TrainingResult(Stacked({"linear": base.final}), alone, alone)
+        held_out, final = base.held_out.predict(graph), base.final.predict(after)
+        alone = _outputs(held_out, final, graph, config, calibrated=True)
+        if network is None:
+            return TrainingResult(Stacked({"linear": base.final}), alone, alone)
+    assert network is not None
+    held_out, final = _network_logits(network, graph, after, config)
     part = Network(network, config.batch_size)
     if base is None or alone is None or not stack:
-        outputs = _outputs(*deep, graph, config)
+        outputs = _outputs(held_out, final, graph, config)
         return TrainingResult(Stacked({"network": part}), outputs, alone)
-    slopes, bias = _slopes(alone.held_out, deep.held_out, graph, config)
-    held_out, final = (
-        slopes["linear"] * mine + slopes["network"] * theirs + bias
-        for mine, theirs in zip((alone.held_out, alone.logits), deep, strict=True)
-    )
+    nodes = ValidationHalves.of(graph, config.seed).stacking
+    parts, prior = [alone.held_out[nodes], held_out[nodes]], [1 - NETWORK_PRIOR, NETWORK_PRIOR]
+    (a, b), bias = calibrate(parts, graph.y[nodes], prior, NETWORK_PRIOR_WIDTH)
+    slopes = {"linear": a, "network": b}
+    held_out, final = bias + a * alone.held_out + b * held_out, bias + a * alone.logits + b * final
     model = Stacked({"linear": base.final, "network": part}, slopes, bias)
     outputs = _outputs(held_out, final, graph, config, calibrated=True)
     return TrainingResult(model, outputs, alone, slopes)
 
 
-class Logits(NamedTuple):
-    """Logits of all target nodes, ``[N, C]``: held out, and of the final weights."""
-
-    held_out: Tensor
-    final: Tensor
-
-
-def _slopes(
-    base: Tensor, network: Tensor, graph: Graph, config: TrainingConfig
-) -> tuple[dict[str, float], Tensor]:
-    """Fit the slopes of base learners and network to nodes that have selected nothing."""
-    nodes = ValidationHalves.of(graph, config.seed).stacking
-    prior = [1 - NETWORK_PRIOR, NETWORK_PRIOR]
-    parts, y = [base[nodes], network[nodes]], graph.y[nodes]
-    slopes, bias = calibrate(parts, y, prior, NETWORK_PRIOR_WIDTH)
-    return dict(zip(("linear", "network"), slopes, strict=True)), bias
-
-
-def _network_logits(network: Model, graph: Graph, after: Graph, config: TrainingConfig) -> Logits:
-    """Return the network's logits; predictions keep the attention means of the whole graph."""
+def _network_logits(
+    network: Model, graph: Graph, after: Graph, config: TrainingConfig
+) -> tuple[Tensor, Tensor]:
+    """Return held-out and final logits; predictions keep the attention means of the whole graph."""
     held_out = final = logits_of(network, graph, batch_size=config.batch_size)
     if config.batch_size is None:
         update_running_means(network, 1.0)
     if after is not graph:
         final = logits_of(network, after, batch_size=config.batch_size)
     network.to(torch.device("cpu"))
-    return Logits(held_out.cpu(), final.cpu())
+    return held_out.cpu(), final.cpu()
 
 
 def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
