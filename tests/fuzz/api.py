@@ -40,7 +40,6 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{API}/health", {}, None),
     ("GET", f"{API}/runs", {}, None),
     ("GET", f"{RUN}/overview", {}, None),
-    ("GET", f"{RUN}/metrics", {}, None),
     ("GET", f"{RUN}/graph", {}, None),
     ("GET", f"{RUN}/search", {"q": "film", "type": "film", "limit": "5"}, None),
     ("GET", f"{RUN}/nodes/person/3", {"limit": "2"}, None),
@@ -52,7 +51,6 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{RUN}/explanations/2", {"metapath": "film-person-film"}, None),
     ("POST", f"{RUN}/changes/1", {}, CHANGES),
     ("GET", f"{API}/compare/finished/finished", {"filter": "all", "limit": "3"}, None),
-    ("GET", f"{API}/compare/finished/finished/4", {}, None),
 ]
 ODD = [
     *WORDS, "\ud800", "\0", "١", "1_0", "+1", "1e3", "0x1", "9007199254740992", "-0", "40", "39",

@@ -21,7 +21,7 @@ from playwright import sync_api as playwright
 
 from hanme import Classifier, Graph
 from hanme.serve.report import write_report
-from hanme.serve.schemas import Changes
+from hanme.serve.schemas import Changes, Question
 from hanme.serve.served import ServedRun, load_runs
 from serving import HOSTILE
 
@@ -286,7 +286,7 @@ def test_a_node_shows_what_and_why(
     assert f"Why {label}?" in text
     assert f"{100 * row.probabilities[best]:.0f} %" in text
     assert "The paths it looked at" in text
-    found = own.explain(10, against=own.runner_up(10), top=1)
+    found = own.explain(10, Question(against=own.runner_up(10), top=1))
     assert found.instances[0].nodes[-1].name in text
     total = page.locator(".bars b.value").first.inner_text().replace("−", "-")
     assert float(total) == pytest.approx(found.logit, abs=0.006)
@@ -299,7 +299,7 @@ def test_a_node_shows_what_and_why(
         page.locator("#against").select_option(label="no other label")
         page.locator(".bars b.label", has_text=f"score of {label}").wait_for()
         alone = page.locator(".bars b.value").first.inner_text().replace("−", "-")
-        assert float(alone) == pytest.approx(own.explain(10, top=1).logit, abs=0.006)
+        assert float(alone) == pytest.approx(own.explain(10, Question(top=1)).logit, abs=0.006)
         page.go_back()
     other = next(name for name in own.graph.labels if name != label)
     page.get_by_role("button", name=re.compile(f"^Why {other}")).click()
@@ -415,14 +415,14 @@ def test_what_if_takes_links_away_and_adds_them(
     page.get_by_role("heading", name="The answer now").wait_for()
     assert f"cut={first.relation}" in visitor.hash()
     cut = {"relation": first.relation, "source": 10, "target": first.nodes[0].number}
-    after = own.change(10, Changes(remove=[cut]), lambda: None).after
+    after = own.change(10, Changes(remove=[cut]))["after"]
     best = page.locator(".outcome .value").first.inner_text()
     label = own.graph.labels.index(page.locator(".outcome .label").first.inner_text())
     assert best.endswith(f"{100 * after.probabilities[label]:.0f} %")
     there = {other.number for other in last.nodes}
     new = next(i for i in range(own.graph.nodes[last.type].num_nodes) if i not in there)
     page.locator("#add-relation").select_option(last.relation)
-    page.locator("#add-name").fill(own.index.node(last.type, new).name)
+    page.locator("#add-name").fill(own.node(last.type, new).name)
     page.get_by_role("button", name=re.compile("^Add ")).first.click()
     page.locator("#added-0").wait_for()
     page.locator(".paths input").last.uncheck()

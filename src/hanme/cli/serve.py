@@ -59,10 +59,7 @@ def serve(
         if open_:
             webbrowser.open(address)
 
-    def on_load() -> None:
-        print("Loading. Stop the server with Ctrl-C.", file=sys.stderr, flush=True)
-
-    def on_skip(message: str) -> None:
+    def log(message: str) -> None:
         print(f"hanme: {message}", file=sys.stderr, flush=True)
 
     serve_runs(
@@ -72,9 +69,8 @@ def serve(
         names=name or (),
         token_file=token_file,
         source=data,
-        on_load=on_load,
         on_start=on_start,
-        on_skip=on_skip,
+        log=log,
     )
 
 

@@ -14,13 +14,13 @@ import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hanme import __version__
 from hanme.common.files import replacing
 from hanme.errors import HanmeError
 from hanme.serve.overview import overview
-from hanme.serve.served import ServedRun
+from hanme.serve.schemas import Question
+from hanme.serve.served import Json, ServedRun
 
 STATIC = Path(__file__).parent / "static"
 
@@ -64,12 +64,11 @@ def write_report(served: ServedRun, path: Path, nodes: Sequence[str | int] = ())
     numbers = dict.fromkeys(served.graph.targets.find(node) for node in nodes)
     data = {
         "version": __version__,
-        "run": served.info().model_dump(mode="json"),
-        "overview": overview(served).model_dump(mode="json"),
-        "metrics": served.metrics().model_dump(mode="json"),
+        "run": served.info().model_dump(),
+        "overview": overview(served),
         "nodes": [_node(served, number) for number in numbers],
     }
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     script, style = bundle("report.js"), _static("style.css")
     policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     with replacing(path) as temporary:
@@ -77,22 +76,20 @@ def write_report(served: ServedRun, path: Path, nodes: Sequence[str | int] = ())
         temporary.write_text(page, encoding="utf-8")
 
 
-def _node(served: ServedRun, number: int) -> dict[str, Any]:
+def _node(served: ServedRun, number: int) -> Json:
     """Return a node's prediction and, if the model has one, its explanation."""
-    prediction = served.table.row(number).model_dump(mode="json")
-    if served.explainer is None:
-        return {"prediction": prediction, "explanation": None}
-    found = _explain(served, number, None)
-    ways = [one["metapath"] for one in found["metapaths"] if one["instances"]]
-    found["instances"] = [
-        instance for way in ways for instance in _explain(served, number, way)["instances"]
-    ]
-    return {"prediction": prediction, "explanation": found}
-
-
-def _explain(served: ServedRun, number: int, metapath: str | None) -> dict[str, Any]:
-    found = served.explain(number, against=served.runner_up(number), top=TOP, metapath=metapath)
-    return found.model_dump(mode="json")
+    explanation = None
+    if served.explainer is not None:
+        asked = Question(against=served.runner_up(number), top=TOP)
+        explanation = served.explain(number, asked).model_dump()
+        explanation["instances"] = [
+            instance
+            for part in explanation["metapaths"]
+            for instance in served.explain(
+                number, asked.model_copy(update={"metapath": part["metapath"]})
+            ).model_dump()["instances"]
+        ]
+    return {"prediction": served.table.row(number).model_dump(), "explanation": explanation}
 
 
 def bundle(entry: str) -> str:

@@ -1,166 +1,98 @@
-"""Find nodes by name or id: exactly, by how they begin, by a part, or nearly.
+"""Find nodes by name or id: exactly, by how they begin, by a part, or misspelt.
 
 Texts are compared in lower case, without accents, with blanks for underscores. For every three
 bytes in a row (*trigram*) an index lists the texts that hold them. A text with a typo still shares
-most of its trigrams with the right one, so the texts that share most are looked at, a few hundred
-of a million.
+most of its trigrams with the right one, so only the texts that share most are compared: a few
+hundred of a million.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanme.graph import Nodes
 
-Match = Literal["exact", "prefix", "word", "within", "near"]
-ORDER: tuple[Match, ...] = ("exact", "prefix", "word", "within", "near")
-
 LONGEST = 120
 """Number of characters of a text that are indexed: longer names differ before."""
 
 SHARED = 0.4
-"""The least share of the trigrams of what was typed that a text must hold."""
+"""Minimum share of the trigrams of a query, without its first, that a text must hold."""
 
-MOST_READ = 2_000_000
-"""Maximum number of index entries that a search reads, rare trigrams first: some milliseconds."""
-
-LOOKED_AT = 400
+COMPARED = 400
 """Maximum number of texts that are compared with the query one by one."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """A node that was found, and how well: ``near`` is the share of trigrams, 1 for the others."""
-
-    type: str
-    number: int
-    match: Match
-    near: float
-    length: int
-
-
 class Search:
-    """Names and ids of all nodes of a graph."""
+    """An index of the names and ids of all nodes; a node without an id is found by its number."""
 
     def __init__(self, nodes: Mapping[str, Nodes]) -> None:
-        self.sizes = {kind: some.num_nodes for kind, some in nodes.items()}
-        self._plain = [kind for kind, some in nodes.items() if some.ids is None]
-        self._fields = {
-            kind: [Field(texts) for texts in (some.names, some.ids) if texts is not None]
-            for kind, some in nodes.items()
-        }
-
-    def find(self, text: str, types: Iterable[str], limit: int) -> list[Found]:
-        """Return the nodes that fit best, best first."""
-        sought = plain(text)
-        best: dict[tuple[str, int], Found] = {}
-        for kind in types:
-            for field in self._fields[kind]:
-                for place, match, near, length in field.find(sought, limit):
-                    found = Found(kind, place, match, near, length)
-                    key = (kind, place)
-                    if key not in best or _rank(found) < _rank(best[key]):
-                        best[key] = found
-            number = _number(sought.strip())
-            if kind in self._plain and number is not None and number < self.sizes[kind]:
-                best[kind, number] = Found(kind, number, "exact", 1.0, 0)
-        return sorted(best.values(), key=_rank)[:limit]
-
-
-class Field:
-    """Texts, one for each node of a type, with an index of their trigrams."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        parts = [plain(text).encode("utf-8", "replace") for text in texts]
-        self.lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-        self.offsets = np.concatenate([[0], self.lengths.cumsum()])
-        self.text = np.frombuffer(b"".join(parts), np.uint8)
-        counts = np.maximum(self.lengths - 2, 0)
-        begin = np.repeat(self.offsets[:-1] - (counts.cumsum() - counts), counts)
-        codes = _codes(self.text)[begin + np.arange(len(begin))]
+        self.types = list(nodes)
+        self._texts: list[Sequence[object]] = []  # the names or ids of a type
+        owners = []
+        for kind, some in enumerate(nodes.values()):
+            ids = range(some.num_nodes) if some.ids is None else some.ids
+            for texts in [ids] if some.names is None else [some.names, ids]:
+                owners.append((kind, len(texts)))
+                self._texts.append(texts)
+        sizes = [size for _, size in owners]
+        self._begin = np.concatenate([[0], np.cumsum(sizes)])  # of each sequence of texts
+        self._type = np.repeat([kind for kind, _ in owners], sizes)
+        parts = [plain(str(text)).encode("utf-8", "replace") for t in self._texts for text in t]
+        lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+        self.trigrams = lengths - 2  # a text begins with two blanks
+        ends = np.repeat(lengths.cumsum() - self.trigrams.cumsum(), self.trigrams)
+        codes = _codes(b"".join(parts))[ends - 2 + np.arange(len(ends))]
         order = np.argsort(codes, kind="stable")  # of 16 bits: a radix sort
-        self.holders = np.repeat(np.arange(len(parts), dtype=np.int32), counts)[order]
-        self.begin = np.concatenate([[0], np.bincount(codes, minlength=1 << 16).cumsum()])
+        self._holders = np.repeat(np.arange(len(parts), dtype=np.int32), self.trigrams)[order]
+        self._first = np.concatenate([[0], np.bincount(codes, minlength=1 << 16).cumsum()])
 
-    def find(self, sought: str, limit: int) -> list[tuple[int, Match, float, int]]:
-        """Return the places of the texts that fit best, with how and how well they do."""
-        key = sought.encode("utf-8", "replace")
-        if len(key) < 3:
-            return [(i, *_compare(sought, self[i], 1.0)) for i in self._starting(key, limit)]
-        lists = self._lists(key)
-        shared = np.bincount(np.concatenate(lists), minlength=len(self.lengths))
-        places = np.flatnonzero(shared >= max(1.0, SHARED * len(lists)))
-        if len(places) > LOOKED_AT:
-            # The most shared first, then the shortest.
-            rank = np.minimum(shared[places], len(lists)) * 4096 - self.lengths[places]
-            places = places[np.argpartition(-rank, LOOKED_AT)[:LOOKED_AT]]
-        both = np.minimum(shared[places], len(lists)) * 2
-        near = both / (len(lists) + np.maximum(self.lengths[places] - 2, 1))
-        pairs = zip(places.tolist(), near.tolist(), strict=True)
-        found = [(i, *_compare(sought, self[i], share)) for i, share in pairs]
-        found.sort(key=lambda row: (ORDER.index(row[1]), -row[2], row[3], row[0]))
-        return found[:limit]
-
-    def __getitem__(self, place: int) -> str:
-        part = self.text[self.offsets[place] : self.offsets[place + 1]]
-        return part.tobytes().decode("utf-8", "replace")
-
-    def _lists(self, key: bytes) -> list[NDArray[np.int32]]:
-        """Return which texts hold each trigram, rarest first, as far as they are read."""
-        codes = np.unique(_codes(np.frombuffer(key, np.uint8))).astype(np.int64)
-        begin, size = self.begin[codes], self.begin[codes + 1] - self.begin[codes]
-        rare = np.argsort(size, kind="stable")
-        few = max(1, int(np.searchsorted(size[rare].cumsum(), MOST_READ, "right")))
-        return [self.holders[begin[i] : begin[i] + size[i]][:MOST_READ] for i in rare[:few]]
-
-    def _starting(self, key: bytes, limit: int) -> list[int]:
-        places = np.flatnonzero(self.lengths >= len(key))
-        for i, byte in enumerate(key):
-            places = places[self.text[self.offsets[places] + i] == byte]
-        shortest = np.argsort(self.lengths[places], kind="stable")[:limit]
-        found: list[int] = places[shortest].tolist()
-        return found
+    def find(self, query: str, types: Sequence[str], limit: int) -> list[tuple[str, int]]:
+        """Return the types and numbers of the nodes that fit best, best first."""
+        sought = plain(query)
+        codes = np.unique(_codes(sought.encode("utf-8", "replace"))).astype(np.int64)
+        if not len(codes):
+            return []
+        holders = [self._holders[self._first[c] : self._first[c + 1]] for c in codes]
+        shared = np.bincount(np.concatenate(holders), minlength=len(self.trigrams))
+        shared = np.minimum(shared, len(codes))
+        shared[~np.isin(self._type, [self.types.index(kind) for kind in types])] = 0
+        places = np.flatnonzero(shared >= max(1.0, SHARED * (len(codes) - 1)))
+        if len(places) > COMPARED:  # the most shared first, then the shortest
+            rank = shared[places] * 4096 - self.trigrams[places]
+            places = places[np.argpartition(-rank, COMPARED)[:COMPARED]]
+        dice = 2 * shared[places] / (len(codes) + self.trigrams[places])
+        ranked = []
+        for place, near in zip(places.tolist(), dice.tolist(), strict=True):
+            which = int(np.searchsorted(self._begin, place, "right")) - 1
+            number = place - int(self._begin[which])
+            how, near = _compare(sought, plain(str(self._texts[which][number])), near)
+            ranked.append((how, -near, int(self.trigrams[place]), number, int(self._type[place])))
+        best = dict.fromkeys((self.types[kind], number) for *_, number, kind in sorted(ranked))
+        return list(best)[:limit]
 
 
 def plain(text: str) -> str:
-    """Write a text as it is compared, with a blank before it: a word's beginning is a trigram."""
+    """Write a text as it is compared, after two blanks: the first letter makes a trigram."""
     text = text[:LONGEST]
     if not text.isascii():
         parts = unicodedata.normalize("NFKD", text.casefold())[: 4 * LONGEST]
         text = "".join(c for c in parts if not unicodedata.combining(c))
-    return " " + " ".join(text.lower().replace("_", " ").split())
+    return "  " + " ".join(text.lower().replace("_", " ").split())
 
 
-def _codes(text: NDArray[np.uint8]) -> NDArray[np.uint16]:
+def _codes(text: bytes) -> NDArray[np.uint16]:
     """Return a number for every three bytes in a row; few different ones get the same."""
-    if len(text) < 3:
-        return np.empty(0, np.uint16)
-    a, b, c = (text[i : len(text) - 2 + i].astype(np.uint16) for i in range(3))
+    size = max(0, len(text) - 2)
+    a, b, c = (np.frombuffer(text, np.uint8)[i : size + i].astype(np.uint16) for i in range(3))
     codes: NDArray[np.uint16] = a * np.uint16(40503) + b * np.uint16(1021) + c * np.uint16(31)
     return codes
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def _compare(sought: str, text: str, near: float) -> tuple[Match, float, int]:
-    if text == sought:
-        return "exact", 1.0, len(text)
-    if text.startswith(sought):
-        return "prefix", 1.0, len(text)
-    if sought in text:
-        return "word", 1.0, len(text)
-    if sought[1:] in text:
-        return "within", 1.0, len(text)
-    return "near", near, len(text)
-
-
-def _rank(found: Found) -> tuple[int, float, int, int]:
-    return ORDER.index(found.match), -found.near, found.length, found.number
+def _compare(sought: str, text: str, near: float) -> tuple[int, float]:
+    """Return how well a text fits: equal, prefix, word, part or similar; and how similar."""
+    fits = [text == sought, text.startswith(sought), sought[1:] in text, sought[2:] in text]
+    return (fits.index(True), 1.0) if any(fits) else (4, near)

@@ -14,4 +14,4 @@ const nodes = data.nodes.map(({ prediction, explanation }) => h("article", { id:
   explanation ? why(data.run, prediction, explanation, { report: link }) : [says(data.run, prediction, null, link), h("p.note", {}, data.run.why_not)]));
 
 document.getElementById("main").replaceChildren(
-  ...[overview(data.run, data.overview, data.metrics, () => null), contents, ...nodes, h("p.hint", {}, `Made by hanme ${data.version}.`)].filter(Boolean));
+  ...[overview(data.run, data.overview, () => null), contents, ...nodes, h("p.hint", {}, `Made by hanme ${data.version}.`)].filter(Boolean));

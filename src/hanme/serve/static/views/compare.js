@@ -36,15 +36,16 @@ async function all({ run, runs, query, signal, say }, a, b) {
       h("div.shows", { role: "group", "aria-label": "Show" }, Object.entries(FILTERS).map(([key, words]) =>
         h("button", { type: "button", id: `show-${key}`, "aria-pressed": String(key === filter), onclick: () => change({ show: key === "differ" ? null : key, page: null }) }, words.replace("the first", a.name).replace("the second", b.name)))),
       h("p.total", {}, h("b", {}, count(found.total)), ` ${found.total === 1 ? run.target : nodes}, largest difference first`),
-      found.rows.length ? table("Predictions of both", [run.target, a.name, b.name, "true", "difference"], found.rows.map((row) => [
-        h("a", { href: to(a.name, "compare", [b.name, row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id))),
-        given(a, row.a, row.labels), given(b, row.b, row.labels), row.labels.length ? chips(row.labels, () => "") : h("span.faint", {}, "not known"), percent(row.distance)]), { numeric: [4], hidden: true })
+      found.rows.length ? table("Predictions of both", [run.target, a.name, b.name, "true", "difference"], found.rows.map(({ a: first, b: second, distance }) => [
+        h("a", { href: to(a.name, "compare", [b.name, first.node]) }, name(first.name), first.id !== first.name && h("small", {}, name(first.id))),
+        given(a, first), given(b, second), first.labels.length ? chips(first.labels, () => "") : h("span.faint", {}, "not known"), percent(distance)]), { numeric: [4], hidden: true })
         : h("div.card.empty", {}, h("p", {}, `No ${nodes} here: they agree.`)),
       pages(found.total, page, PAGE)),
   };
 }
 
-const given = (run, { predicted, probabilities }, labels) => [chips(predicted, (label) => (labels.length ? (labels.includes(label) ? "right" : "wrong") : "")),
+const share = (value) => (value === undefined ? null : value / 100);
+const given = (run, { predicted, probabilities, labels }) => [chips(predicted, (label) => (labels.length ? (labels.includes(label) ? "right" : "wrong") : "")),
   h("small", {}, predicted.map((label) => percent(probabilities[run.labels.findIndex((each) => each.name === label)])).join(", "))];
 
 function right(found, a, b, nodes) {
@@ -55,7 +56,7 @@ function right(found, a, b, nodes) {
 
 function scores(a, b, first, second) {
   const rows = [[a, first], [b, second]].flatMap(([run, found]) => found.scores.filter((each) => each.name === "model").map((each) => ({ run, ...each })));
-  const bar = (which) => rows.map((row) => ({ name: row.run.name, value: row[which] / 100, low: row[`${which}_interval`] ? row[`${which}_interval`][0] / 100 : null, high: row[`${which}_interval`] ? row[`${which}_interval`][1] / 100 : null, kind: row.run === a ? "for" : "against" }));
+  const bar = (which) => rows.map((row) => ({ name: row.run.name, value: row[which] / 100, low: share(row.intervals[which]?.[0]), high: share(row.intervals[which]?.[1]), kind: row.run === a ? "for" : "against" }));
   return section("Whose scores are better?", "With 95 % intervals.", figure("Scores of both runs", h("div", {}, h("h3", {}, "Micro F1"), bars(bar("micro")), h("h3", {}, "Macro F1"), bars(bar("macro"))),
     table("Scores of both runs", ["run", "micro F1", "macro F1"], rows.map((row) => [row.run.name, percent(row.micro / 100, 1), percent(row.macro / 100, 1)]), { numeric: [1, 2] })));
 }

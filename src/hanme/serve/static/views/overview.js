@@ -10,15 +10,12 @@ const WHO = { model: "this model", linear: "its linear part", majority: "always 
 const share = (value) => (value === null || value === undefined ? null : value / 100);
 
 export async function overviewView({ run, signal }) {
-  const [found, metrics] = await Promise.all([
-    ask(path(["runs", run.name, "overview"]), { signal }),
-    ask(path(["runs", run.name, "metrics"]), { signal }),
-  ]);
-  return { title: "Overview", element: overview(run, found, metrics, (query) => to(run.name, "nodes", [], query)) };
+  const found = await ask(path(["runs", run.name, "overview"]), { signal });
+  return { title: "Overview", element: overview(run, found, (query) => to(run.name, "nodes", [], query)) };
 }
 
 /** Show a run; `list` gives the address of a list of nodes, or null where there is none. */
-export function overview(run, found, metrics, list) {
+export function overview(run, found, list) {
   const nodes = plural(run.target), part = PARTS[found.part];
   return h("div.overview", {},
     h("h1", {}, h("bdi", {}, run.name)),
@@ -32,13 +29,13 @@ export function overview(run, found, metrics, list) {
       found.by_label.length > 0 && byLabel(run, found, list),
       found.by_degree.length > 0 && byDegree(found, nodes),
       looks(found),
-      metrics.epochs.length > 0 && curves(metrics)));
+      found.epochs.length > 0 && curves(found)));
 }
 
 function scores(found, part, nodes) {
   const rows = (which) => found.scores.map((one) => ({
     name: WHO[one.name] ?? one.name, value: share(one[which]), kind: one.name === "model" ? "model" : "plain",
-    low: share(one[`${which}_interval`]?.[0]), high: share(one[`${which}_interval`]?.[1]),
+    low: share(one.intervals[which]?.[0]), high: share(one.intervals[which]?.[1]),
   }));
   const interval = (row) => (row.low === null ? "–" : `${percent(row.low, 1)} to ${percent(row.high, 1)}`);
   const numbers = table("Scores", ["who", "micro F1", "95 % interval", "macro F1", "95 % interval"],
@@ -47,7 +44,7 @@ function scores(found, part, nodes) {
     figure("Scores of the model and of what it has to beat", h("div", {},
       h("h3", {}, "Micro F1: every label counts alike"), bars(rows("micro")),
       h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"))), numbers,
-    found.scores.some((one) => one.micro_interval) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
+    found.scores.some((one) => one.intervals.micro) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
 }
 
 const listed = (names) => names.flatMap((one, i) => [i ? (i === names.length - 1 ? " and " : ", ") : "", name(one)]);
@@ -104,7 +101,7 @@ function looks(found) {
   const parts = grouped(Object.entries(found.parts).filter(([name]) => name !== "bias").map(([name, value]) => ({ name, value })),
     (text) => (text === "metapaths" ? "paths (attention)" : blockWords(text))).slice(0, 12);
   const most = Math.max(...parts.map((part) => part.value), 1e-9);
-  const ways = found.metapaths.map((one) => [metapathWords(one.metapath), one.weight === null ? "–" : percent(one.weight), count(one.instances), count(one.roots)]);
+  const ways = found.metapaths.map((one) => [metapathWords(one.metapath), percent(one.weight), count(one.instances), count(one.roots)]);
   return section("What does it look at?", "How far each part of the model moves a score, on average. “Paths” is the attention over metapath instances; the others belong to the linear part.",
     parts.length > 0 && figure("How much each part counts", bars(parts.map((part) => ({ ...part, kind: "model" })), { most, format: (v) => v.toFixed(2) }),
       table("How much each part counts", ["part", "mean size"], parts.map((part) => [part.name, part.value.toFixed(3)]), { numeric: [1] })),
@@ -112,11 +109,11 @@ function looks(found) {
     ways.length > 0 && table("Metapaths", ["leads to", "weight β", "paths", "starting at"], ways, { numeric: [1, 2, 3], hidden: true }));
 }
 
-function curves(metrics) {
-  const line = (key, title, kind) => ({ name: title, kind, points: metrics.epochs.filter((row) => Number.isFinite(row[key])).map((row) => [row.epoch, row[key]]) });
+function curves(found) {
+  const line = (key, title, kind) => ({ name: title, kind, points: found.epochs.filter((row) => Number.isFinite(row[key])).map((row) => [row.epoch, row[key]]) });
   const series = [line("train_micro", "training", "plain"), line("val_micro", "validation", "model")].filter((one) => one.points.length);
   if (series.length === 0) return null;
   return section("How did it learn?", [h("span.key.plain", {}, "training"), " ", h("span.key.model", {}, "validation"), " Micro F1 of the attention part by epoch, before it is joined with the linear part."],
-    figure("Micro F1 by epoch", lines(series, { marked: metrics.best_epoch || null }), table("Micro F1 by epoch", ["epoch", "training", "validation"],
-      metrics.epochs.map((row) => [count(row.epoch), percent(row.train_micro, 1), percent(row.val_micro, 1)]), { numeric: [1, 2] })));
+    figure("Micro F1 by epoch", lines(series, { marked: found.best_epoch || null }), table("Micro F1 by epoch", ["epoch", "training", "validation"],
+      found.epochs.map((row) => [count(row.epoch), percent(row.train_micro, 1), percent(row.val_micro, 1)]), { numeric: [1, 2] })));
 }
