@@ -14,7 +14,7 @@ from hanme.data import planted
 from hanme.graph.chain import Chain
 from hanme.nn import HAN, HANME, Batch
 from hanme.nn.encoders import Direct, Mean, Multihop
-from hanme.ops import instance_attention
+from hanme.ops import Problem, eager
 from hanme.training.schedule import LTS
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "hanme_from_scratch.py"
@@ -49,17 +49,9 @@ def links_of(chain: Chain) -> dict[tuple[str, str], Tensor]:
 @pytest.mark.parametrize("hops", [1, 2, 3, 4])
 def test_instances(hops: int) -> None:
     chain = random_chain(hops, seed=hops, size=5)
-    zeros = torch.zeros(chain.sizes[0], 1)
-    h = {
-        t: torch.zeros(n, 1, 1) for t, n in zip(chain.metapath.node_types, chain.sizes, strict=True)
-    }
-    terms = Mean(1, 1)(h, [chain])[0]
-    attention = instance_attention(
-        chain, terms.values, terms.coefficients, zeros, torch.zeros(1, 1)
-    )
     listed = page.list_instances(chain.metapath.node_types, links_of(chain))
     assert len(listed) > 0
-    assert sorted(listed.tolist()) == sorted(attention.instances.nodes.tolist())
+    assert sorted(listed.tolist()) == sorted(chain.instances().nodes.tolist())
 
 
 @pytest.mark.parametrize("hops", [1, 2, 4])
@@ -78,11 +70,9 @@ def test_encoders(name: str, hops: int) -> None:
     terms = fast(h, [chain])[0]
     zeros = torch.zeros(chain.sizes[0], HEADS, dtype=torch.double)
     a = torch.zeros(HEADS, CHANNELS, dtype=torch.double)
-    attention = instance_attention(chain, terms.values, terms.coefficients, zeros, a)
-    nodes = attention.instances.nodes
-    encoded = torch.zeros(len(nodes), HEADS, CHANNELS, dtype=torch.double)
-    for position, value in enumerate(terms.values):
-        encoded += attention.coefficients[:, position, :, None] * value[nodes[:, position]]
+    every, instances = torch.arange(chain.sizes[0]), chain.instances()
+    problem = Problem(chain, terms.values, terms.coefficients, zeros, a, every, 0.2, 0.0, 0)
+    encoded, nodes = eager.encode(problem, instances)[0], instances.nodes
     along = torch.stack([h[t][nodes[:, i]] for i, t in enumerate(types)], 1)
     torch.testing.assert_close(encoded, slow(along), atol=1e-6, rtol=0)
     if name == "multihop":  # Theorem 1

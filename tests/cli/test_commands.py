@@ -125,7 +125,7 @@ def test_help_teaches() -> None:
         (["planted", "--gamma", "1"], "gamma"),
         (["planted", "--gamma", "0"], "gamma"),
         (["planted", "--encoder", "mean", "--gamma", "0.3"], "Mean has no option 'gamma'"),
-        (["planted", "--model", "han", "--encoder", "mean"], "model han has no option 'encoder'"),
+        (["planted", "--model", "han", "--encoder", "mean"], "`encoder` to be one of end"),
         (["planted", "--model", "gat", "-m", "movie-actor-movie"], "gat has no option 'metapaths'"),
         (["planted", "--model", "magna", "--backend", "eager"], "magna has no option 'backend'"),
         (["planted", "--model", "gru"], "unknown model 'gru'; there are hanme, han"),

@@ -14,7 +14,7 @@ from hanme.explain.removal import OpenModel
 from hanme.nn import HAN, HANME, MAGNN
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, Task
-from hanme.nn.projection import Projection
+from hanme.nn.parts import Projection
 
 SHORT = ["movie-director-movie", "movie-actor-movie"]
 LONG = ["movie-actor-movie-keyword-movie", "movie-director-movie"]

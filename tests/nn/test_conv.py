@@ -11,7 +11,7 @@ from hanme.errors import HanmeError
 from hanme.nn import GAT, HAN, HANME, HANMEConv, SemanticAttention
 from hanme.nn.batch import Batch
 from hanme.nn.encoders import Multihop
-from hanme.nn.projection import Projection
+from hanme.nn.parts import Projection
 from hanme.ops import BACKENDS
 
 METAPATHS = ["m-a-m", "m-d-m"]
@@ -170,25 +170,9 @@ def test_another_graph_and_a_changed_one_are_noticed() -> None:
     assert not torch.allclose(logits(model, data), first)
 
 
-def test_attention_weights_at_both_levels() -> None:
-    data = small_graph()
-    conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2).eval()
-    _, beta = conv(data.x_dict, data.edge_index_dict, return_semantic_attention_weights=True)
-    torch.testing.assert_close(beta["m"].sum(), torch.tensor(1.0))
-    batch = Batch(data.x_dict, data.edge_index_dict, torch.tensor([3]))
-    attention = conv.channels.instance_attention(batch)
-    assert list(attention) == METAPATHS
-    for found in attention.values():
-        assert set(found.instances.nodes[:, 0].tolist()) <= {3}
-        if len(found.instances):
-            torch.testing.assert_close(found.weight.sum(0), torch.ones(2))
-
-
-def test_repr_and_reset() -> None:
+def test_reset() -> None:
     data = small_graph()
     conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
-    assert "8, heads=2, metapaths=[m-a-m, m-d-m]" in repr(conv)
-    assert "Multihop(" in repr(conv)
     conv(data.x_dict, data.edge_index_dict)
     before = [weight.clone() for weight in conv.parameters()]
     conv.reset_parameters()
@@ -259,7 +243,7 @@ def test_an_encoder_that_is_made_already_must_fit() -> None:
     data = small_graph()
     sizes = {"hidden_channels": 8, "heads": 2}
     for encoder, options, message in (
-        (Multihop(2, 4), {"gamma": 0.9}, "takes no gamma"),
+        (Multihop(2, 4), {"gamma": 0.9}, "an instance takes no gamma"),
         (Multihop(4, 4), {}, "2 heads of 4"),
     ):
         with pytest.raises(HanmeError, match=message):

@@ -11,7 +11,7 @@ from hanme.errors import HanmeError
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
 from hanme.nn.encoders import Direct, Encoder, Linear, Mean, Multihop, RotatE, make_encoder
-from hanme.ops import instance_attention
+from hanme.ops import Problem, eager
 
 HEADS, CHANNELS = 2, 3
 
@@ -26,17 +26,12 @@ def features(chain: Chain) -> dict[str, Tensor]:
 
 def encode(encoder: Encoder, chain: Chain, h: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Every instance's nodes and its encoding, ``[P, K, D]``, through the operator's terms."""
-    terms = encoder(h, [chain])[0]
+    terms, instances = encoder(h, [chain])[0], chain.instances()
     zeros = torch.zeros(chain.sizes[0], HEADS, dtype=torch.double)
     a = torch.zeros(HEADS, CHANNELS, dtype=torch.double)
-    attention = instance_attention(chain, terms.values, terms.coefficients, zeros, a)
-    nodes = attention.instances.nodes
-    encoded = sum(
-        attention.coefficients[:, position, :, None] * value[nodes[:, position]]
-        for position, value in enumerate(terms.values)
-        if value is not None
-    )
-    return nodes, encoded
+    every = torch.arange(chain.sizes[0])
+    problem = Problem(chain, terms.values, terms.coefficients, zeros, a, every, 0.2, 0.0, 0)
+    return instances.nodes, eager.encode(problem, instances)[0]
 
 
 def rows(chain: Chain, h: dict[str, Tensor], nodes: Tensor, head: int) -> Tensor:

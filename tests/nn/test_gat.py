@@ -8,7 +8,8 @@ from torch_geometric.nn import GATConv
 from hanme.data import planted
 from hanme.nn import GAT
 from hanme.nn.batch import Batch
-from hanme.nn.gat import Conv, _chain
+from hanme.nn.gat import Conv, chain_of
+from hanme.nn.homogeneous import Links
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -52,11 +53,12 @@ def test_is_dense_attention_on_the_homogeneous_graph(residual: bool) -> None:
 def test_a_layer_is_pyg_s(residual: bool) -> None:
     # A node without links, links that are there twice, and loops that are there already.
     edge_index = torch.tensor([[0, 1, 2, 2, 3, 3, 4, 5], [1, 0, 1, 1, 2, 3, 1, 5]])
-    ours = Conv(4, 3, 2, residual=residual, negative_slope=0.05, dropout=0.0).double()
+    ours = Conv(4, 3, 2, 0.05, 0.0, residual).double()
     theirs = GATConv(4, 3, 2, residual=residual, negative_slope=0.05, dropout=0.0).double()
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(7, 4, dtype=torch.double, requires_grad=True)
-    outs = [ours(x, _chain(edge_index, 7)), theirs(x, edge_index)]
+    links = Links(edge_index, torch.zeros(8), (0, 7), slice(0, 7))
+    outs = [ours(x, chain_of(links)), theirs(x, edge_index)]
     torch.testing.assert_close(*outs)
     weight = torch.randn_like(outs[0])
     grads = [

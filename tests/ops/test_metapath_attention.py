@@ -12,9 +12,8 @@ from graphs import KINDS, chains, random_arguments, random_chain
 from hanme.errors import HanmeError
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metapath
-from hanme.ops import BACKENDS, Constant, LinkProduct, instance_attention, metapath_attention
+from hanme.ops import BACKENDS, Coefficients, Constant, LinkProduct, metapath_attention
 from hanme.ops import chunked as chunked_module
-from hanme.ops.coefficients import Coefficients
 from hanme.ops.cost import memory
 
 
@@ -153,22 +152,6 @@ def test_a_root_does_not_depend_on_which_others_are_asked_for(backend: str) -> N
         torch.testing.assert_close(alone[0], whole[root])
 
 
-def test_weights_can_be_asked_for_and_explain_the_output() -> None:
-    chain = random_chain(2, seed=3)
-    values, c, root_score, a, _ = random_arguments(chain, "link product")
-    attention = instance_attention(chain, values, c, root_score, a)
-    nodes = attention.instances.nodes
-    z = torch.zeros_like(values[0])
-    total = torch.zeros_like(root_score)
-    for p in range(len(attention.instances)):
-        total[nodes[p, 0]] += attention.weight[p]
-        for position, value in enumerate(values):
-            share = attention.weight[p] * attention.coefficients[p, position]
-            z[nodes[p, 0]] += share[:, None] * value[nodes[p, position]]
-    torch.testing.assert_close(z, metapath_attention(chain, values, c, root_score, a))
-    torch.testing.assert_close(total[chain.count() > 0].mean(), torch.ones((), dtype=torch.double))
-
-
 def test_large_scores_do_not_overflow() -> None:
     chain = random_chain(2, seed=3)
     values, c, root_score, a, _ = random_arguments(chain, "constant")
@@ -198,17 +181,6 @@ def test_arguments_that_do_not_fit_are_named(change: dict, message: str) -> None
     arguments = dict(zip(names, random_arguments(chain, "constant")[:4], strict=True))
     with pytest.raises(HanmeError, match=message):
         metapath_attention(chain, **(arguments | change))
-
-
-def test_eager_refuses_what_would_not_fit_with_the_figure() -> None:
-    n = 100
-    links = torch.cartesian_prod(torch.arange(n), torch.arange(n)).t()
-    steps = [("p", "to", "p")] * 6
-    chain = Chain.build(Metapath.of(steps, (["p"], steps[:1])), {steps[0]: links}, {"p": n})
-    values = [torch.zeros(n, 1, 2)] * 7
-    arguments = (values, Constant((1.0,) * 7), torch.zeros(n, 1), torch.zeros(1, 2))
-    with pytest.raises(HanmeError, match=r"eager would need about .* PB for 100,000,000,000,000 "):
-        metapath_attention(chain, *arguments, backend="eager")
 
 
 @pytest.mark.parametrize("kind", KINDS)

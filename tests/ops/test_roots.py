@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,7 +21,6 @@ from hanme.ops import (
     LinkProduct,
     PairSigmoid,
     Problem,
-    instance_attention,
     metapath_attention,
 )
 
@@ -32,9 +30,9 @@ WHERE = st.sampled_from(["roots given", "piece made beforehand"])
 def on_piece(piece: Restriction, arguments: list) -> list:
     """The arguments of the operator on a piece, from those on the whole graph."""
     values, c, root_score, attention = arguments
-    of = [piece.nodes[t] for t in piece.chains[0].metapath.node_types]
+    of = [piece.nodes[t] for t in piece.chain.metapath.node_types]
     if isinstance(c, LinkProduct):
-        links = zip(c.links, piece.links[0], strict=True)
+        links = zip(c.links, piece.links, strict=True)
         c = LinkProduct(c.root[of[0]], tuple(w[ids] for w, ids in links))
     elif isinstance(c, PairSigmoid):
         c = PairSigmoid(c.query[of[0]], tuple(k[i] for k, i in zip(c.keys, of, strict=True)))
@@ -63,7 +61,7 @@ def test_equal_the_whole_graph_in_values_dropout_and_gradients(
     else:
         piece = chain.restrict(roots)
         part = on_piece(piece, arguments)
-        z = metapath_attention(piece.chains[0], *part, **options)[piece.roots]
+        z = metapath_attention(piece.chain, *part, **options)[piece.roots]
     torch.testing.assert_close(z, whole)
     direction = torch.linspace(-1, 1, z.numel(), dtype=torch.double).view_as(z)
     for x, y in zip(
@@ -72,23 +70,6 @@ def test_equal_the_whole_graph_in_values_dropout_and_gradients(
         strict=True,
     ):
         torch.testing.assert_close(x, y)
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=asked(), kind=st.sampled_from(KINDS))
-def test_weights_of_some_roots_are_those_of_the_whole_graph(case, kind: str) -> None:
-    data, texts, roots = case
-    chain = chain_of(data, texts[0])
-    *arguments, _ = random_arguments(chain, kind)
-    whole = instance_attention(chain, *arguments)
-    some = instance_attention(chain, *arguments, roots=roots)
-    begin = np.concatenate([[0], np.cumsum(chain.count().tolist())])
-    rows = [p for root in roots.tolist() for p in range(begin[root], begin[root + 1])]
-    for field in ("nodes", "links", "number"):
-        got, expected = getattr(some.instances, field), getattr(whole.instances, field)
-        assert torch.equal(got, expected[rows])
-    torch.testing.assert_close(some.weight, whole.weight[rows])
-    torch.testing.assert_close(some.coefficients, whole.coefficients[rows])
 
 
 def test_positions_that_share_their_values_still_do_on_a_piece() -> None:
@@ -148,6 +129,5 @@ def test_no_work_grows_with_the_graph(kind: str, backend: str) -> None:
     roots = torch.tensor([7, 19_999, 4, 7])
     with nothing_large(nodes):
         metapath_attention(chain, *arguments, roots=roots, dropout=0.5, backend=backend)
-        instance_attention(chain, *arguments, roots=roots)
     with pytest.raises(AssertionError), nothing_large(nodes):  # the guard itself sees something
         metapath_attention(chain, *arguments, dropout=0.5, backend=backend)

@@ -2,13 +2,12 @@
 
 An instance is a walk (v0, v1, ..., vL) along the metapath's relations. The instances of a root are
 numbered in the order in which a depth-first walk over the CSR arrays meets them; that number names
-an instance whatever way it was found. ``restrict`` keeps what some roots reach, at the cost of
-what they reach, and leaves these numbers as they are.
+an instance whatever way it was found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -87,11 +86,7 @@ class Chain:
     ) -> tuple[Chain, Instances]:
         """Return a chain of the links that some instances walk, and the instances on it.
 
-        Args:
-            metapath: The metapath.
-            nodes: The instances' nodes, ``[P, L + 1]``, grouped by root, ascending.
-            num_nodes: The number of nodes by type.
-            root_ids: See :class:`Chain`.
+        ``nodes`` are those of the instances, ``[P, L + 1]``, grouped by root, ascending.
         """
         sizes = tuple(num_nodes[t] for t in metapath.node_types)
         indptr, indices, links = [], [], []
@@ -132,75 +127,47 @@ class Chain:
         """Where its tensors are."""
         return self.indices[0].device
 
-    def to(self, device: torch.device) -> Chain:
-        """Return the chain on a device."""
-        if self.device == device:
-            return self
-        ids = None if self.root_ids is None else self.root_ids.to(device)
-        branches = None if self.branches is None else self.branches.to(device)
-        indptr, indices = ([x.to(device) for x in given] for given in (self.indptr, self.indices))
-        return Chain(self.metapath, self.sizes, tuple(indptr), tuple(indices), ids, branches)
-
     @cached_property
-    def completions(self) -> tuple[Tensor, ...]:
-        """Count the ways to walk on to the end, per position and node, without listing one."""
-        ways = [torch.ones(self.sizes[-1], dtype=torch.long, device=self.device)]
-        for hop in reversed(range(len(self))):
-            onward = ways[0][self.indices[hop]]
+    def _before(self) -> tuple[Tensor, ...]:
+        """For each hop, the number of ways to the end through the links before each link."""
+        before: list[Tensor] = []
+        ways = torch.ones(self.sizes[-1], dtype=torch.long, device=self.device)
+        for indptr, indices in zip(reversed(self.indptr), reversed(self.indices), strict=True):
+            onward = ways[indices]
             if float(onward.double().sum()) >= 2.0**62:
                 raise HanmeError(
                     f"metapath {self.metapath}: more than 2^62 instances; take a shorter metapath"
                 )
-            total = indptr_of(onward)
-            ways.insert(0, total[self.indptr[hop][1:]] - total[self.indptr[hop][:-1]])
-        return tuple(ways)
+            before.insert(0, indptr_of(onward))
+            ways = before[0][indptr].diff()
+        return tuple(before)
 
     def count(self) -> Tensor:
         """Return the number of instances of each root, ``[N_0]``, without listing one."""
-        return self.completions[0]
+        return self._before[0][self.indptr[0]].diff()
 
     def instances(self, roots: Tensor | None = None) -> Instances:
         """List the instances of some roots (default: all), grouped by root in the order given."""
-        roots = self._roots(roots)
+        if roots is None:
+            roots = torch.arange(self.sizes[0], device=self.device)
         row = repeat(self.count()[roots])
-        _, links = self._walk_on(roots, (), len(self))
-        return self._listed(roots[row], links, within(row))
+        return self.walk(roots.to(self.device)[row], within(row))
 
     def blocks(self, root: int, size: int) -> Iterator[Instances]:
-        """List one root's instances in the order of their numbers, fewer than 2 ``size`` at a time.
-
-        Sub-trees are taken whole where they are small enough, and cut a hop further on where not.
-        """
-        begin = 0
-        stack: list[tuple[Tensor, tuple[Tensor, ...]]] = [
-            (torch.tensor([root], device=self.device), ())
-        ]
-        while stack:
-            node, links = stack.pop()  # prefixes: where they are, and the links that led there
-            total = int(self.completions[len(links)][node].sum())
-            if total < 2 * size:
-                _, links = self._walk_on(node, links, len(self) - len(links))
-                number = begin + torch.arange(total, device=self.device)
-                yield self._listed(torch.full_like(number, root), links, number)
-                begin += total
-            else:
-                node, links = self._walk_on(node, links, 1)
-                part = (self.completions[len(links)][node].cumsum(0) - 1) // size
-                sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
-                columns = zip(*(torch.split(column, sizes) for column in links), strict=True)
-                stack += reversed(list(zip(torch.split(node, sizes), columns, strict=True)))
+        """List one root's instances in the order of their numbers, ``size`` at a time."""
+        every = torch.arange(int(self.count()[root]), device=self.device)
+        for number in torch.split(every, size):
+            yield self.walk(torch.full_like(number, root), number)
 
     def walk(self, roots: Tensor, number: Tensor) -> Instances:
         """Return the instances with the given roots and numbers, without passing any other."""
         node, rest = roots, number
         nodes, links = [roots], []
-        for hop in range(len(self)):
-            onward = self.completions[hop + 1][self.indices[hop]]
-            before = indptr_of(onward)
-            rest = before[self.indptr[hop][node]] + rest
+        for indptr, indices, before in zip(self.indptr, self.indices, self._before, strict=True):
+            rest = before[indptr[node]] + rest
             link = torch.searchsorted(before, rest, right=True) - 1
             rest = rest - before[link]
-            node = self.indices[hop][link]
+            node = indices[link]
             nodes.append(node)
             links.append(link)
         return Instances(torch.stack(nodes, 1), torch.stack(links, 1), number)
@@ -250,8 +217,36 @@ class Chain:
         return self.branches[instances.nodes[:, -1]]
 
     def restrict(self, roots: Tensor) -> Restriction:
-        """Keep what some roots reach, see :func:`restrict`."""
-        return restrict([self], roots)
+        """Keep what some roots reach, at the cost of what they reach.
+
+        Nodes are renumbered by type, in one way for all positions, and in the order of their ids.
+        Links keep their order, and so do the instances of a root.
+
+        Args:
+            roots: Ids of nodes at position 0, in any order, possibly repeated.
+        """
+        roots = checked_roots(roots, self.sizes[0]).to(self.device).long()
+        types, node = self.metapath.node_types, torch.unique(roots)
+        touched: dict[str, list[Tensor]] = {types[0]: [node]}
+        hops = []  # the distinct nodes that each starts from, their numbers of links, the links
+        for indptr, indices, end in zip(self.indptr, self.indices, types[1:], strict=True):
+            degree = indptr[node + 1] - indptr[node]
+            links, _ = concat_ranges(indptr[node], degree)
+            hops.append((node, degree, links))
+            node = torch.unique(indices[links])
+            touched.setdefault(end, []).append(node)
+        nodes = {t: torch.unique(torch.cat(ids)) for t, ids in touched.items()}
+        held = [nodes[t] for t in types]
+        starts, ends = [], []
+        for hop, (node, degree, links) in enumerate(hops):
+            count = degree.new_zeros(held[hop].numel())  # no links from nodes that no walk leaves
+            count[torch.searchsorted(held[hop], node)] = degree
+            starts.append(indptr_of(count))
+            ends.append(torch.searchsorted(held[hop + 1], self.indices[hop][links]))
+        sizes, ids = tuple(some.numel() for some in held), self.original(held[0])
+        chain = Chain(self.metapath, sizes, tuple(starts), tuple(ends), ids)
+        place = torch.searchsorted(held[0], roots)
+        return Restriction(chain, nodes, place, tuple(links for _, _, links in hops))
 
     def original(self, roots: Tensor) -> Tensor:
         """Return the ids that some nodes at position 0 have in the whole graph."""
@@ -261,20 +256,6 @@ class Chain:
         """Return the node that each link of a hop starts from, beside ``indices[hop]``."""
         return repeat(self.indptr[hop].diff(), self.indices[hop].numel())
 
-    def _walk_on(
-        self, node: Tensor, links: tuple[Tensor, ...], hops: int
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Go on from some prefixes in all ways: the nodes reached and the links walked so far."""
-        for hop in range(len(links), len(links) + hops):
-            link, parent = concat_ranges(*_links_of(self.indptr[hop], node))
-            node = self.indices[hop][link]
-            links = (*(column[parent] for column in links), link)
-        return node, links
-
-    def _listed(self, roots: Tensor, links: tuple[Tensor, ...], number: Tensor) -> Instances:
-        onward = (i[link] for i, link in zip(self.indices, links, strict=True))
-        return Instances(torch.stack([roots, *onward], 1), torch.stack(links, 1), number)
-
     def _matrix(self, hop: int) -> csr_array:
         indices, indptr = self.indices[hop].cpu().numpy(), self.indptr[hop].cpu().numpy()
         ones = torch.ones(len(indices), dtype=torch.int32).numpy()
@@ -282,92 +263,23 @@ class Chain:
         matrix.sum_duplicates()
         return matrix
 
-    def _roots(self, roots: Tensor | None) -> Tensor:
-        if roots is None:
-            return torch.arange(self.sizes[0], device=self.device)
-        return roots.to(self.device)
-
 
 _chains: GraphCache[Chain] = GraphCache()
 
 
 @dataclass(frozen=True, eq=False)
 class Restriction:
-    """What some roots reach along chains: the chains renumbered to it, and its nodes."""
+    """What some roots reach along a chain: the chain renumbered to it, and its nodes."""
 
-    chains: tuple[Chain, ...]  # those given, with the links that the roots can reach alone
+    chain: Chain  # with the links that the roots can reach alone
     nodes: dict[str, Tensor]  # by type, the ids of the nodes left, ascending
     roots: Tensor  # the position of each root in ``nodes`` of its type
-    links: tuple[tuple[Tensor, ...], ...]  # by chain and hop, the places of the links it holds
-
-    def lift(self, instances: Instances, chain: int = 0) -> Instances:
-        """Return instances of one of the restricted chains with the ids of the whole graph."""
-        types = self.chains[chain].metapath.node_types
-        nodes = [self.nodes[t][ids] for t, ids in zip(types, instances.nodes.t(), strict=True)]
-        links = [
-            of_hop[ids] for of_hop, ids in zip(self.links[chain], instances.links.t(), strict=True)
-        ]
-        return Instances(torch.stack(nodes, 1), torch.stack(links, 1), instances.number)
-
-
-def restrict(chains: Sequence[Chain], roots: Tensor) -> Restriction:
-    """Keep what some roots reach of several chains, at the cost of what they reach.
-
-    Nodes are renumbered by type, in one way for all chains and positions, and in the order of
-    their ids. Links keep their order, and so do the instances of a root.
-
-    Args:
-        chains: Chains on one graph that start at the same node type.
-        roots: Ids of nodes of that type, in any order, possibly repeated.
-    """
-    starts = dict.fromkeys(chain.metapath.root for chain in chains)
-    if len(starts) != 1:
-        raise HanmeError(f"Expected chains that start at one node type, but got {list(starts)}")
-    roots = checked_roots(roots, chains[0].sizes[0]).to(chains[0].device).long()
-    first = torch.unique(roots)
-    touched: dict[str, list[Tensor]] = {chains[0].metapath.root: [first]}
-    walks = [_touch(chain, first, touched) for chain in chains]
-    nodes = {t: torch.unique(torch.cat(ids)) for t, ids in touched.items()}
-    restricted = tuple(
-        _renumber(chain, walk, nodes) for chain, walk in zip(chains, walks, strict=True)
-    )
-    place = torch.searchsorted(nodes[chains[0].metapath.root], roots)
-    links = tuple(tuple(hop[2] for hop in walk) for walk in walks)
-    return Restriction(restricted, nodes, place, links)
-
-
-_Walk = list[tuple[Tensor, Tensor, Tensor]]
-"""For each hop, the distinct nodes it starts from, how many links each has, and these links."""
-
-
-def _touch(chain: Chain, node: Tensor, touched: dict[str, list[Tensor]]) -> _Walk:
-    """Walk all links from some nodes on; note by type which nodes are met."""
-    walk = []
-    for hop, (indptr, indices) in enumerate(zip(chain.indptr, chain.indices, strict=True)):
-        begin, degree = _links_of(indptr, node)
-        links, _ = concat_ranges(begin, degree)
-        walk.append((node, degree, links))
-        node = torch.unique(indices[links])
-        touched.setdefault(chain.metapath.node_types[hop + 1], []).append(node)
-    return walk
-
-
-def _renumber(chain: Chain, walk: _Walk, nodes: Mapping[str, Tensor]) -> Chain:
-    held = [nodes[t] for t in chain.metapath.node_types]
-    indptr, indices = [], []
-    for hop, (node, degree, links) in enumerate(walk):
-        ends = degree.new_zeros(held[hop].numel() + 1)  # nodes that no walk starts from: no links
-        ends[torch.searchsorted(held[hop], node) + 1] = degree
-        indptr.append(ends.cumsum(0))
-        indices.append(torch.searchsorted(held[hop + 1], chain.indices[hop][links]))
-    sizes = tuple(ids.numel() for ids in held)
-    return Chain(chain.metapath, sizes, tuple(indptr), tuple(indices), chain.original(held[0]))
+    links: tuple[Tensor, ...]  # by hop, the places of the links it holds
 
 
 def checked_roots(roots: Tensor, nodes: int) -> Tensor:
     """Return roots if they are ids below the number of nodes."""
-    whole = not (roots.is_floating_point() or roots.is_complex() or roots.dtype == torch.bool)
-    if not whole or roots.dim() != 1:
+    if roots.dtype not in (torch.int64, torch.int32) or roots.dim() != 1:
         raise HanmeError(
             f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
             f"{roots.dtype}"
@@ -378,12 +290,6 @@ def checked_roots(roots: Tensor, nodes: int) -> Tensor:
             f"{int(roots.max())}"
         )
     return roots
-
-
-def _links_of(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where the links of some nodes begin, and how many there are."""
-    begin = indptr[nodes]
-    return begin, indptr[nodes + 1] - begin
 
 
 def _checked(

@@ -1,17 +1,14 @@
-"""Layers and models. A new model is one file here and one line in ``MODELS``."""
+"""Models and their parts. A new model is one file here and one line in ``MODELS``."""
 
 from collections.abc import Callable
 
 from hanme.nn.batch import Batch
 from hanme.nn.channels import CHANNELS, Channels, Task
-from hanme.nn.conv import HANMEConv
 from hanme.nn.encoders import ENCODERS, Encoder
 from hanme.nn.fusions import FUSIONS, Fusion, SemanticAttention
 from hanme.nn.gat import GAT
-from hanme.nn.han import HAN
-from hanme.nn.hanme import HANME
+from hanme.nn.hanme import HAN, HANME, MAGNN, HANMEConv
 from hanme.nn.magna import MAGNA
-from hanme.nn.magnn import MAGNN
 from hanme.nn.model import ChannelModel, Model
 from hanme.nn.sehgnn import SeHGNN
 

@@ -44,7 +44,7 @@ class Batch:
     @classmethod
     def of(cls, graph: Graph, roots: Tensor | None = None) -> Batch:
         """Return some target nodes of a graph (default: all) as a batch."""
-        batch = cls(graph.x_dict, graph.edge_index_dict, roots, graph.training_labels)
+        batch = cls(graph.x_dict, graph.links, roots, graph.training_labels)
         if not isinstance(graph, Subgraph):
             return batch
         ids, sampled = graph.original_ids, graph.sampled_instances
@@ -60,34 +60,29 @@ class Batch:
         """Return the number of nodes of a type; without features, the highest number in links."""
         if node_type in self.x_dict:
             return self.x_dict[node_type].size(0)
-        ends = [
-            links[i]
-            for e, links in self.edge_index_dict.items()
-            for i in (0, 1)
-            if e[2 * i] == node_type and links.numel()
-        ]
+        links = self.edge_index_dict.items()
+        ends = [x[i] for e, x in links for i in (0, 1) if e[2 * i] == node_type and x.numel()]
         return max((int(end.max()) + 1 for end in ends), default=0)
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; a graph is copied there once."""
         if device.type == "cpu":
             return self
+
+        def copy(x: Tensor) -> Tensor:
+            return _copies.get([x], lambda: x.to(device), key=str(device))
+
+        def moved(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:
+            return {key: copy(x) for key, x in tensors.items()}
+
         return Batch(
-            _moved(self.x_dict, device),
-            _moved(self.edge_index_dict, device),
+            moved(self.x_dict),
+            moved(self.edge_index_dict),
             None if self.roots is None else self.roots.to(device),
-            None if self.labels is None else _copy(self.labels, device),
-            None if self.original_ids is None else _moved(self.original_ids, device),
-            None if self.sampled_instances is None else _moved(self.sampled_instances, device),
+            None if self.labels is None else copy(self.labels),
+            None if self.original_ids is None else moved(self.original_ids),
+            None if self.sampled_instances is None else moved(self.sampled_instances),
         )
 
 
 _copies: GraphCache[Tensor] = GraphCache()
-
-
-def _copy(x: Tensor, device: torch.device) -> Tensor:
-    return _copies.get([x], lambda: x.to(device), key=str(device))
-
-
-def _moved(tensors: Mapping[K, Tensor], device: torch.device) -> dict[K, Tensor]:
-    return {key: _copy(x, device) for key, x in tensors.items()}

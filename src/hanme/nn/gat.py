@@ -12,10 +12,9 @@ from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.checks import check_counts, check_dropouts, check_heads, some
-from hanme.nn.homogeneous import HOP, STEP, Homogeneous, pieces_around
-from hanme.nn.inits import glorot
+from hanme.nn.homogeneous import HOP, STEP, Homogeneous, Links, pieces_around
 from hanme.nn.model import Model
+from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot, some
 from hanme.ops import Constant, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 
@@ -63,15 +62,8 @@ class GAT(Model):
         self.graph = Homogeneous(metadata, target, in_channels, channels)
         sizes = [(channels, channels, heads), *[(hidden_channels, channels, heads)] * (layers - 1)]
         self.convs = nn.ModuleList(
-            Conv(
-                before,
-                after,
-                k,
-                negative_slope=negative_slope,
-                dropout=attention_dropout,
-                residual=residual and i > 0,
-            )
-            for i, (before, after, k) in enumerate([*sizes, (hidden_channels, out_channels, 1)])
+            Conv(*size, negative_slope, attention_dropout, residual and i > 0)
+            for i, size in enumerate([*sizes, (hidden_channels, out_channels, 1)])
         )
         self._chain: GraphCache[Chain] = GraphCache()
 
@@ -80,18 +72,15 @@ class GAT(Model):
 
         For some roots, each layer computes the nodes that the next one reads.
         """
-        x_dict, roots = batch.x_dict, batch.roots
-        links = self.graph.links(x_dict, batch.edge_index_dict)
-        chain = self._chain.get([links.edge_index], lambda: _chain(links.edge_index, links.nodes))
-        if roots is None:
-            h: Tensor = self.graph(x_dict, links)
-            ids: list[Tensor | None] = [None] * len(self.convs)
-            steps: list[tuple[Chain, Tensor | None]] = [(chain, None)] * len(self.convs)
-        else:
+        links, roots = self.graph.links(batch), batch.roots
+        chain = self._chain.get([links.edge_index], lambda: chain_of(links))
+        ids: list[Tensor | None] = [None] * len(self.convs)
+        steps: list[tuple[Chain, Tensor | None]] = [(chain, None)] * len(self.convs)
+        if roots is not None:
             pieces = pieces_around(chain, links.numbers(roots), len(self.convs))
-            h = self.graph(x_dict, links, pieces[0].nodes["node"])
             ids = [piece.nodes["node"] for piece in pieces]
-            steps = [(piece.chains[0], piece.roots) for piece in pieces]
+            steps = [(piece.chain, piece.roots) for piece in pieces]
+        h: Tensor = self.graph(batch, links, ids[0])
         for i, (conv, step) in enumerate(zip(self.convs, steps, strict=True)):
             h = F.elu(h) if i > 0 else h
             h = conv(node_dropout(h, self.dropout if self.training else 0.0, ids[i]), *step)
@@ -109,7 +98,6 @@ class Conv(nn.Module):
         in_channels: int,
         out_channels: int,
         heads: int,
-        *,
         negative_slope: float,
         dropout: float,
         residual: bool,
@@ -126,8 +114,8 @@ class Conv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        glorot(self.lin.weight, *([] if self.res is None else [self.res.weight]))
-        glorot(self.att_src, self.att_dst)
+        residual = [] if self.res is None else [self.res.weight]
+        glorot(self.lin.weight, *residual, self.att_src, self.att_dst)
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
@@ -147,8 +135,8 @@ class Conv(nn.Module):
         return out if self.res is None else out + self.res(some(x, roots))
 
 
-def _chain(edge_index: Tensor, nodes: int) -> Chain:
+def chain_of(links: Links) -> Chain:
     """Make the chain from each node along its links, seen from where they lead to, and a loop."""
-    loops = torch.arange(nodes, device=edge_index.device).expand(2, -1)
-    links = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops], 1)
-    return Chain.build(HOP, {STEP: links.flip(0)}, {"node": nodes})
+    apart = links.edge_index[:, links.edge_index[0] != links.edge_index[1]]
+    reversed_links = torch.cat([apart, links.loops], 1).flip(0)
+    return Chain.build(HOP, {STEP: reversed_links}, {"node": links.first[-1]})

@@ -13,9 +13,9 @@ from hanme.common.arrays import repeat, take_rows
 from hanme.errors import check_choice
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain, Restriction, checked_roots
-from hanme.graph.metapath import EdgeType, Metadata, Metapath
-from hanme.nn.checks import features_of
-from hanme.nn.projection import Projections
+from hanme.graph.metapath import Metadata, Metapath
+from hanme.nn.batch import Batch
+from hanme.nn.parts import Projections, features_of
 
 STEP = ("node", "to", "node")
 HOP = Metapath((STEP,), "node-node")
@@ -28,20 +28,18 @@ class Links:
 
     edge_index: Tensor  # from and to, ``[2, E]``
     relation: Tensor  # the number of each link's edge type, ``[E]``
-    # the number of the first node of each type, and how many nodes there are
-    first: tuple[int, ...]
+    first: tuple[int, ...]  # the number of the first node of each type, and the number of nodes
     target: slice  # where the nodes to classify are
 
     @property
-    def nodes(self) -> int:
-        """How many nodes there are."""
-        return self.first[-1]
+    def loops(self) -> Tensor:
+        """A link from each node to itself, ``[2, N]``."""
+        return torch.arange(self.first[-1], device=self.edge_index.device).expand(2, -1)
 
     def numbers(self, roots: Tensor) -> Tensor:
         """Return the numbers of some target nodes."""
-        begin, end = self.target.start, self.target.stop
-        numbers: Tensor = checked_roots(roots, end - begin).to(self.edge_index.device) + begin
-        return numbers
+        begin: int = self.target.start
+        return checked_roots(roots, self.target.stop - begin).to(self.edge_index.device) + begin
 
 
 class Homogeneous(nn.Module):
@@ -57,23 +55,15 @@ class Homogeneous(nn.Module):
         self.proj = Projections(node_types, in_channels, channels)
         self._links: GraphCache[Links] = GraphCache()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        self.proj.reset_parameters()
-
-    def links(
-        self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]
-    ) -> Links:
+    def links(self, batch: Batch) -> Links:
         """Return the links of all relations, joined when a graph is first seen."""
-        x = [features_of(x_dict, t) for t in self.proj]
-        used = [edge_index_dict[e] for e in self.edge_types]
+        x = [features_of(batch.x_dict, t) for t in self.proj]
+        used = [batch.edge_index_dict[e] for e in self.edge_types]
         return self._links.get([*x, *used], lambda: self._join(used, [len(rows) for rows in x]))
 
-    def forward(
-        self, x_dict: Mapping[str, Tensor], links: Links, nodes: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, batch: Batch, links: Links, nodes: Tensor | None = None) -> Tensor:
         """Return the projected features of some nodes (ascending; default: all), ``[N, C]``."""
-        x = [features_of(x_dict, t) for t in self.proj]
+        x = [features_of(batch.x_dict, t) for t in self.proj]
         if nodes is not None:
             begins = torch.tensor(links.first[:-1], device=nodes.device)
             parts = nodes.tensor_split(torch.searchsorted(nodes, begins[1:]).tolist())
@@ -92,8 +82,9 @@ class Homogeneous(nn.Module):
         counts = [edge_index.size(1) for edge_index in shifted]
         relation = repeat(torch.tensor(counts, dtype=torch.long, device=device))
         begin = place[self.target]
-        target = slice(*first[begin : begin + 2])
-        return Links(torch.cat([none, *shifted], 1), relation, first, target)
+        return Links(
+            torch.cat([none, *shifted], 1), relation, first, slice(*first[begin : begin + 2])
+        )
 
 
 def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Restriction]:

@@ -17,10 +17,9 @@ from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.checks import check_counts, check_dropouts, check_heads
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
-from hanme.nn.inits import glorot
 from hanme.nn.model import Model
+from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot
 
 
 class MAGNA(Model):
@@ -94,15 +93,15 @@ class MAGNA(Model):
 
         For some roots, only nodes within ``layers * hops`` hops of them are computed.
         """
-        x_dict, roots = batch.x_dict, batch.roots
-        links = self.graph.links(x_dict, batch.edge_index_dict)
-        edges = self._edges.get([links.edge_index], lambda: self._sorted(links))
-        nodes, wanted = None, torch.arange(links.nodes, device=edges.start.device)[links.target]
-        if roots is not None:
-            numbers = links.numbers(roots)
+        links, nodes = self.graph.links(batch), None
+        kinds = len(self.graph.edge_types)
+        edges = self._edges.get([links.edge_index], lambda: Edges.with_loops(links, kinds))
+        wanted = links.loops[0, links.target]
+        if batch.roots is not None:
+            numbers = links.numbers(batch.roots)
             nodes, edges = edges.around(numbers, self.reach)
             wanted = torch.searchsorted(nodes, numbers)
-        h = self.graph(x_dict, links, nodes)
+        h = self.graph(batch, links, nodes)
         for i, attention in enumerate(self.attention):
             h = h + self._drop(attention(h, edges))
             if i == len(self.attention) - 1:
@@ -110,12 +109,6 @@ class MAGNA(Model):
             h = h + self._drop(self.feed_forward[i](h))
         logits: Tensor = self.lin(h)
         return logits
-
-    def _sorted(self, links: Links) -> Edges:
-        """Sort all links and a loop per node."""
-        loops = torch.arange(links.nodes, device=links.edge_index.device)
-        kinds = torch.cat([links.relation, loops.new_full(loops.shape, len(self.graph.edge_types))])
-        return Edges.of(torch.cat([links.edge_index, loops.expand(2, -1)], 1), kinds, links.nodes)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
@@ -188,10 +181,17 @@ class Edges:
 
     start: Tensor
     end: Tensor
-    kind: Tensor
+    kind: Tensor  # the relation of each; loops have one of their own
     indptr: Tensor
     back: Tensor
     back_indptr: Tensor
+
+    @classmethod
+    def with_loops(cls, links: Links, relations: int) -> Edges:
+        """Sort all links and a loop per node."""
+        loops = links.loops
+        kind = torch.cat([links.relation, torch.full_like(loops[0], relations)])
+        return cls.of(torch.cat([links.edge_index, loops], 1), kind, links.first[-1])
 
     @classmethod
     def of(cls, edge_index: Tensor, kind: Tensor, nodes: int) -> Edges:
@@ -207,8 +207,8 @@ class Edges:
         whole = self.indptr.numel() - 1
         chain = Chain(HOP, (whole, whole), (self.indptr,), (self.start,))
         piece = pieces_around(chain, nodes, hops)[0]
-        start, end = piece.chains[0].indices[0], piece.chains[0].sources(0)
-        held, kind = piece.nodes["node"], self.kind[piece.links[0][0]]
+        start, end = piece.chain.indices[0], piece.chain.sources(0)
+        held, kind = piece.nodes["node"], self.kind[piece.links[0]]
         return held, Edges.of(torch.stack([start, end]), kind, held.numel())
 
 

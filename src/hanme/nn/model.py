@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from hanme.graph import Graph, Subgraph
+from hanme.graph import Graph
 from hanme.graph.metapath import Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels
 from hanme.nn.fusions import Fusion
-from hanme.nn.inits import reset
+from hanme.nn.parts import reset
 
 
 class Model(nn.Module):
@@ -61,11 +60,7 @@ class ChannelModel(Model):
     """
 
     def __init__(
-        self,
-        target: str,
-        channels: Sequence[Channels],
-        fusion: Fusion,
-        head: nn.Module,
+        self, target: str, channels: Sequence[Channels], fusion: Fusion, head: nn.Module
     ) -> None:
         super().__init__()
         self.target = target
@@ -85,15 +80,16 @@ class ChannelModel(Model):
 
     def walks(self) -> list[Walk] | None:
         """Return the walks of all channels."""
-        return _all_walks(part.walks() for part in self.parts)
+        walks = [part.walks() for part in self.parts]
+        return None if None in walks else [walk for some in walks for walk in some or ()]
 
     def samples(self) -> dict[Walk, int]:
         """Return the walks whose instances channels sample."""
         return {walk: n for part in self.parts for walk, n in part.samples().items()}
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return head(fusion(vectors))."""
-        vectors = [vector for part in self.parts for vector in part(batch)]
+        """Return head(fusion(vectors)), ``[R, C]``."""
+        vectors = [x for part in self.parts for x in part(batch)]
         logits: Tensor = self.head(self.fusion(vectors))
         return logits
 
@@ -106,26 +102,13 @@ def needs_subgraph(model: Model, graph: Graph) -> bool:
     return model.walks() is not None and (graph.stored or bool(model.samples()))
 
 
-def subgraph_of(model: Model, graph: Graph, roots: Tensor, seed: int = 0) -> Subgraph:
-    """Return the subgraph that a model reads for some roots.
-
-    The seed is that of sampled instances, if the model samples; predictions use 0.
-    """
-    return graph.subgraph(roots, model.walks() or [], model.samples() or None, seed)
-
-
 def batch_of(model: Model, graph: Graph, roots: Tensor | None = None, seed: int = 0) -> Batch:
     """Return the batch that computes some target nodes (default: all), on the model's device.
 
     It holds the subgraph that these nodes reach, if the model knows its walks. The seed is that of
-    sampled instances, see :func:`subgraph_of`.
+    sampled instances, if the model samples; predictions use 0.
     """
-    if roots is not None and model.walks() is not None:
-        graph = subgraph_of(model, graph, roots, seed)
+    if roots is not None and (walks := model.walks()) is not None:
+        graph = graph.subgraph(roots, walks, model.samples() or None, seed)
         roots = graph.roots
     return Batch.of(graph, roots).to(model.device)
-
-
-def _all_walks(walks: Iterable[list[Walk] | None]) -> list[Walk] | None:
-    every = list(walks)
-    return None if None in every else list(chain.from_iterable(filter(None, every)))

@@ -11,9 +11,9 @@ from hanme.errors import HanmeError
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, FeatureChannels, LabelChannels, Task
-from hanme.nn.checks import MOST_CHANNELS, check_counts, check_dropouts, check_heads
-from hanme.nn.fusions.transformer import Transformer, xavier
+from hanme.nn.fusions import Transformer, xavier
 from hanme.nn.model import ChannelModel
+from hanme.nn.parts import MOST_CHANNELS, check_counts, check_dropouts, check_heads
 
 
 class SeHGNN(ChannelModel):
@@ -96,8 +96,6 @@ class SeHGNN(ChannelModel):
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
         super().reset_parameters()
-        assert self.fusion is not None
-        assert self.head is not None
         for part in (self.fusion.concat, self.fusion.own, *self.head.children()):
             if isinstance(part, nn.Linear):
                 xavier(part.weight, part.bias)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hanme.errors import check_choice
-from hanme.graph.chain import Chain, Instances, Restriction
+from hanme.graph.chain import Chain, Instances
 from hanme.ops import chunked, eager, streaming
-from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
-from hanme.ops.problem import Problem, check
+from hanme.ops.problem import Coefficients, Constant, LinkProduct, PairSigmoid, Problem, check
 from hanme.ops.streaming.scores import head_dots, tanh_scores
 
 __all__ = [
     "BACKENDS",
-    "Attention",
     "Coefficients",
     "Constant",
     "LinkProduct",
@@ -26,7 +22,6 @@ __all__ = [
     "Problem",
     "choose_backend",
     "head_dots",
-    "instance_attention",
     "metapath_attention",
     "tanh_scores",
 ]
@@ -80,27 +75,16 @@ def metapath_attention(
         z, ``[R, K, D]``.
     """
     drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
-    given = (chain, tuple(values), coefficients, root_score, attention)
     backend = choose_backend(backend, attention.device)
-    posed, _ = _posed(given, roots, instances, negative_slope, dropout, drawn)
-    return BACKENDS[backend](posed)
-
-
-def _posed(
-    given: tuple[Chain, tuple[Tensor | None, ...], Coefficients, Tensor, Tensor],
-    roots: Tensor | None,
-    instances: Instances | None,
-    *how: Any,
-) -> tuple[Problem, Restriction | None]:
-    """Return the problem of the roots, checked, on the part of the graph that they reach."""
-    chain = given[0]
     every = torch.arange(chain.sizes[0], device=chain.device) if roots is None else roots
-    problem = Problem(*given, every, *how)
+    given = (chain, tuple(values), coefficients, root_score, attention, every)
+    problem = Problem(*given, negative_slope, dropout, drawn)
     check(problem)
     if instances is not None:
-        return problem.along(instances).widened(), None
-    restricted = None if roots is None else chain.restrict(roots)
-    return (problem if restricted is None else problem.within(restricted)).widened(), restricted
+        problem = problem.along(instances)
+    elif roots is not None:
+        problem = problem.within(chain.restrict(roots))
+    return BACKENDS[backend](problem.widened())
 
 
 def choose_backend(backend: str, device: torch.device) -> str:
@@ -109,37 +93,3 @@ def choose_backend(backend: str, device: torch.device) -> str:
         return "streaming" if device.type == "cpu" else "chunked"
     check_choice("backend", backend, ["auto", *BACKENDS])
     return backend
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Where a root looked along one metapath."""
-
-    instances: Instances  # the instances
-    weight: Tensor  # α of each, ``[P, K]``; sums to 1 over the instances of a root
-    # c_l of each by position, ``[P, L + 1, K]``; 0 where a position has no value
-    coefficients: Tensor
-
-
-def instance_attention(
-    chain: Chain,
-    values: Sequence[Tensor | None],
-    coefficients: Coefficients,
-    root_score: Tensor,
-    attention: Tensor,
-    *,
-    roots: Tensor | None = None,
-    negative_slope: float = 0.2,
-) -> Attention:
-    """Return the weights of :func:`metapath_attention` for the roots given, without dropout.
-
-    The instances of these roots are listed: ask for few roots where there are many instances.
-    """
-    given = (chain, tuple(values), coefficients, root_score, attention)
-    problem, restricted = _posed(given, roots, None, negative_slope, 0.0, 0)
-    block = chunked.make_block(problem.chain, problem.roots)
-    weight, c = chunked.scalars(problem, block)
-    blank = torch.zeros_like(weight)
-    by_position = [x if i in problem.positions else blank for i, x in enumerate(c)]
-    instances = block.instances if restricted is None else restricted.lift(block.instances)
-    return Attention(instances, weight, torch.stack(by_position, 1))

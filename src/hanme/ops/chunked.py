@@ -7,7 +7,6 @@ of being remembered, so that memory is bounded by the block. Plain PyTorch, any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,12 +16,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from hanme.graph.chain import Chain, Instances
-from hanme.ops.coefficients import Constant, LinkProduct
-from hanme.ops.groups import group_softmax, group_sum
-from hanme.ops.problem import Problem
+from hanme.ops.eager import coefficient, group_softmax, group_sum
+from hanme.ops.problem import PairSigmoid, Problem
 
 BLOCK = 1 << 18
-"""About how many instances are in the works at one time."""
+"""Target number of instances per block."""
 
 
 @dataclass(frozen=True)
@@ -43,97 +41,68 @@ class Block:
     instances: Instances
     pairs: tuple[Pairs, ...]
 
+    @classmethod
+    def of(cls, chain: Chain, roots: Tensor) -> Block:
+        """List all instances of some roots."""
+        instances = chain.instances(roots)
+        rows = torch.arange(roots.numel(), device=roots.device)
+        row = torch.repeat_interleave(rows, chain.count()[roots])
+        pairs = [Pairs(rows, roots, row)]
+        for size, nodes in zip(chain.sizes[1:], instances.nodes.t()[1:], strict=True):
+            distinct, of_instance = torch.unique(row * size + nodes, return_inverse=True)
+            pairs.append(Pairs(distinct // size, distinct % size, of_instance))
+        return cls(roots, row, instances, tuple(pairs))
+
 
 def forward(problem: Problem) -> Tensor:
     """Return z of the problem's roots, ``[R, K, D]``."""
-    parts = list(_split(problem.chain, problem.roots))
-    if len(parts) == 1:
-        return _attend(problem, _whole(problem.chain, problem.roots))
+    chain, roots = problem.chain, problem.roots
+    part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // BLOCK  # a root is never split
+    sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
+    if len(sizes) <= 1:
+        block = _blocks.get(chain)
+        if block is None or not torch.equal(block.roots, roots):
+            block = _blocks[chain] = Block.of(chain, roots)
+        return _attend(problem, block)
+
+    def attend(some: Tensor) -> Tensor:
+        return _attend(problem, Block.of(chain, some))
+
     return torch.cat(
         [
-            checkpoint(_attend_to, problem, roots, use_reentrant=False, preserve_rng_state=False)
-            for roots in parts
+            checkpoint(attend, some, use_reentrant=False, preserve_rng_state=False)
+            for some in torch.split(roots, sizes)
         ]
     )
 
 
-def scalars(problem: Problem, block: Block) -> tuple[Tensor, list[Tensor]]:
-    """Return the attention α of each instance, ``[P, K]``, and its coefficients c_l by position."""
-    coefficients = _coefficients(problem, block)
-    nodes = block.instances.nodes
-    score = problem.root_score.index_select(0, nodes[:, 0])
-    for position in problem.positions:  # a · e(p) = Σ_l c_l(p) τ_l[v_l], with τ_l = a · V_l
-        tau = (problem.value(position) * problem.attention).sum(-1)
-        score = score + coefficients[position] * tau.index_select(0, nodes[:, position])
-    score = F.leaky_relu(score, problem.negative_slope)
-    return group_softmax(score, block.row, block.roots.numel()), coefficients
-
-
-def make_block(chain: Chain, roots: Tensor) -> Block:
-    """List all instances of some roots."""
-    instances = chain.instances(roots)
-    rows = torch.arange(roots.numel(), device=roots.device)
-    row = torch.repeat_interleave(rows, chain.count()[roots])
-    pairs = [Pairs(rows, roots, row)]
-    for position in range(1, len(chain) + 1):
-        key = row * chain.sizes[position] + instances.nodes[:, position]
-        distinct, of_instance = torch.unique(key, return_inverse=True)
-        pair_row = distinct // chain.sizes[position]
-        pairs.append(Pairs(pair_row, distinct % chain.sizes[position], of_instance))
-    return Block(roots, row, instances, tuple(pairs))
-
-
-def _attend_to(problem: Problem, roots: Tensor) -> Tensor:
-    return _attend(problem, make_block(problem.chain, roots))
+_blocks: WeakKeyDictionary[Chain, Block] = WeakKeyDictionary()
+"""The block of each small chain."""
 
 
 def _attend(problem: Problem, block: Block) -> Tensor:
-    weight, coefficients = scalars(problem, block)
+    nodes = block.instances.nodes
+    c = {position: _coefficient(problem, block, position) for position in problem.positions}
+    score = problem.root_score.index_select(0, nodes[:, 0])
+    for position in c:  # a · e(p) = Σ_l c_l(p) τ_l[v_l], with τ_l = a · V_l
+        tau = (problem.value(position) * problem.attention).sum(-1)
+        score = score + c[position] * tau.index_select(0, nodes[:, position])
+    score = F.leaky_relu(score, problem.negative_slope)
+    weight = group_softmax(score, block.row, block.roots.numel())
     weight = problem.dropped(weight, block.instances)
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
-    for position in problem.positions:
+    for position in c:
         pairs = block.pairs[position]
-        c = group_sum(weight * coefficients[position], pairs.of_instance, pairs.row.numel())
+        share = group_sum(weight * c[position], pairs.of_instance, pairs.row.numel())
         value = problem.value(position).index_select(0, pairs.node)
-        z = z.index_add(0, pairs.row, c[..., None] * value)
+        z = z.index_add(0, pairs.row, share[..., None] * value)
     return z
 
 
-def _coefficients(problem: Problem, block: Block) -> list[Tensor]:
-    """Return c_l(p) by position, each ``[P, K]``."""
-    nodes, links = block.instances.nodes, block.instances.links
-    match problem.coefficients:
-        case Constant(c):
-            shape = (nodes.size(0), problem.heads)
-            return [problem.attention.new_tensor(value).expand(shape) for value in c]
-        case LinkProduct(root, weights):
-            product = [root.index_select(0, nodes[:, 0])]
-            for hop, weight in enumerate(weights):
-                walked = weight.index_select(0, links[:, hop])
-                product.append(walked if hop == 0 else product[-1] * walked)
-            return product
-        case pair:
-            return [
-                pair.of(position, block.roots[pairs.row], pairs.node).index_select(
-                    0, pairs.of_instance
-                )
-                for position, pairs in enumerate(block.pairs)
-            ]
-
-
-def _split(chain: Chain, roots: Tensor) -> Iterator[Tensor]:
-    """Cut roots into runs with about BLOCK instances each; a root is never split."""
-    part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // BLOCK
-    sizes: list[int] = torch.unique_consecutive(part, return_counts=True)[1].tolist()
-    yield from torch.split(roots, sizes) if sizes else [roots]
-
-
-_blocks: WeakKeyDictionary[Chain, Block] = WeakKeyDictionary()
-
-
-def _whole(chain: Chain, roots: Tensor) -> Block:
-    """Return the block of a small graph, made once and kept as long as its chain."""
-    block = _blocks.get(chain)
-    if block is None or not torch.equal(block.roots, roots):
-        block = _blocks[chain] = make_block(chain, roots)
-    return block
+def _coefficient(problem: Problem, block: Block, position: int) -> Tensor:
+    """Return c_l(p), ``[P, K]``; sigmoids are computed once per pair of root and node."""
+    if not isinstance(problem.coefficients, PairSigmoid):
+        return coefficient(problem, block.instances, position)
+    pairs = block.pairs[position]
+    of_pair = problem.coefficients.of(position, block.roots[pairs.row], pairs.node)
+    return of_pair.index_select(0, pairs.of_instance)

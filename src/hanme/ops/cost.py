@@ -1,8 +1,6 @@
-"""What attention over a metapath costs, said before it is paid."""
+"""The memory that attention over a metapath needs, estimated beforehand."""
 
 from __future__ import annotations
-
-import os
 
 from hanme.graph.chain import Chain
 from hanme.ops import chunked
@@ -11,10 +9,8 @@ from hanme.ops import chunked
 def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
     """Estimate how many bytes a backend needs for forward and backward in float32.
 
-    Counted is what a backend makes beside its arguments and their gradients. Rough: the factors
-    of eager and chunked were matched by eye to the peaks in ``docs/results/speed.md``, less what
-    the process takes anyway (taken to be 600 MB); that of streaming stands there beside what was
-    measured.
+    This is what it allocates beside its arguments and their gradients. The factors of eager and
+    chunked are rough; they were matched by eye to the peaks in ``docs/results/speed.md``.
     """
     counts = chain.count()
     instances, most = int(counts.sum()), int(counts.max()) if counts.numel() else 0
@@ -27,18 +23,6 @@ def memory(backend: str, chain: Chain, heads: int, channels: int) -> int:
         return block * positions * (hidden * 4 + 64 * heads)
     nodes, links = sum(chain.sizes), sum(indices.numel() for indices in chain.indices)
     return 8 * 4 * (nodes * hidden + links * heads)
-
-
-def available() -> int:
-    """Return how many bytes of memory are free for a new array, as the system sees it."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def readable(count: float) -> str:

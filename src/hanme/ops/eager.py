@@ -9,48 +9,29 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hanme.common.arrays import repeat
-from hanme.errors import HanmeError
 from hanme.graph.chain import Instances
-from hanme.ops.coefficients import Constant, LinkProduct
-from hanme.ops.cost import available, memory, readable
-from hanme.ops.groups import group_softmax, group_sum
-from hanme.ops.problem import Problem
+from hanme.ops.problem import Constant, LinkProduct, Problem
 
 
 def forward(problem: Problem) -> Tensor:
     """Return z of the problem's roots, ``[R, K, D]``."""
-    _refuse_too_large(problem)
     instances = problem.chain.instances(problem.roots)
     group = repeat(problem.chain.count()[problem.roots], len(instances))
     encoded, score = encode(problem, instances)
     weight = group_softmax(score, group, problem.roots.numel())
     weight = problem.dropped(weight, instances)
-    z = group_sum(weight[..., None] * encoded, group, problem.roots.numel())
-    return z
+    return group_sum(weight[..., None] * encoded, group, problem.roots.numel())
 
 
 def encode(problem: Problem, instances: Instances) -> tuple[Tensor, Tensor]:
     """Return e(p) of some instances, ``[P, K, D]``, and what softmax is of, ``[P, K]``."""
     nodes = instances.nodes
-    encoded = torch.zeros(
-        len(instances), *problem.attention.shape, dtype=problem.attention.dtype, device=nodes.device
-    )
+    encoded = problem.attention.new_zeros(len(instances), *problem.attention.shape)
     for position in problem.positions:  # e(p) = Σ_l c_l(p) V_l[v_l]
         value = problem.value(position)[nodes[:, position]]
         encoded = encoded + coefficient(problem, instances, position)[..., None] * value
     score = problem.root_score[nodes[:, 0]] + (encoded * problem.attention).sum(-1)
     return encoded, F.leaky_relu(score, problem.negative_slope)
-
-
-def _refuse_too_large(problem: Problem) -> None:
-    """Say what it would take instead of being killed for taking it."""
-    needed = memory("eager", problem.chain, problem.heads, problem.channels)
-    if problem.attention.device.type == "cpu" and needed > (free := available()):
-        raise HanmeError(
-            f"metapath {problem.chain.metapath}: backend eager would need about "
-            f"{readable(needed)} for {int(problem.chain.count().sum()):,} instances, and "
-            f"{readable(free)} are free; use streaming or chunked"
-        )
 
 
 def coefficient(problem: Problem, instances: Instances, position: int) -> Tensor:
@@ -66,3 +47,17 @@ def coefficient(problem: Problem, instances: Instances, position: int) -> Tensor
             return torch.stack(walked).prod(0)
         case pair:
             return pair.of(position, nodes[:, 0], nodes[:, position])
+
+
+def group_sum(x: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Add up the rows of each group, ``[P, ...]`` to ``[G, ...]``."""
+    return x.new_zeros(groups, *x.shape[1:]).index_add(0, group, x)
+
+
+def group_softmax(score: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Return the softmax over the rows of each group, ``[P, K]``."""
+    index = group[:, None].expand_as(score)
+    top = score.new_full((groups, score.size(1)), -torch.inf)
+    top = top.scatter_reduce(0, index, score.detach(), "amax")
+    weight = (score - top.index_select(0, group)).exp()
+    return weight / group_sum(weight, group, groups).index_select(0, group)

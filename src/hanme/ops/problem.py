@@ -4,18 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph.chain import Chain, Instances, Restriction
-from hanme.ops.autocast import widen
-from hanme.ops.coefficients import Coefficients, Constant, LinkProduct, PairSigmoid
 from hanme.ops.dropout import keep
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """c_l(p) is the same for all instances: ``c`` holds one number per position."""
+
+    c: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LinkProduct:
+    r"""c_0 depends on the root alone, and :math:`c_l = \prod_{j \le l} w_j` on the links walked.
+
+    Args:
+        root: c_0, ``[N_0, K]``.
+        links: w_j for each hop j in the chain's link order, each ``[E_j, K]``.
+    """
+
+    root: Tensor
+    links: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class PairSigmoid:
+    r"""c_l(p) = σ(⟨query[v_0], key_l[v_l]⟩).
+
+    Args:
+        query: ``[N_0, K, D]``.
+        keys: For each position l, ``[N_l, K, D]``.
+    """
+
+    query: Tensor
+    keys: tuple[Tensor, ...]
+
+    def of(self, position: int, roots: Tensor, nodes: Tensor) -> Tensor:
+        """Return the coefficients of some (root, node) pairs, ``[Q, K]``."""
+        query, keys = self.query.index_select(0, roots), self.keys[position].index_select(0, nodes)
+        return torch.sigmoid((query * keys).sum(-1))
+
+
+Coefficients: TypeAlias = Constant | LinkProduct | PairSigmoid
+"""The scalars c_l(p) of an encoding e(p) = Σ_l c_l(p) V_l[v_l], one per head and position."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +104,8 @@ class Problem:
     def within(self, restricted: Restriction) -> Problem:
         """Return the same problem on a restriction of its chain, for its roots."""
         rows = [restricted.nodes[t] for t in self.chain.metapath.node_types]
-        found = self._mapped(_once(take), rows, restricted.links[0])
-        return replace(found, chain=restricted.chains[0], roots=restricted.roots)
+        found = self._mapped(_once(take), rows, restricted.links)
+        return replace(found, chain=restricted.chain, roots=restricted.roots)
 
     def along(self, instances: Instances) -> Problem:
         """Return the problem of roots with these instances alone, grouped by root, ascending."""
@@ -89,7 +129,7 @@ class Problem:
     ) -> Problem:
         """Apply a function to what there is by node of a position, and by link of a hop.
 
-        It is told which of ``nodes`` or ``links`` this is.
+        Its second argument is the one of ``nodes`` or ``links`` for that position or hop.
         """
         pairs = zip(self.values, nodes, strict=True)
         values = tuple(value if value is None else function(value, at) for value, at in pairs)
@@ -104,14 +144,12 @@ class Problem:
 
 def _once(function: Callable[[Tensor, T], Tensor]) -> Callable[[Tensor, T], Tensor]:
     """Give the same for the same: a tensor that serves several positions still does so."""
-    known: list[tuple[Tensor, T, Tensor]] = []
+    known: dict[tuple[int, int], Tensor] = {}
 
     def call(x: Tensor, at: T) -> Tensor:
-        for before, there, found in known:
-            if before is x and there is at:
-                return found
-        known.append((x, at, function(x, at)))
-        return known[-1][2]
+        if (id(x), id(at)) not in known:
+            known[id(x), id(at)] = function(x, at)
+        return known[id(x), id(at)]
 
     return call
 
@@ -125,6 +163,12 @@ def take(x: Tensor, rows: Tensor) -> Tensor:
     return found.transpose(1, 2) if turned else found
 
 
+def widen(x: Tensor) -> Tensor:
+    """Return float32 if autocast made it narrower: sums of exponentials need that."""
+    narrow = x.dtype in (torch.bfloat16, torch.float16)
+    return x.float() if narrow and torch.is_autocast_enabled(x.device.type) else x
+
+
 def check(problem: Problem) -> None:
     """Refuse arguments whose shapes do not fit the chain, naming the one at fault."""
     chain, values, attention = problem.chain, problem.values, problem.attention
@@ -136,25 +180,22 @@ def check(problem: Problem) -> None:
         raise HanmeError(f"Expected `dropout` to be in [0, 1), but got {problem.dropout}")
     if len(values) != hops + 1:
         raise HanmeError(f"Expected `values` to have {hops + 1} positions, but got {len(values)}")
-    for position, value in enumerate(values):
-        if value is not None:
-            _shape(f"values[{position}]", value, (chain.sizes[position], heads, channels))
-    _shape("root_score", problem.root_score, (chain.sizes[0], heads))
+    shapes: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        (f"values[{i}]", value, (chain.sizes[i], heads, channels)) for i, value in enumerate(values)
+    ]
+    shapes.append(("root_score", problem.root_score, (chain.sizes[0], heads)))
     match problem.coefficients:
         case Constant(c):
             if len(c) != hops + 1:
                 raise HanmeError(f"Expected {hops + 1} constants, but got {len(c)}")
         case LinkProduct(root, links):
-            _shape("coefficients.root", root, (chain.sizes[0], heads))
-            for hop, link in enumerate(links):
-                _shape(f"coefficients.links[{hop}]", link, (chain.indices[hop].numel(), heads))
+            shapes.append(("coefficients.root", root, (chain.sizes[0], heads)))
+            for i, link in enumerate(links):
+                shapes.append((f"coefficients.links[{i}]", link, (len(chain.indices[i]), heads)))
         case PairSigmoid(query, keys):
-            _shape("coefficients.query", query, (chain.sizes[0], heads, channels))
-            for position, key in enumerate(keys):
-                size = chain.sizes[position]
-                _shape(f"coefficients.keys[{position}]", key, (size, heads, channels))
-
-
-def _shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tensor.shape != torch.Size(shape):
-        raise HanmeError(f"Expected `{name}` to be {list(shape)}, but got {list(tensor.shape)}")
+            shapes.append(("coefficients.query", query, (chain.sizes[0], heads, channels)))
+            for i, key in enumerate(keys):
+                shapes.append((f"coefficients.keys[{i}]", key, (chain.sizes[i], heads, channels)))
+    for name, tensor, shape in shapes:
+        if tensor is not None and tensor.shape != torch.Size(shape):
+            raise HanmeError(f"Expected `{name}` to be {list(shape)}, but got {list(tensor.shape)}")

@@ -41,7 +41,7 @@ def prefetched(
 ) -> Iterator[Batch]:
     """Yield the batch of each tensor of roots; the next one is made in another thread.
 
-    The seed is that of sampled instances, see :func:`~hanme.nn.model.subgraph_of`.
+    The seed is that of sampled instances, see :func:`~hanme.nn.model.batch_of`.
     """
 
     def make(roots: Tensor) -> Batch:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hanme.errors import HanmeError
+from hanme.nn.channels.averages import FeatureChannels, LabelChannels
 from hanme.nn.channels.base import Channels, Task, Traced
-from hanme.nn.channels.features import FeatureChannels
-from hanme.nn.channels.labels import LabelChannels
 from hanme.nn.channels.metapaths import MetapathChannels
-from hanme.nn.checks import make
+from hanme.nn.parts import make
 
 __all__ = [
     "CHANNELS",

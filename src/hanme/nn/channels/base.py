@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hanme.graph.metapath import Metadata, Walk
 from hanme.nn.batch import Batch
+from hanme.nn.parts import reset
 from hanme.ops import Problem
 
 
@@ -18,8 +19,8 @@ class Task:
 
     metadata: Metadata  # node types and edge types, as :meth:`Graph.metadata` gives
     target: str  # the node type to classify, whose nodes are the roots
-    labels: int  # how many there are
-    # the size of the features, one for all types or by type; -1 derives it from the first input
+    labels: int  # number of labels
+    # size of the features, one for all types or by type; -1 derives it from the first input
     in_channels: int | Mapping[str, int] = -1
 
     def width(self, node_type: str) -> int:
@@ -39,7 +40,7 @@ class Traced:
 class Channels(nn.Module):
     """Base class of one or several channels, which may share weights.
 
-    A subclass sets ``names``, writes :meth:`forward` and, with weights, `reset_parameters`.
+    A subclass sets ``names`` and writes :meth:`forward`.
 
     Args:
         task: What they are made for.
@@ -55,6 +56,7 @@ class Channels(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
+        reset(*self.children())
 
     def forward(self, batch: Batch) -> list[Tensor]:
         """Return a vector per root from each channel, ``[R, out_channels]``."""

@@ -15,18 +15,9 @@ from hanme.graph.chain import Chain, Instances, checked_roots
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels.base import Channels, Task, Traced
-from hanme.nn.checks import check_dropouts, check_heads, features_of
 from hanme.nn.encoders import Encoder, make_encoder
-from hanme.nn.inits import glorot
-from hanme.nn.projection import Projections
-from hanme.ops import (
-    Attention,
-    Coefficients,
-    Problem,
-    head_dots,
-    instance_attention,
-    metapath_attention,
-)
+from hanme.nn.parts import Projections, check_dropouts, check_heads, features_of, glorot
+from hanme.ops import Coefficients, Problem, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 from hanme.ops.problem import take
 
@@ -82,9 +73,7 @@ class MetapathChannels(Channels):
         check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
         check_choice("activation", activation, ACTIVATIONS)
         if per_root is not None and per_root < 1:
-            raise HanmeError(
-                f"Expected `per_root` to be at least 1 instance per root, but got {per_root}"
-            )
+            raise HanmeError(f"Expected `per_root` to be at least 1, but got {per_root}")
         if not metapaths:
             raise HanmeError("Expected at least one metapath, but got none")
         self.metapaths = [Metapath.of(spec, task.metadata) for spec in metapaths]
@@ -92,13 +81,9 @@ class MetapathChannels(Channels):
             if self.metapaths.count(metapath) > 1:
                 raise HanmeError(f"metapath {metapath}: it is given more than once")
         self.names = [metapath.text for metapath in self.metapaths]
-        self.heads = heads
-        self.negative_slope = negative_slope
-        self.dropout = dropout
-        self.feature_dropout = feature_dropout
-        self.activation = ACTIVATIONS[activation]
-        self.backend = backend
-        self.per_root = per_root
+        self.heads, self.backend, self.per_root = heads, backend, per_root
+        self.dropout, self.feature_dropout = dropout, feature_dropout
+        self.activation, self.negative_slope = ACTIVATIONS[activation], negative_slope
         channels = out_channels // heads
         self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
@@ -115,8 +100,7 @@ class MetapathChannels(Channels):
         """Draw the weights anew."""
         self.proj.reset_parameters()
         self.encoder.reset_parameters()
-        glorot(self.att_root)
-        glorot(self.att_instance)
+        glorot(*self.att_root, *self.att_instance)
 
     def forward(self, batch: Batch) -> list[Tensor]:
         """Return the vectors along each metapath, ``[R, out_channels]``."""
@@ -158,16 +142,6 @@ class MetapathChannels(Channels):
             problem = problem if some is None else problem.along(some)
             traced.append(Traced(problem, self.activation))
         return traced
-
-    def instance_attention(self, batch: Batch) -> dict[str, Attention]:
-        """Return the attention of the roots to their instances, by metapath."""
-        every = self._arguments(batch, self.chains(batch))
-        return {
-            name: instance_attention(
-                *arguments, roots=batch.roots, negative_slope=self.negative_slope
-            )
-            for name, arguments in zip(self.names, every, strict=True)
-        }
 
     def chains(self, batch: Batch) -> list[Chain]:
         """Return the chain of each metapath, as the encoder sees it."""
@@ -213,7 +187,3 @@ class MetapathChannels(Channels):
         first = torch.unique(checked_roots(roots, h.size(0)))
         score = h.new_zeros(h.shape[:2])
         return score.index_copy(0, first, head_dots(take(h, first), a))
-
-    def extra_repr(self) -> str:
-        """Name size, heads and metapaths."""
-        return f"{self.out_channels}, heads={self.heads}, metapaths=[{', '.join(self.names)}]"

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.ops.coefficients import Constant, LinkProduct, PairSigmoid
-from hanme.ops.problem import Problem
+from hanme.ops.problem import Constant, LinkProduct, PairSigmoid, Problem
 from hanme.ops.streaming.blocks import recorded, to_blocks
 from hanme.ops.streaming.operator import attend, attend_in_blocks
 from hanme.ops.streaming.scores import block_dots, dots_in_blocks

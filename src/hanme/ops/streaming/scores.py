@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hanme.ops.autocast import widen
+from hanme.ops.problem import widen
 from hanme.ops.streaming.blocks import arrays, in_order, recorded, to_blocks
 from hanme.ops.streaming.kernels import RUN, inlined, kernel
 from hanme.ops.streaming.simd import LANES, exp, load, spread, store, where

@@ -1,40 +1,120 @@
-"""The type-specific projection h = M x, for dense and for sparse features."""
+"""What models share: checks of options, initialisation, and projections of sparse features."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from hanme.errors import HanmeError
+from hanme.common.options import check_options
+from hanme.errors import HanmeError, check_choice
 from hanme.graph.cache import GraphCache
-from hanme.nn.inits import reset
+from hanme.graph.chain import checked_roots
+
+T = TypeVar("T")
+
+MOST_CHANNELS = 2**13
+"""Maximum size of a vector: beyond it, square matrices alone fill the memory of a machine."""
+
+
+def check_heads(hidden_channels: int, heads: int) -> None:
+    """Refuse heads that do not share the hidden size evenly."""
+    if heads < 1 or hidden_channels < 1 or hidden_channels % heads:
+        nearest = max(1, round(hidden_channels / heads)) * heads if heads >= 1 else hidden_channels
+        raise HanmeError(
+            f"Expected the hidden size to be a multiple of heads, but got {hidden_channels} "
+            f"for {heads} heads; {nearest} would do"
+        )
+    check_counts(1, MOST_CHANNELS, hidden_channels=hidden_channels)
+
+
+def check_counts(least: int, most: int, **counts: int) -> None:
+    """Refuse whole numbers outside their range."""
+    for name, value in counts.items():
+        if not least <= value <= most:
+            raise HanmeError(f"Expected `{name}` to be from {least} to {most}, but got {value}")
+
+
+def check_dropouts(**dropouts: float) -> None:
+    """Refuse probabilities of dropout outside [0, 1)."""
+    for name, value in dropouts.items():
+        if not 0 <= value < 1:
+            raise HanmeError(f"Expected `{name}` to be in [0, 1), but got {value}")
+
+
+def make(
+    what: str,
+    given: str | type[T] | T,
+    known: Mapping[str, type[T]],
+    own: Mapping[str, object],
+    options: Mapping[str, object] | None = None,
+) -> T:
+    """Make a part of a model from its name or class, ``own`` arguments and options, or take it."""
+    if not isinstance(given, str | type):
+        if options:
+            raise HanmeError(f"{what}: an instance takes no {', '.join(options)}")
+        return given
+    if isinstance(given, str):
+        check_choice(what, given, known)
+    kind = known[given] if isinstance(given, str) else given
+    check_options(f"{what} {kind.__name__}", kind, options or {}, tuple(own))
+    return kind(*own.values(), **options or {})
+
+
+def features_of(x_dict: Mapping[str, Tensor], node_type: str) -> Tensor:
+    """Return the features of a node type."""
+    if node_type not in x_dict:
+        raise HanmeError(f"node type {node_type!r} has no features, and the model reads them")
+    return x_dict[node_type]
+
+
+def some(x: Tensor, roots: Tensor | None) -> Tensor:
+    """Return the rows of some roots, or all of them."""
+    return x if roots is None else x.index_select(0, checked_roots(roots, x.size(0)))
+
+
+@torch.no_grad()
+def glorot(*weights: Tensor) -> None:
+    """Draw weights from Glorot's uniform distribution, by the size of their last two dimensions."""
+    for weight in weights:
+        bound = math.sqrt(6 / (weight.size(-2) + weight.size(-1)))
+        weight.uniform_(-bound, bound)
+
+
+def reset(*modules: nn.Module) -> None:
+    """Call ``reset_parameters`` of modules, or of the modules inside those that have none."""
+    for module in modules:
+        if callable(method := getattr(module, "reset_parameters", None)):
+            method()
+        else:
+            reset(*module.children())
+
 
 _transposed: GraphCache[Tensor] = GraphCache()
 
 
 class _SparseProduct(torch.autograd.Function):
-    """X W' for sparse X; X is data and has no gradient."""
+    """X W for sparse X; X is data and has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.x = x
-        return torch.mm(x, weight.t().contiguous())
+        return torch.mm(x, weight.contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         transposed = _transposed.get([ctx.x], lambda: ctx.x.t().to_sparse_csr())
-        return None, torch.mm(transposed, grads[0].contiguous()).t().contiguous()
+        return None, torch.mm(transposed, grads[0].contiguous())
 
 
 def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply X W for sparse CSR X, with a gradient for W."""
-    product: Tensor = _SparseProduct.apply(x, weight.t())  # type: ignore[no-untyped-call]
+    product: Tensor = _SparseProduct.apply(x, weight)  # type: ignore[no-untyped-call]
     return product
 
 
@@ -42,8 +122,8 @@ class Projection(nn.Module):
     """A linear layer that also takes sparse CSR features.
 
     Args:
-        in_channels: The size of the features; ``-1`` derives it from the first input.
-        out_channels: The size of the output.
+        in_channels: Size of the features; ``-1`` derives it from the first input.
+        out_channels: Size of the output.
         bias: Whether to add a bias.
     """
 
@@ -94,10 +174,10 @@ class Projections(nn.ModuleDict):
     def __init__(
         self, types: Iterable[str], in_channels: int | Mapping[str, int], out_channels: int
     ) -> None:
-        sizes = {t: in_channels if isinstance(in_channels, int) else in_channels[t] for t in types}
         super().__init__()
-        self._types = dict.fromkeys(sizes)
-        for t, size in sizes.items():
+        self._types = dict.fromkeys(types)
+        for t in self._types:
+            size = in_channels if isinstance(in_channels, int) else in_channels[t]
             self.add_module(_key(t), Projection(size, out_channels))
 
     def __getitem__(self, node_type: str) -> nn.Module:
