@@ -354,7 +354,7 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
     """
     from hanme.explain import Explainer
     from hanme.runs import OpenedRun
-    from hanme.training.batches import alike_until_known, logits_of
+    from hanme.training.batches import logits_of
 
     began = time.perf_counter()
     if given.run is None:
@@ -365,16 +365,15 @@ def single(given: argparse.Namespace) -> dict[str, Any]:
         graph, model, decision = run.graph, run.model, run.decision
     opened = time.perf_counter() - began
     predicting, explaining, processor = [], [], []
-    with alike_until_known(model):
-        for i in range(10):
-            node = (i * 7919 + 13) % graph.targets.num_nodes
-            began = time.perf_counter()
-            logits_of(model, graph, torch.tensor([node]), batch_size=1)
-            predicting.append(time.perf_counter() - began)
-            began, spent = time.perf_counter(), time.process_time()
-            Explainer(model, graph, decision).explain(node)
-            explaining.append(time.perf_counter() - began)
-            processor.append(time.process_time() - spent)
+    for i in range(10):
+        node = (i * 7919 + 13) % graph.targets.num_nodes
+        began = time.perf_counter()
+        logits_of(model, graph, torch.tensor([node]), batch_size=1)
+        predicting.append(time.perf_counter() - began)
+        began, spent = time.perf_counter(), time.process_time()
+        Explainer(model, graph, decision).explain(node)
+        explaining.append(time.perf_counter() - began)
+        processor.append(time.process_time() - spent)
     return {
         "per_root": given.per_root,
         "open_seconds": opened,

@@ -263,7 +263,7 @@ TUNE = ["--study", "--seeds", "--seed", "--config-folder", "--set", "--data"]
 FIELDS = [
     "x", "heads", "hidden_channels", "dropout", "gamma", "encoder", "metapaths", "training.lr",
     "training.seed", "training.lts", "training.lts.pace", "data.name", "data.options.movies",
-    "data.features", "model.name", "training", ".", "a.b.c.d", "training.every", "training.smooth",
+    "data.features", "model.name", "training", ".", "a.b.c.d", "training.every", "training.lr",
 ]  # fmt: skip
 
 

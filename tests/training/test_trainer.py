@@ -104,17 +104,6 @@ def test_a_node_without_a_label_is_not_trained_or_validated_on(mask: str) -> Non
         trainer(graph)
 
 
-def test_the_score_that_chooses_can_be_smoothed() -> None:
-    run = trainer(epochs=40, smooth=5)
-    seen = []
-    run.run(seen.append)
-    score = [epoch.val_macro for epoch in seen]
-    means = [sum(score[max(0, i - 4) : i + 1]) / min(5, i + 1) for i in range(40)]
-    assert run.progress.best_score == pytest.approx(max(means))
-    assert means[run.progress.best_epoch - 1] == pytest.approx(max(means))
-    assert run.progress.best_epoch != score.index(max(score)) + 1
-
-
 def test_patience_begins_where_lts_ends() -> None:
     run = trainer(epochs=500, patience=4, lr=1e-12, lts=LTS(until=20))  # nothing ever gets better
     run.run()
@@ -130,10 +119,9 @@ def test_lts_comes_to_all_nodes_half_way_where_it_does_not_say(epochs: int, unti
 
 
 def test_the_least_loss_is_that_of_the_last_epoch_where_lts_never_comes_to_all_nodes() -> None:
-    for smooth in (1, 5):
-        run = trainer(epochs=6, select="loss", lts=LTS(until=100), smooth=smooth)
-        run.run()
-        assert run.progress.best_epoch == 6
+    run = trainer(epochs=6, select="loss", lts=LTS(until=100))
+    run.run()
+    assert run.progress.best_epoch == 6
 
 
 def test_stops_when_patience_runs_out() -> None:
@@ -184,7 +172,7 @@ def test_lts_loss_is_the_mean_of_the_least_losses() -> None:
 
 
 def test_state_can_be_taken_out_and_put_back() -> None:
-    whole, first, second = (trainer(epochs=12, smooth=4) for _ in range(3))
+    whole, first, second = (trainer(epochs=12) for _ in range(3))
     whole.run()
     for _ in range(5):
         first.step()
@@ -240,15 +228,3 @@ def test_batches_of_roots_learn_as_well(model: type) -> None:
     run.run(epochs.append)
     assert epochs[-1].loss < 0.7 * epochs[0].loss
     assert max(epoch.val_macro for epoch in epochs) > 0.75
-
-
-def test_an_optimizer_of_one_s_own() -> None:
-    graph = planted(movies=120)
-    net = HANME(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
-    draw_weights(net, graph, 1)
-    run = Trainer(
-        net, graph, TrainingConfig(recipe="paper"), optimizer=lambda p: torch.optim.SGD(p, lr=0.0)
-    )
-    before = run.logits()
-    run.step()
-    assert torch.equal(run.logits(), before)

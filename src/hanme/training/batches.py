@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from hanme.common import ranks
 from hanme.common.memory import PAGES_MB, give_back, matrix
-from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
 from hanme.nn.fusions import SemanticAttention
@@ -64,11 +62,7 @@ def logits_of(
 ) -> Tensor:
     """Return the logits of some target nodes (default: all), without dropout.
 
-    Args:
-        model: The model.
-        graph: The graph.
-        nodes: Their numbers.
-        batch_size: Number of nodes per batch, shared among all ranks (default: the whole graph).
+    Batches of ``batch_size`` nodes are shared among all ranks (default: the whole graph at once).
     """
     found = logit_batches(model, graph, nodes, batch_size)
     if batch_size is None and not model.samples():
@@ -86,10 +80,7 @@ def logits_of(
 def logit_batches(
     model: Model, graph: Graph, nodes: Tensor | None, batch_size: int | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield numbers and logits of some target nodes after others, see :func:`logits_of`.
-
-    In batches, those are the nodes that are this rank's share.
-    """
+    """Yield numbers and logits of this rank's share of the nodes, see :func:`logits_of`."""
     model.train(False)
     every = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     if batch_size is None and not model.samples():
@@ -109,34 +100,14 @@ def update_running_means(model: Model, momentum: float = MOMENTUM) -> None:
 
 def stands_alone(model: Model) -> bool:
     """Return whether a prediction does not depend on the other nodes of its batch."""
-    return not _norms(model) and all(part.mean is not None for part in _semantic(model))
-
-
-@contextmanager
-def alike_until_known(model: Model) -> Iterator[None]:
-    """Weigh all channels alike where training has seen no root yet."""
     unknown = [part for part in _semantic(model) if part.mean is None]
-    for part in unknown:
-        part.mean = part.q.new_zeros(part.vectors)
-    try:
-        yield
-    finally:
-        for part in unknown:
-            part.mean = None
+    return not unknown and not normalises(model)
 
 
-def refuse_norms(model: Model) -> None:
-    """Refuse a model whose logits of a node depend on the other nodes of a batch."""
-    if _norms(model):
-        raise HanmeError(
-            f"model {type(model).__name__} normalises over all nodes at once and needs the whole "
-            "graph: train it without batch_size (--batch-size)"
-        )
-
-
-def _norms(model: Model) -> list[nn.BatchNorm1d]:
-    norms = [part for part in model.modules() if isinstance(part, nn.BatchNorm1d)]
-    return [norm for norm in norms if norm.running_mean is None]
+def normalises(model: Model) -> bool:
+    """Return whether a model normalises over all nodes at once."""
+    norms = (part for part in model.modules() if isinstance(part, nn.BatchNorm1d))
+    return any(norm.running_mean is None for norm in norms)
 
 
 def _semantic(model: Model) -> list[SemanticAttention]:

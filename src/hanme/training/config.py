@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from hanme.common.options import Closed
 from hanme.decision import Decision, Rule
 from hanme.training.schedule import LTS
 
@@ -28,17 +29,15 @@ PAPER: dict[str, Any] = {
 }
 """The defaults of ``recipe = "paper"``, where they differ from those of the fields."""
 
-RETIRED = ("folds", "fold")
-"""Fields of earlier runs, which may open if these are unset."""
+RETIRED = {"folds": 0, "fold": None, "smooth": 1}
+"""Fields of earlier runs, which open if these have their defaults."""
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(Closed):
     """How a model is trained.
 
     ``hanme train``, :class:`~hanme.Classifier` and configuration files share these defaults.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     recipe: Recipe = Field(
         default="default",
@@ -79,12 +78,6 @@ class TrainingConfig(BaseModel):
         default="loss",
         description="Criterion for the best epoch: macro F1, micro F1 or loss on validation "
         "nodes; last: keep the last epoch.",
-    )
-    smooth: int = Field(
-        default=1,
-        ge=1,
-        le=10**9,
-        description="Number of validation scores to average before the best epoch is chosen.",
     )
     start: Literal["drawn", "odds"] = Field(
         default="odds",
@@ -129,7 +122,7 @@ class TrainingConfig(BaseModel):
         """Fill in the fields of the paper's recipe, and when LTS reaches all nodes."""
         if not isinstance(values, dict):
             return values
-        values = {k: v for k, v in values.items() if v or k not in RETIRED}
+        values = {k: v for k, v in values.items() if RETIRED.get(k, ...) != v}
         if values.get("recipe") == "paper":
             values = PAPER | values
         lts = values.get("lts")

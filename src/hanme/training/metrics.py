@@ -20,56 +20,43 @@ class F1(NamedTuple):
     micro: float
     macro: float
 
-
-class Tally:
-    """What F1 is made of, counted over some nodes after others.
-
-    Args:
-        labels: The number of labels.
-    """
-
-    def __init__(self, labels: int) -> None:
-        self.counts = torch.zeros(2, labels, dtype=torch.float64)  # hits; given and predicted
-
-    def add(self, predicted: Tensor, true: Tensor) -> None:
-        """Count some nodes, by bool matrices ``[n, C]``."""
-        counts = [(predicted & true).sum(0), predicted.sum(0) + true.sum(0)]
-        self.counts += torch.stack(counts).cpu()
-
-    def f1(self) -> F1:
-        """Return the scores; a label neither given nor predicted counts 0."""
-        hits, total = self.counts
+    @classmethod
+    def of(cls, counts: Tensor) -> F1:
+        """Return the scores of :func:`label_counts`; a label without counts has 0."""
+        hits, total = counts
         micro = 2 * hits.sum() / total.sum().clamp(min=1)
-        macro = (2 * hits / total.clamp(min=1)).mean()
-        return F1(float(micro), float(macro))
+        return cls(float(micro), float((2 * hits / total.clamp(min=1)).mean()))
+
+
+def label_counts(predicted: Tensor, true: Tensor) -> Tensor:
+    """Count hits, and labels predicted plus labels given, ``[2, C]``, of bool ``[n, C]``."""
+    counts = torch.stack([(predicted & true).sum(0), predicted.sum(0) + true.sum(0)])
+    return counts.double().cpu()
 
 
 def f1(predicted: Tensor, true: Tensor) -> F1:
-    """Score a bool matrix of predicted labels, see :class:`Tally`."""
-    tally = Tally(true.size(1))
-    tally.add(predicted, true)
-    return tally.f1()
+    """Score a bool matrix of predicted labels."""
+    return F1.of(label_counts(predicted, true))
+
+
+def count_parts(
+    logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
+) -> dict[str, Tensor]:
+    """Return the :func:`label_counts` of each masked set of nodes."""
+    counts = {name: torch.zeros(2, logits.size(1), dtype=torch.float64) for name in masks}
+    for rows in blocks(*logits.shape):
+        predicted = decision.labels(logits[rows], multilabel=y.dim() == 2)
+        true = label_matrix(y[rows], logits.size(1))
+        for name, mask in masks.items():
+            counts[name] += label_counts(predicted[mask[rows]], true[mask[rows]])
+    return counts
 
 
 def scores(
     logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
 ) -> dict[str, F1]:
     """Return the F1 of each masked set of nodes."""
-    found = {name: Tally(logits.size(1)) for name in masks}
-    for rows in blocks(*logits.shape):
-        part = {name: mask[rows] for name, mask in masks.items()}
-        tally_parts(found, logits[rows], y[rows], part, decision)
-    return {name: tally.f1() for name, tally in found.items()}
-
-
-def tally_parts(
-    found: dict[str, Tally], logits: Tensor, y: Tensor, masks: dict[str, Tensor], decision: Decision
-) -> None:
-    """Count some nodes for each part that they are in."""
-    predicted = decision.labels(logits, multilabel=y.dim() == 2)
-    true = label_matrix(y, logits.size(1))
-    for name, mask in masks.items():
-        found[name].add(predicted[mask], true[mask])
+    return {name: F1.of(c) for name, c in count_parts(logits, y, masks, decision).items()}
 
 
 def f1_interval(
@@ -77,25 +64,20 @@ def f1_interval(
 ) -> dict[str, tuple[float, float]]:
     """Return 95 % intervals of micro and macro F1 by the bootstrap over nodes.
 
-    Nodes that are alike in both are drawn together, so the cost does not grow with their number.
-
-    Args:
-        predicted: The predicted labels, bool, ``[n, C]``.
-        true: The labels that are there, bool, ``[n, C]``.
-        draws: How often as many nodes are drawn.
-        seed: Draws them.
+    Nodes that are alike in ``predicted`` and ``true``, bool ``[n, C]``, are drawn together, so the
+    cost does not grow with their number.
     """
     both = torch.cat([predicted, true], 1).cpu().numpy()
     _, first, counts = np.unique(
         np.packbits(both, axis=1), axis=0, return_index=True, return_counts=True
     )
     said, there = np.split(both[first], 2, axis=1)
-    made_of = csr_array(np.hstack([said & there, said.astype(np.int64) + there]))
+    each = csr_array(np.hstack([said & there, said.astype(np.int64) + there]))
     random, share = np.random.default_rng(seed), counts / len(both)
-    found = np.empty((draws, made_of.shape[1]), np.int64)
+    drawn = np.empty((draws, each.shape[1]), np.int64)
     for rows in blocks(draws, len(counts)):
-        found[rows] = random.multinomial(len(both), share, rows.stop - rows.start) @ made_of
-    hits, total = np.split(found, 2, axis=1)
+        drawn[rows] = random.multinomial(len(both), share, rows.stop - rows.start) @ each
+    hits, total = np.split(drawn, 2, axis=1)
     micro = 2 * hits.sum(1) / np.maximum(1, total.sum(1))
     macro = (2 * hits / np.maximum(1, total)).mean(1)
     low, high = np.quantile(np.stack([micro, macro]), [0.025, 0.975], axis=1).tolist()

@@ -6,18 +6,18 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
+from hanme.common.options import Closed
 
-class LTS(BaseModel):
+
+class LTS(Closed):
     r"""Each epoch, train on the share :math:`\lambda_t` of training nodes with the least loss.
 
     Of `"Loss-aware Curriculum Learning for Heterogeneous Graph Neural Networks"
     <https://arxiv.org/abs/2402.18875>`_; works with any model.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     pace: Literal["linear", "root", "geometric"] = Field(
         default="linear",

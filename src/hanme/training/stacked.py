@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from hanme.common import device, ranks
-from hanme.common.options import validated
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
@@ -138,15 +136,12 @@ class Stacked:
 
     def aligned_to(self, graph: Graph) -> Stacked:
         """Return the model with the weights of ids in the order of a graph's nodes."""
-        return self._with_parts(
-            {name: part.aligned_to(graph) for name, part in self.learners.items()}
-        )
+        parts = {name: part.aligned_to(graph) for name, part in self.learners.items()}
+        return Stacked({**self.parts, **parts}, self.slopes, self.bias)
 
     def frozen(self, graph: Graph) -> Stacked:
         """Return the model for subgraphs of a graph; the predictions of neighbours are held."""
-        return self._with_parts({name: part.frozen(graph) for name, part in self.learners.items()})
-
-    def _with_parts(self, parts: Mapping[str, Learner]) -> Stacked:
+        parts = {name: part.frozen(graph) for name, part in self.learners.items()}
         return Stacked({**self.parts, **parts}, self.slopes, self.bias)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,36 +151,16 @@ class Stacked:
         for name, part in self.parts.items():
             values[name], mine = part.state()
             tensors |= {f"{name}.{key}": value.contiguous() for key, value in mine.items()}
-        spec = StackSpec(parts=values, slopes=self.slopes, bias=self.bias.tolist())
-        return {"kind": "stacked"} | spec.model_dump(), tensors
-
-
-class StackSpec(BaseModel):
-    """Slopes and bias of a stacked model, and the specs of its parts."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    parts: dict[str, dict[str, Any]] = Field(min_length=1)
-    slopes: dict[str, float]
-    bias: list[float] | float
-
-    @model_validator(mode="after")
-    def _one_slope_per_part(self) -> StackSpec:
-        if self.parts.keys() != self.slopes.keys():
-            raise ValueError("the slopes are not those of the parts")
-        return self
+        spec = {"parts": values, "slopes": self.slopes, "bias": self.bias.tolist()}
+        return {"kind": "stacked"} | spec, tensors
 
 
 def load_learner(
     values: Mapping[str, Any], tensors: Mapping[str, Tensor], graph: Graph, network: Network | None
 ) -> Learner | Network:
-    """Restore a learner from what its ``state`` returned, aligned to a graph.
+    """Restore a learner from the values and tensors of its ``state``, aligned to a graph.
 
-    Args:
-        values: The values.
-        tensors: The tensors.
-        graph: The graph.
-        network: The network with its weights, if the model has one.
+    ``network`` is the network with its weights, if the model has one.
     """
     kind, own = values.get("kind"), {k: v for k, v in values.items() if k != "kind"}
     try:
@@ -197,21 +172,15 @@ def load_learner(
             base = load_learner(own.pop("base"), tensors, graph, network)
             if not isinstance(base, Network):
                 return Smoothing.from_state(own, base, graph)
-        if kind == "stacked":
-            spec = validated(StackSpec, own, "stacked model")
-            parts = {
-                name: load_learner(part, _under(name, tensors), graph, network)
-                for name, part in spec.parts.items()
-            }
-            return Stacked(parts, spec.slopes, torch.tensor(spec.bias))
+        if kind == "stacked" and own["parts"].keys() == own["slopes"].keys():
+            parts = {}
+            for name, part in own["parts"].items():
+                start = f"{name}."
+                mine = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+                parts[name] = load_learner(part, mine, graph, network)
+            return Stacked(parts, own["slopes"], torch.tensor(own["bias"]))
         if kind == "network" and network is not None:
             return network
     except (KeyError, TypeError, AttributeError):
         raise HanmeError(f"{kind} model: its specification or its weights are incomplete") from None
-    raise HanmeError(f"unknown kind of learner: {kind!r}")
-
-
-def _under(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a part under their own names."""
-    start = f"{name}."
-    return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+    raise HanmeError(f"{kind!r}: not a learner, or one whose parts are incomplete")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import Parameter, is_lazy
-from torch.optim import Optimizer
+from torch.nn.parameter import is_lazy
 
 from hanme.common import device, ranks
 from hanme.decision.losses import node_losses
@@ -22,17 +20,16 @@ from hanme.graph import Graph
 from hanme.nn.batch import Batch
 from hanme.nn.model import Model, batch_of
 from hanme.training.batches import (
-    alike_until_known,
     key,
     logit_batches,
     logits_of,
+    normalises,
     prefetched,
-    refuse_norms,
     shuffled,
     update_running_means,
 )
 from hanme.training.config import TrainingConfig
-from hanme.training.metrics import F1, Tally, tally_parts
+from hanme.training.metrics import F1, count_parts
 
 
 @dataclass(frozen=True)
@@ -52,25 +49,15 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """How far training has come.
+    """How far training has come."""
 
-    Args:
-        epoch: The last epoch that was scored.
-        best_epoch: The best of them.
-        best_score: Its score.
-        trained: The last epoch whose steps were all taken.
-        step: How many steps of the next one were taken.
-        total: The sum of their losses.
-        count: Over how many nodes that is.
-    """
-
-    epoch: int = 0
+    epoch: int = 0  # the last one that was scored
     best_epoch: int = 0
     best_score: float = -math.inf
-    trained: int = 0
-    step: int = 0
-    total: float = 0.0
-    count: int = 0
+    trained: int = 0  # the last epoch whose steps were all taken
+    step: int = 0  # steps of the next one that were taken
+    total: float = 0.0  # the sum of their losses
+    count: int = 0  # the number of nodes that it is over
 
 
 class Trainer:
@@ -83,40 +70,31 @@ class Trainer:
         model: The model.
         graph: The graph.
         config: How to train.
-        optimizer: Makes an optimizer of the model's parameters (default: Adam, as in `config`).
         random: The state of the random generator that dropout draws from (default: the seed's).
     """
 
     def __init__(
-        self,
-        model: Model,
-        graph: Graph,
-        config: TrainingConfig,
-        *,
-        optimizer: Callable[[Iterator[Parameter]], Optimizer] | None = None,
-        random: Tensor | None = None,
+        self, model: Model, graph: Graph, config: TrainingConfig, *, random: Tensor | None = None
     ) -> None:
         graph.check_trainable()
         size_weights(model, graph)
         _keep_memory()
         self.model, self.graph, self.config = model, graph, config
-        if config.batch_size is not None:
-            refuse_norms(model)
-        elif model.samples():
+        if config.batch_size is not None and normalises(model):
+            raise HanmeError(
+                f"model {type(model).__name__} normalises over all nodes at once and needs the "
+                "whole graph: train it without batch_size (--batch-size)"
+            )
+        if config.batch_size is None and model.samples():
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
-        self.optimizer = (optimizer or self._adam)(model.parameters())
+        kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+        self.optimizer = kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
-        self._random = torch.Generator().manual_seed(config.seed).get_state()
-        self._random = self._random if random is None else random
+        seeded = torch.Generator().manual_seed(config.seed).get_state()
+        self._random = seeded if random is None else random
         self.progress = Progress()
-        self._recent: list[float] = []  # the scores that the next one is averaged with
         self.best: dict[str, Tensor] = {}
-        self._easiest: Tensor | None = None  # the nodes that LTS has chosen for the epoch
         self.on_step: Callable[[], None] = lambda: None  # called after each step of a batch
-
-    def _adam(self, parameters: Iterator[Parameter]) -> Optimizer:
-        kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
-        return kind(parameters, lr=self.config.lr, weight_decay=self.config.weight_decay)
 
     @property
     def finished(self) -> bool:
@@ -124,47 +102,6 @@ class Trainer:
         progress, lts = self.progress, self.config.lts
         waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
         return progress.epoch >= self.config.epochs or waited >= self.config.patience
-
-    def step(self) -> Epoch:
-        """Train for `every` epochs, then score training and validation nodes."""
-        began, progress = time.perf_counter(), self.progress
-        before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
-        epoch = min(before + self.config.every, last)
-        place = self.model.device
-        with device.forked_rng(place):
-            device.set_rng_state(self._random, place)
-            while progress.trained < epoch:
-                loss, share = self._epoch(progress.trained + 1)
-                progress.trained += 1
-            self._random = device.rng_state(place)
-        progress.epoch = epoch
-        found, val_loss = self._scores()
-        score = self._score(epoch, val_loss, found["val"])
-        if score > -math.inf:
-            self._recent = [*self._recent, score][-self.config.smooth :]
-            score = statistics.fmean(self._recent)
-        if score > self.progress.best_score or not self.best:
-            self.progress.best_epoch, self.progress.best_score = epoch, score
-            self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        return Epoch(
-            epoch,
-            loss,
-            share,
-            val_loss,
-            *found["train"],
-            *found["val"],
-            seconds=(time.perf_counter() - began) / (epoch - before),
-        )
-
-    def _score(self, epoch: int, loss: float, found: F1) -> float:
-        """Say how good an epoch is, by the validation nodes; the highest is kept."""
-        select, lts = self.config.select, self.config.lts
-        if select == "last":
-            return epoch
-        if select == "loss":  # which easy nodes alone drive up: LTS has to come to all of them
-            early = lts is not None and epoch < min(lts.until, self.config.epochs)
-            return -math.inf if early else -loss
-        return float(getattr(found, select))
 
     def run(self, *callbacks: Callable[[Epoch], None]) -> None:
         """Train to the end and put the best epoch's weights into the model.
@@ -179,24 +116,53 @@ class Trainer:
         if self.best:
             self.model.load_state_dict(self.best)
 
+    def step(self) -> Epoch:
+        """Train for `every` epochs, then score training and validation nodes."""
+        began, progress = time.perf_counter(), self.progress
+        before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
+        epoch = min(before + self.config.every, last)
+        place = self.model.device
+        with device.forked_rng(place):
+            device.set_rng_state(self._random, place)
+            while progress.trained < epoch:
+                loss, share = self._epoch(progress.trained + 1)
+                progress.trained += 1
+            self._random = device.rng_state(place)
+        progress.epoch = epoch
+        train, val, val_loss = self._scores()
+        score = self._score(epoch, val_loss, val)
+        if score > progress.best_score or not self.best:
+            progress.best_epoch, progress.best_score = epoch, score
+            self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        seconds = (time.perf_counter() - began) / (epoch - before)
+        return Epoch(epoch, loss, share, val_loss, *train, *val, seconds=seconds)
+
+    def _score(self, epoch: int, loss: float, found: F1) -> float:
+        """Return how good an epoch is on validation nodes; the highest is kept."""
+        select, lts = self.config.select, self.config.lts
+        if select == "last":
+            return epoch
+        if select == "loss":  # which easy nodes alone drive up: LTS has to come to all of them
+            early = lts is not None and epoch < min(lts.until, self.config.epochs)
+            return -math.inf if early else -loss
+        return float(getattr(found, select))
+
     def logits(self, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all) with the present weights."""
         return logits_of(self.model, self.graph, nodes, batch_size=self.config.batch_size)
 
-    def _scores(self) -> tuple[dict[str, F1], float]:
-        """Score training and validation nodes; return the loss of the latter, too."""
+    def _scores(self) -> tuple[F1, F1, float]:
+        """Return the F1 of training and of validation nodes, and the loss of the latter."""
         split, size = self.graph.split, self.config.batch_size
         nodes = None if size is None else (split.train | split.val).nonzero().flatten()
-        tallies = {part: Tally(len(self.graph.labels)) for part in ("train", "val")}
-        losses = [torch.zeros(0)]
+        counts, losses = torch.zeros(2, 2, len(self.graph.labels)).double(), [torch.zeros(0)]
         for some, logits in logit_batches(self.model, self.graph, nodes, size):
             y, of = self.graph.labels_of(some)
-            tally_parts(tallies, logits, y, {"train": of.train, "val": of.val}, self.config.plain)
+            masks = {"train": of.train, "val": of.val}
+            counts += torch.stack(list(count_parts(logits, y, masks, self.config.plain).values()))
             losses.append(node_losses(logits[of.val], y[of.val]))
-        for tally in tallies.values():
-            tally.counts = ranks.total(tally.counts)
-        found = {part: tally.f1() for part, tally in tallies.items()}
-        return found, float(ranks.mean(torch.cat(losses), 0))
+        train, val = map(F1.of, ranks.total(counts))
+        return train, val, float(ranks.mean(torch.cat(losses), 0))
 
     def _epoch(self, epoch: int) -> tuple[float, float]:
         """Take the steps of an epoch; return its mean loss and the share of nodes it was over."""
@@ -218,41 +184,33 @@ class Trainer:
         that share a batch nor on where an interrupted epoch goes on.
         """
         progress, seed = self.progress, self.config.seed
-        nodes, share = self._chosen(epoch)
-        nodes = shuffled(nodes, seed, epoch)
+        nodes = shuffled(self.graph.split.train.nonzero().flatten(), seed, epoch)
         left = torch.split(nodes, size)[progress.step :]
         mine = [ranks.share(roots) for roots in left]
         batches = prefetched(self.model, self.graph, mine, seed=key(seed, epoch))
         self.model.train(True)
         for every, roots, batch in zip(left, mine, batches, strict=True):
             torch.manual_seed(key(seed, epoch, progress.step))
-            loss = self._losses(batch, roots).sum() / len(every)
-            progress.total += self._descend(loss, epoch) * len(every)
-            progress.count += len(every)
+            losses, count = self._losses(batch, roots), len(every)
+            if self.config.lts is not None:  # the easiest of the batch, whoever computes them
+                every_loss = ranks.gathered(losses.detach(), count)
+                chosen = torch.zeros_like(every_loss, dtype=torch.bool)
+                chosen[self.config.lts.easiest(every_loss, epoch)] = True
+                losses, count = losses[ranks.share(chosen)], int(chosen.sum())
+            progress.total += self._descend(losses.sum() / count, epoch) * count
+            progress.count += count
             progress.step += 1
             update_running_means(self.model)
             self.on_step()
-        mean, self._easiest = progress.total / progress.count, None
+        mean = progress.total / progress.count
         progress.step, progress.total, progress.count = 0, 0.0, 0
-        return mean, share
-
-    def _chosen(self, epoch: int) -> tuple[Tensor, float]:
-        """Return the training nodes of an epoch, with LTS the easiest by the present weights."""
-        train, lts = self.graph.split.train.nonzero().flatten(), self.config.lts
-        if lts is None or lts.share(epoch) == 1:
-            return train, 1.0
-        if self._easiest is None:
-            with alike_until_known(self.model):
-                losses = node_losses(self.logits(train), self.graph.y[train])
-            self._easiest = train[lts.easiest(losses, epoch)]
-        return self._easiest, lts.share(epoch)
+        return mean, self.config.lts.share(epoch) if self.config.lts else 1.0
 
     def _losses(self, batch: Batch, nodes: Tensor) -> Tensor:
         """Return the loss of each of some training nodes."""
         out = self.model(batch)
-        whole = batch.roots is None  # all nodes were computed
         y, _ = self.graph.labels_of(nodes)
-        return node_losses(out[nodes] if whole else out, y.to(out.device))
+        return node_losses(out[nodes] if batch.roots is None else out, y.to(out.device))
 
     def _descend(self, loss: Tensor, epoch: int) -> float:
         """Take a step down the loss, the sum over all ranks, and return it."""
@@ -273,9 +231,6 @@ class Trainer:
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
         tensors["random"] = self._random
-        tensors["recent"] = torch.tensor(self._recent, dtype=torch.float64)
-        if self._easiest is not None:
-            tensors["easiest"] = self._easiest
         return tensors, asdict(self.progress)
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
@@ -293,10 +248,7 @@ class Trainer:
             adam["state"].setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict(adam)
         self._random = tensors["random"]
-        self._recent = tensors["recent"].tolist()
-        self._easiest = tensors.get("easiest")
-        whole = {k: int(v) for k, v in numbers.items() if k not in ("best_score", "total")}
-        self.progress = Progress(**numbers | whole)  # type: ignore[arg-type]
+        self.progress = Progress(**numbers)  # type: ignore[arg-type]
 
 
 def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
