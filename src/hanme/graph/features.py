@@ -135,16 +135,6 @@ def feature_names(graph: Graph, node_type: str) -> list[str]:
     return means if len(means) == graph.nodes[node_type].width else []
 
 
-def words_among(graph: Graph, node_type: str) -> list[bool]:
-    """Return of each feature of a node type whether it is a word of a text, as far as is known."""
-    columns = (graph.provenance.fitted or {}).get("features", {}).get(node_type, {})
-    return [
-        "words" in learnt or "size" in learnt
-        for column, learnt in columns.items()
-        for _ in _names_of(column, learnt)
-    ]
-
-
 def _column_names(graph: Graph, node_type: str) -> list[str]:
     columns = (graph.provenance.fitted or {}).get("features", {}).get(node_type, {})
     return [name for column, learnt in columns.items() for name in _names_of(column, learnt)]

@@ -1,10 +1,10 @@
-"""Gradient-boosted trees on a node's own columns, by XGBoost."""
+"""Gradient-boosted trees on a node's own columns and on aggregates of linked rows, by XGBoost."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,8 @@ from torch import Tensor
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import feature_names, to_scipy, words_among
-from hanme.graph.metapath import EdgeType
-from hanme.linear.blocks import feature_name
+from hanme.graph.metapath import Walk
+from hanme.linear.aggregates import Aggregates, Column, Values
 from hanme.linear.learner import ColumnContributions, Contributions
 
 if TYPE_CHECKING:  # importing it takes about half a second
@@ -25,20 +24,23 @@ if TYPE_CHECKING:  # importing it takes about half a second
 
 BLOCK = "trees"
 
-MAX_COLUMNS = 2**10
-"""Maximum number of columns; words of texts are left out above it."""
+MAX_COLUMNS = 400
+"""Maximum number of columns; the best are screened from all candidates on training nodes."""
 
-SPARSE = 0.05
-"""Share of nonzero entries below which columns of unknown origin are taken for words."""
+MAX_CANDIDATES = 1500
+"""Maximum number of candidates that are compared with each other; the best by themselves."""
 
-MAX_NODES = 2**16
+MAX_SCREENED = 2**14
+"""Maximum number of training nodes that screen columns."""
+
+MAX_NODES = 2**17
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
-MAX_WORK = 6e9
+MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
-MAX_ROUNDS = 400
-PATIENCE = 30
+MAX_ROUNDS = 500
+PATIENCE = 40
 """Boosting ends after this number of rounds without a lower held-out loss."""
 
 MIN_HELD_OUT = 50
@@ -47,6 +49,9 @@ MIN_HELD_OUT = 50
 MIN_ROUNDS = 20
 """Number of affordable rounds below which no trees are fitted."""
 
+BATCH = 4096
+"""Number of nodes of a stored graph to read at a time."""
+
 PARAMETERS = {
     "eta": 0.08,
     "grow_policy": "lossguide",
@@ -54,10 +59,13 @@ PARAMETERS = {
     "max_leaves": 16,
     "min_child_weight": 2,
     "subsample": 0.8,
-    "max_bin": 64,
+    "max_bin": 256,
     "tree_method": "hist",
 }
 """Small trees on samples of rows and columns, added up slowly."""
+
+SCREENING = {"eta": 0.3, "max_depth": 4, "colsample_bynode": 0.5, "max_bin": 32}
+SCREENING_ROUNDS = 40
 
 
 class Trees:
@@ -65,16 +73,16 @@ class Trees:
 
     Args:
         booster: The trees, as XGBoost holds them.
-        columns: Numbers of the target's features that they read.
+        columns: The columns that they read.
         labels: The number of labels.
     """
 
-    def __init__(self, booster: xgboost.Booster, columns: NDArray[np.int64], labels: int) -> None:
-        self.booster, self.columns, self.labels = booster, columns, labels
+    def __init__(self, booster: xgboost.Booster, columns: Sequence[Column], labels: int) -> None:
+        self.booster, self.columns, self.labels = booster, list(columns), labels
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        matrix = _matrix(_rows(graph, self.columns, nodes))
+        matrix = _matrix(column_values(graph, self.columns, nodes))
         margin = self.booster.predict(matrix, output_margin=True)
         return _by_label(torch.from_numpy(margin.reshape(matrix.num_row(), -1)), self.labels)
 
@@ -85,22 +93,22 @@ class Trees:
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
         """Return what each column adds to the logits of a node, by TreeSHAP."""
-        matrix = _matrix(_rows(graph, self.columns, torch.tensor([node])))
+        matrix = _matrix(column_values(graph, self.columns, torch.tensor([node])))
         shap = self.booster.predict(matrix, pred_contribs=True)
         by_margin = torch.from_numpy(shap.reshape(-1, len(self.columns) + 1).T.copy())
         values = _by_label(by_margin, self.labels).double().numpy()
         # The expectation of the trees is the same for all nodes: a column of its own, so that
         # columns of this block add up to its logits.
-        names = feature_names(graph, graph.target)
-        columns = np.append(self.columns, -1)
-        used = values.any(1)
-        phrase = partial(_phrase, {graph.target: names}, graph.target)
-        block = ColumnContributions(BLOCK, columns[used], values[used], phrase)
+        used = np.flatnonzero(values.any(1))
+        block = ColumnContributions(BLOCK, used, values[used], self._phrase)
         return Contributions(np.zeros(self.labels), [block])
 
-    def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return no walks: trees read the node itself."""
-        return []
+    def _phrase(self, column: int) -> str:
+        return self.columns[column].phrase if column < len(self.columns) else "any node"
+
+    def walks(self) -> list[Walk]:
+        """Return the walks to the rows that columns aggregate."""
+        return walks_of(self.columns)
 
     def aligned_to(self, graph: Graph) -> Trees:
         """Return the trees themselves: they have no weights of ids."""
@@ -111,38 +119,41 @@ class Trees:
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the columns, and XGBoost's native format as bytes."""
         raw = torch.frombuffer(self.booster.save_raw("ubj"), dtype=torch.uint8)
-        values = {"kind": "trees", "columns": self.columns.tolist(), "labels": self.labels}
-        return values, {"booster": raw}
+        columns = [column.model_dump(exclude_defaults=True) for column in self.columns]
+        return {"kind": "trees", "columns": columns, "labels": self.labels}, {"booster": raw}
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trees:
         """Restore trees from :meth:`state`."""
         xgboost = load_xgboost()
-
         booster = xgboost.Booster()
         try:
             booster.load_model(bytearray(tensors["booster"].numpy().tobytes()))
         except xgboost.core.XGBoostError:
             raise HanmeError("trees: not a model of XGBoost") from None
-        return cls(booster, np.array(values["columns"], np.int64), int(values["labels"]))
+        columns = [
+            Column(function="feature", feature=c, phrase=f"feature {c}")  # of version 0.3.0
+            if isinstance(c, int)
+            else Column(**c)
+            for c in values["columns"]
+        ]
+        return cls(booster, columns, int(values["labels"]))
 
 
-def _phrase(names: Mapping[str, Sequence[str]], target: str, column: int) -> str:
-    return "any node" if column < 0 else feature_name(names, target, column)
+def column_values(graph: Graph, columns: Sequence[Column], nodes: Tensor | None = None) -> Values:
+    """Return columns of some target nodes (default: all); of a stored graph, some at a time."""
+    if not graph.stored:
+        values = Aggregates.on(graph).values(columns)
+        return values if nodes is None else values[nodes.numpy()]
+    walks = walks_of(columns)
+    nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
+    parts = [graph.subgraph(some, walks) for some in torch.split(nodes, BATCH)]
+    return np.concatenate([Aggregates.on(part).values(columns)[part.roots] for part in parts])
 
 
-def tree_columns(graph: Graph) -> NDArray[np.int64]:
-    """Return the features that trees read: all, or all but words if these are many.
-
-    Where their origin is unknown and few entries are nonzero, all features count as words.
-    """
-    width, x = graph.targets.width or 0, graph.targets.x
-    words = np.array(words_among(graph, graph.target), bool)
-    if x is not None and len(words) != width:
-        columns = np.arange(width if to_scipy(x).nnz >= SPARSE * x.numel() else 0)
-    else:
-        columns = np.flatnonzero(~words) if width > MAX_COLUMNS else np.arange(width)
-    return columns if len(columns) <= MAX_COLUMNS else columns[:0]
+def walks_of(columns: Sequence[Column]) -> list[Walk]:
+    """Return the walks to the rows that columns aggregate."""
+    return list(dict.fromkeys(column.walk for column in columns if column.walk))
 
 
 class TreesFit:
@@ -150,16 +161,22 @@ class TreesFit:
 
     Args:
         graph: The graph.
+        columns: The columns to read.
         masks: Sets of labelled nodes, each ``[N]``; every set gets its own trees.
         held_out: For each set, nodes that measure the loss.
         seed: Seed of the sample of nodes and of columns.
     """
 
     def __init__(
-        self, graph: Graph, masks: Sequence[Tensor], held_out: Sequence[Tensor], seed: int
+        self,
+        graph: Graph,
+        columns: Sequence[Column],
+        masks: Sequence[Tensor],
+        held_out: Sequence[Tensor],
+        seed: int,
     ) -> None:
-        self.graph, self.masks, self.held_out, self.seed = graph, masks, held_out, seed
-        self.columns, self.labels = tree_columns(graph), len(graph.labels)
+        self.graph, self.columns, self.seed = graph, columns, seed
+        self.masks, self.held_out, self.labels = masks, held_out, len(graph.labels)
         count = sum(min(MAX_NODES, int(mask.sum())) for mask in masks)
         work = max(1, count * len(self.columns) * self.labels)
         self.max_rounds = min(MAX_ROUNDS, int(MAX_WORK / work))
@@ -171,13 +188,11 @@ class TreesFit:
 
     def _boost(self) -> None:
         xgboost = load_xgboost()
-
         train = [self._labelled(mask) for mask in self.masks]
         held = [self._labelled(mask) for mask in self.held_out]
         y = [self.graph.y[_sample(mask, self.seed)] for mask in self.held_out]
-        parameters = self._parameters()
         pairs = zip(train, held, strict=True)
-        self.boosters = [xgboost.Booster(parameters, list(pair)) for pair in pairs]
+        self.boosters = [xgboost.Booster(self._parameters(), list(pair)) for pair in pairs]
         for number in range(self.max_rounds):
             for booster, matrix in zip(self.boosters, train, strict=True):
                 booster.update(matrix, number)
@@ -206,32 +221,67 @@ class TreesFit:
 
     def refit(self, mask: Tensor) -> Trees:
         """Return trees with the same number of rounds, fitted to other nodes."""
-        xgboost = load_xgboost()
-
-        matrix = self._labelled(mask)
-        booster = xgboost.train(self._parameters(), matrix, self.rounds())
+        booster = load_xgboost().train(self._parameters(), self._labelled(mask), self.rounds())
         return Trees(booster, self.columns, self.labels)
 
     def _parameters(self) -> dict[str, Any]:
-        multiclass = not self.graph.multilabel and self.labels > 2
-        objective = {"objective": "multi:softprob", "num_class": self.labels}
         width = len(self.columns)
-        return PARAMETERS | {
-            "colsample_bynode": 0.7 if width < 30 else max(1 / 3, 10 / width),
-            **(objective if multiclass else {"objective": "binary:logistic"}),
-            "seed": self.seed % 2**31,
-            "nthread": torch.get_num_threads(),
-        }
+        sampled = {"colsample_bynode": 0.7 if width < 30 else max(1 / 3, 10 / width)}
+        return PARAMETERS | sampled | _objective(self.graph, self.seed)
 
     def _labelled(self, mask: Tensor) -> xgboost.DMatrix:
         nodes = _sample(mask, self.seed)
-        y = self.graph.y[nodes].numpy()
-        return _matrix(_rows(self.graph, self.columns, nodes), y)
+        return _matrix(column_values(self.graph, self.columns, nodes), self.graph.y[nodes].numpy())
 
     def _loss(self, booster: xgboost.Booster, matrix: xgboost.DMatrix, y: Tensor) -> float:
         margin = torch.from_numpy(booster.predict(matrix, output_margin=True))
         logits = _by_label(margin.reshape(len(y), -1), self.labels)
         return float(node_losses(logits, y).sum())
+
+
+def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Column]:
+    """Return the columns that tell most about the labels of training nodes, all if they are few.
+
+    Candidates are compared by their gain in a few rounds of boosting; of more than
+    ``MAX_CANDIDATES``, those that tell most by themselves.
+    """
+    nodes = graph.split.train.nonzero().flatten()
+    nodes = nodes[_balanced(graph.label_matrix[nodes].numpy(), MAX_SCREENED, seed)]
+    labels = graph.label_matrix[nodes].numpy()
+    columns, parts, scores = list[Column](), list[Values](), list[float]()
+    for some, values in Aggregates.on(graph).candidates(nodes.numpy()):
+        for column, each in zip(some, values.T, strict=True):
+            score = association(each, labels)
+            if score > 0:
+                columns.append(column)
+                parts.append(each.copy())
+                scores.append(score)
+        if len(columns) > 2 * MAX_CANDIDATES:
+            kept = np.sort(np.argsort(scores)[-MAX_CANDIDATES:])
+            columns, parts, scores = ([part[i] for i in kept] for part in (columns, parts, scores))
+    if len(columns) <= limit:
+        return columns
+    kept = np.sort(np.argsort(scores)[-MAX_CANDIDATES:])
+    matrix = _matrix(np.stack([parts[i] for i in kept], 1), graph.y[nodes].numpy())
+    parameters = SCREENING | _objective(graph, seed)
+    booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
+    gains = booster.get_score(importance_type="total_gain")
+    best = sorted(gains, key=lambda name: -gains[name])[:limit]
+    return [columns[kept[i]] for i in sorted(int(name[1:]) for name in best)]
+
+
+def association(values: Values, labels: NDArray[np.bool_]) -> float:
+    """Return how much a column tells about labels by itself: chi squared of 16 bins, per node."""
+    known = values[~np.isnan(values)]
+    edges = np.unique(np.quantile(known, np.linspace(0, 1, 17)[1:-1])) if len(known) else known
+    bins = np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values, "left"))
+    counts = np.stack([np.bincount(bins, y, len(edges) + 2) for y in labels.T.astype(float)], 1)
+    size = np.bincount(bins, minlength=len(edges) + 2)[:, None]
+    counts, size = counts[size[:, 0] > 0], size[size[:, 0] > 0]
+    if len(size) < 2:
+        return 0.0
+    expected = size * labels.mean(0)
+    return float(((counts - expected) ** 2 / np.maximum(expected, 1e-9)).sum() / len(values))
 
 
 @cache
@@ -252,6 +302,13 @@ def load_xgboost() -> Any:
     return xgboost
 
 
+def _objective(graph: Graph, seed: int) -> dict[str, Any]:
+    multiclass = not graph.multilabel and len(graph.labels) > 2
+    objective = {"objective": "multi:softprob", "num_class": len(graph.labels)}
+    common = {"seed": seed % 2**31, "nthread": torch.get_num_threads()}
+    return common | (objective if multiclass else {"objective": "binary:logistic"})
+
+
 def _sample(mask: Tensor, seed: int) -> Tensor:
     """Return the numbers of the nodes under a mask, at most ``MAX_NODES`` of them."""
     nodes = mask.nonzero().flatten()
@@ -261,16 +318,16 @@ def _sample(mask: Tensor, seed: int) -> Tensor:
     return nodes[np.sort(drawn)]
 
 
-def _rows(graph: Graph, columns: NDArray[np.int64], nodes: Tensor | None) -> NDArray[np.float32]:
-    """Return the columns of some nodes as a dense matrix."""
-    x = graph.targets.x if nodes is None else graph.targets.rows(nodes)
-    if x is None or columns.max(initial=-1) >= x.size(1):
-        raise HanmeError(f"trees: they read {int(columns.max()) + 1} features of {graph.target}")
-    rows: NDArray[np.float32] = to_scipy(x)[:, columns].toarray().astype(np.float32)
-    return rows
+def _balanced(labels: NDArray[np.bool_], limit: int, seed: int) -> NDArray[np.int64]:
+    """Draw nodes so that rare labels are not lost, ``[n]`` of at most a limit."""
+    if len(labels) <= limit:
+        return np.arange(len(labels))
+    rarity = np.maximum((labels / np.maximum(labels.sum(0), 1)).max(1), 1 / len(labels))
+    keys = np.random.default_rng(seed).exponential(size=len(labels)) / rarity
+    return np.sort(np.argsort(keys)[:limit])
 
 
-def _matrix(rows: NDArray[np.float32], y: NDArray[Any] | None = None) -> xgboost.DMatrix:
+def _matrix(rows: Values, y: NDArray[Any] | None = None) -> xgboost.DMatrix:
     make = load_xgboost().DMatrix
     matrix: xgboost.DMatrix = make(rows, y, nthread=torch.get_num_threads())
     return matrix

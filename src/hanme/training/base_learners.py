@@ -21,7 +21,7 @@ from hanme.linear.matrices import GraphMatrices
 from hanme.linear.naive_bayes import fit_naive_bayes
 from hanme.linear.selection import MAX_GRAM_NODES
 from hanme.linear.smoothing import fit_smoothing, smoothing_paths
-from hanme.linear.trees import TreesFit
+from hanme.linear.trees import TreesFit, screen_columns
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Stacked
 
@@ -202,7 +202,8 @@ def _held_out_logits(models: Sequence[LinearModel], graph: Graph, sets: FitSets)
 
 
 def _fit_trees(graph: Graph, sets: FitSets, config: TrainingConfig) -> list[Component]:
-    fit = TreesFit(graph, sets.masks, sets.selection, config.seed)
+    columns = screen_columns(graph, config.seed)
+    fit = TreesFit(graph, columns, sets.masks, sets.selection, config.seed)
     if not fit.rounds():
         return []
     by_set = [fit.trees(i) for i in range(len(sets.graphs))]

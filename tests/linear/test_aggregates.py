@@ -1,0 +1,129 @@
+"""Aggregates of linked rows against pandas, and where they must agree with themselves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hanme.graph import Graph
+from hanme.linear.aggregates import Aggregates, Column
+from hanme.linear.trees import column_values, screen_columns, walks_of
+
+
+def tables(seed: int = 0, customers: int = 120) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Customers with a city, and their orders; some amounts and dates are missing."""
+    draw = np.random.default_rng(seed)
+    city = draw.choice(["Oslo", "Rome", "Lima"], customers)
+    people = pd.DataFrame({"id": [f"c{i}" for i in range(customers)], "city": city})
+    people["age"] = draw.integers(18, 80, customers)
+    people["label"] = draw.choice(["yes", "no"], customers)
+    size = 700
+    orders = pd.DataFrame({"customer": draw.choice(people["id"][:-5], size)})
+    orders["amount"] = np.where(draw.random(size) < 0.1, np.nan, draw.gamma(2, 30, size).round(2))
+    orders["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(draw.permutation(size), "D")
+    orders["product"] = draw.choice(["tea", "jam", "rye"], size)
+    return people, orders
+
+
+CONFIG = {
+    "target": "person",
+    "nodes": {
+        "person": {
+            "table": "people",
+            "id": "id",
+            "label": "label",
+            "features": {"age": "number"},
+        },
+        "order": {
+            "table": "orders",
+            "features": {"amount": "number", "day": "date", "product": "category"},
+        },
+    },
+    "relations": {
+        "city": {"columns": ["city"]},
+        "buyer": {"columns": ["customer"], "source": "order", "type": "person"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    people, orders = tables()
+    return Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def columns(graph: Graph) -> dict[str, Column]:
+    found = Aggregates.on(graph).candidates(np.arange(graph.targets.num_nodes))
+    return {column.phrase: column for some, _ in found for column in some}
+
+
+def value(graph: Graph, column: Column) -> pd.Series:
+    values = Aggregates.on(graph).values([column])[:, 0]
+    return pd.Series(values.astype(float), index=list(graph.targets.ids))
+
+
+def test_orders_are_aggregated_as_pandas_does(graph: Graph, columns: dict[str, Column]) -> None:
+    people, orders = tables()
+    by = orders.sort_values("day").groupby("customer")
+    amount = by["amount"]
+    expected = {
+        "number of order": by.size(),
+        "total amount over order": amount.sum(),
+        "mean amount over order": amount.mean(),
+        "largest amount over order": amount.max(),
+        "smallest amount over order": amount.min(),
+        "spread of amount over order": amount.std(ddof=0)[amount.count() > 1],
+        "latest amount over order": amount.nth(-1).groupby(orders["customer"]).first(),
+        "share of product: jam over order": by["product"].agg(lambda s: (s == "jam").mean()),
+        "number of different product over order": by["product"].nunique(),
+    }
+    everyone = list(people["id"])
+    for phrase, series in expected.items():
+        filled = 0 if phrase.startswith(("number", "total")) else np.nan
+        theirs = series.reindex(everyone, fill_value=filled)
+        np.testing.assert_allclose(
+            value(graph, columns[phrase])[everyone], theirs, rtol=1e-3, atol=1e-3, err_msg=phrase
+        )
+    latest = orders.loc[orders.groupby("customer")["day"].idxmax()].set_index("customer")
+    theirs = latest["amount"].reindex(everyone)
+    ours = value(graph, columns["latest amount over order"])[everyone]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+    dear = orders.loc[orders.groupby("customer")["amount"].idxmax().dropna()].set_index("customer")
+    theirs = (dear["product"] == "tea").astype(float).reindex(everyone)
+    phrase = "product: tea at largest amount over order"
+    np.testing.assert_allclose(value(graph, columns[phrase])[everyone], theirs)
+
+
+def test_a_node_is_compared_with_others_but_not_with_itself(
+    graph: Graph, columns: dict[str, Column]
+) -> None:
+    people, _ = tables()
+    people = people.set_index("id")
+    total = people.groupby("city")["age"].transform("sum") - people["age"]
+    count = people.groupby("city")["age"].transform("size") - 1
+    expected = {
+        "number of person via city": count,
+        "mean age over person via city": total / count,
+        "age less its mean over person via city": people["age"] - total / count,
+        "share of city: Rome over city": (people["city"] == "Rome").astype(float),
+    }
+    for phrase, series in expected.items():
+        ours = value(graph, columns[phrase])[series.index]
+        np.testing.assert_allclose(ours, series, rtol=1e-4, atol=1e-3, err_msg=phrase)
+
+
+def test_a_subgraph_gives_the_same_values(graph: Graph, columns: dict[str, Column]) -> None:
+    every = list(columns.values())
+    whole, nodes = column_values(graph, every), torch.tensor([7, 3, 119])
+    part = graph.subgraph(nodes, walks_of(every))
+    np.testing.assert_allclose(column_values(part, every, part.roots), whole[nodes], rtol=1e-4)
+
+
+def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:
+    people, orders = tables()
+    total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
+    people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
+    made = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    kept = [column.phrase for column in screen_columns(made, 0, limit=3)]
+    assert "total amount over order" in kept
