@@ -317,8 +317,9 @@ def test_a_store_removes_no_file_of_anybody_else(inputs: Inputs, tmp_path: Path)
     store = ["inspect", str(inputs.tables), "--store", str(tmp_path / "s")]
     assert run(store).kind == "refused"
     (tmp_path / "s" / "mine.bin").unlink()
-    (tmp_path / "s" / f".manifest.{'0' * 32}.json").touch()  # killed in its last write
+    (tmp_path / f".s.{'0' * 32}").mkdir()  # killed
     assert run(store).kind == "accepted"
+    assert not list(tmp_path.glob(".s*"))
 
 
 ASKED = {

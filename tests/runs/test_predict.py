@@ -343,7 +343,7 @@ def test_the_command(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     [
         (["--node", "f999"], "film 'f999': no node has that id or name"),
         (["--out", "p.xlsx"], "p.xlsx: expected a file name that ends in"),
-        (["--graph", "nowhere"], "nowhere: not a graph.toml, nor a folder with one"),
+        (["--graph", "nowhere"], "nowhere: no such file"),
         (["--graph", "nowhere.toml"], "nowhere.toml: no such file"),
     ],
 )

@@ -1,8 +1,8 @@
 """The on-disk format of graphs: flat files that are mapped into memory; also used as cache."""
 
 from hanme.data.store.cache import GraphCache, content_key
-from hanme.data.store.open import is_store, open_store, read_store, stored_features
-from hanme.data.store.write import check_store, write_store
+from hanme.data.store.open import check_store, is_store, open_store, stored_features
+from hanme.data.store.write import write_store
 
 __all__ = [
     "GraphCache",
@@ -10,7 +10,6 @@ __all__ = [
     "content_key",
     "is_store",
     "open_store",
-    "read_store",
     "stored_features",
     "write_store",
 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from hanme import __version__
-from hanme.data.store.open import open_store, read_store
+from hanme.data.store.open import open_store
 from hanme.data.store.write import write_store
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -42,7 +42,7 @@ class GraphCache:
     def read(self, variant: str, *, mapped: bool = False) -> Graph | None:
         """Read or map a graph; return None if it is not cached or damaged."""
         try:
-            return (open_store if mapped else read_store)(self.path(variant))
+            return open_store(self.path(variant), mapped=mapped)
         except (HanmeError, OSError):
             return None
 
@@ -60,21 +60,18 @@ class GraphCache:
                 if (kept := self.read(variant)) is not None:  # written by another process
                     return kept
                 self.clear(variant)
-                write_store(graph, self.path(variant), features="given", keep_layout=True)
+                write_store(graph, self.path(variant), features="given")
         except OSError as error:
-            warnings.warn(
-                f"{self.folder} cannot be written, so the next start is slow: {error}", stacklevel=3
-            )
-        kept = self.read(variant)
-        return graph if kept is None else kept
+            text = f"{self.folder} cannot be written, so the next start is slow: {error}"
+            warnings.warn(text, stacklevel=3)
+        return self.read(variant) or graph
 
 
 def content_key(paths: Iterable[Path], *texts: str) -> str:
     """Return a hash that changes with the content of a file, with a text, or with the release.
 
-    Size and modification time alone would miss an edit that restores both. Of a file above
-    ``HASHED`` bytes, the inode and the time of its last status change are used, which no program
-    can set; Windows has neither.
+    Of a file above ``HASHED`` bytes, the inode and the time of its last status change are used,
+    which no program can set; Windows has neither.
     """
     digest = hashlib.blake2b(digest_size=16)
     for text in (__version__, *texts):

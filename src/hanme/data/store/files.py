@@ -1,8 +1,6 @@
-"""The files of a store: flat arrays, a checksum per block of each, and a manifest.
+"""The files of a store: flat arrays, and a manifest with a checksum per block of each.
 
-``manifest.json`` is written last and names every file with its size, so an incomplete store does
-not open. ``checksums.bin`` has a CRC-32 of every block of 64 KiB. Opening reads no data: a block is
-verified when one of its numbers is first read.
+Opening reads no array: a block is verified when one of its numbers is first read.
 """
 
 from __future__ import annotations
@@ -13,34 +11,48 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from hanme.common.arrays import concat_ranges
 from hanme.common.files import write_json
-from hanme.common.memory import mapped
+from hanme.common.memory import mapped as map_file
+from hanme.common.options import Closed
 from hanme.errors import HanmeError
 
-MANIFEST, CHECKSUMS = "manifest.json", "checksums.bin"
+MANIFEST = "manifest.json"
 MARKER = "hanme store"
 """The first key of a manifest; its value is the version of the format."""
 
 BLOCK = 1 << 16
-"""Bytes per checksum: small enough to verify single rows, checksums are 0.006 % of the data."""
+"""Bytes per checksum: small enough to verify single rows, checksums are 0.02 % of the data."""
 
-VERSION = 3
+Size = Annotated[int, Field(ge=0, lt=2**48)]
+
+
+class ArrayFile(Closed):
+    """What the manifest says of an array."""
+
+    dtype: Literal["uint8", "int16", "int32", "int64", "float16", "float32"]
+    shape: list[Size] = Field(min_length=1, max_length=2)
+    checksums: list[int]  # CRC-32 of each block
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class ArrayWriter:
-    """Append rows to an array file; ``shape`` is that of a row."""
+    """Append rows to an array file."""
 
-    def __init__(self, file: BinaryIO, dtype: str, shape: tuple[int, ...] = ()) -> None:
-        self.file, self.dtype, self.shape = file, np.dtype(dtype), shape
-        self.rows = 0
+    def __init__(self, file: BinaryIO, dtype: str) -> None:
+        self.file, self.dtype, self.rows = file, dtype, 0
         self.checksums: list[int] = []
         self._filled = 0  # bytes in the last block
 
@@ -58,11 +70,7 @@ class ArrayWriter:
 
 
 class StoreWriter:
-    """Write the files of a store into a folder; it opens once :meth:`finish` has been called.
-
-    Attributes:
-        arrays: The arrays written so far, by name.
-    """
+    """Write the files of a store into a folder; ``arrays`` are those written so far, by name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,15 +78,15 @@ class StoreWriter:
 
     @contextmanager
     def array(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
-        """Open an array for writing."""
+        """Open an array for writing; ``shape`` is that of a row."""
         path = self.folder / f"{name}.bin"
         with path.open("wb") as file:
-            writer = ArrayWriter(file, dtype, shape)
+            writer = ArrayWriter(file, dtype)
             yield writer
             file.flush()
             os.fsync(file.fileno())
-        checksums = np.array(writer.checksums, np.uint32)
-        self.arrays[name] = MappedArray(path, dtype, [writer.rows, *shape], checksums)
+        about = {"dtype": dtype, "shape": [writer.rows, *shape], "checksums": writer.checksums}
+        self.arrays[name] = MappedArray(path, ArrayFile.model_validate(about))
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Write a whole array."""
@@ -86,43 +94,28 @@ class StoreWriter:
             writer.append(array)
 
     def finish(self, header: dict[str, Any]) -> None:
-        """Write the checksums and then the manifest."""
-        checksums = np.concatenate([array.checksums for array in self.arrays.values()]).tobytes()
-        with (self.folder / CHECKSUMS).open("wb") as file:
-            file.write(checksums)
-            os.fsync(file.fileno())
-        files = [
-            {"name": name, "dtype": array.dtype, "shape": array.shape}
-            for name, array in self.arrays.items()
-        ]
-        manifest = {MARKER: VERSION, **header, "files": files, "checksums": zlib.crc32(checksums)}
-        write_json(self.folder / MANIFEST, manifest)
+        """Write the manifest."""
+        files = {name: array.about.model_dump() for name, array in self.arrays.items()}
+        write_json(self.folder / MANIFEST, {MARKER: 4, **header, "files": files})
 
 
 class MappedArray:
-    """An array in a file, mapped into memory; each block is verified before it is first read."""
+    """An array in a file, mapped or read into memory; a block is verified before it is used."""
 
-    def __init__(
-        self, path: Path, dtype: str, shape: list[int], checksums: NDArray[np.uint32]
-    ) -> None:
-        self.path, self.dtype, self.checksums = path, dtype, checksums
-        flat = torch.empty(0, dtype=getattr(torch, dtype))
-        if math.prod(shape):
+    def __init__(self, path: Path, about: ArrayFile, *, mapped: bool = True) -> None:
+        self.path, self.about, self.shape = path, about, tuple(about.shape)
+        flat = torch.empty(0, dtype=getattr(torch, about.dtype))
+        if about.nbytes and mapped:
             with path.open("rb") as file:
-                flat = mapped(file.fileno(), flat.dtype)
-        self._tensor = flat.view(shape)
-        self._bytes = flat.view(torch.uint8).numpy().data
-        self._verified = np.zeros(len(checksums), np.bool_)
+                flat = map_file(file.fileno(), flat.dtype)
+        elif about.nbytes:
+            flat = torch.from_numpy(np.fromfile(path, about.dtype))
+        self._tensor, self._flat = flat.view(about.shape), flat.numpy()
+        self._verified = np.zeros(len(about.checksums), np.bool_)
         self._bounds: tuple[int, int, bool] | None = None
-        self._row_bytes = flat.element_size() * math.prod(shape[1:])
 
     def __len__(self) -> int:
-        return self._tensor.size(0)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
-        return tuple(self._tensor.shape)
+        return self.shape[0]
 
     def require(self, low: int, high: int, *, ascending: bool = False) -> None:
         """Refuse numbers outside of ``[low, high)`` when they are read.
@@ -133,61 +126,34 @@ class MappedArray:
 
     def all(self) -> Tensor:
         """Return the whole array, verified."""
-        self._verify(np.arange(len(self.checksums)))
+        self._verify(np.arange(len(self._verified)))
         return self._tensor
 
     def rows(self, numbers: Tensor) -> Tensor:
         """Return some rows; only their blocks are read."""
-        if not self._verified.all() and self._row_bytes:
-            first = numbers * self._row_bytes // BLOCK
-            last = ((numbers + 1) * self._row_bytes - 1) // BLOCK
+        row = self.about.nbytes // max(1, len(self))
+        if row and not self._verified.all():
+            first, last = numbers * row // BLOCK, ((numbers + 1) * row - 1) // BLOCK
             self._verify(concat_ranges(first, last - first + 1)[0].numpy())
         return self._tensor.index_select(0, numbers)
 
     def _verify(self, blocks: NDArray[np.int64]) -> None:
+        size = BLOCK // self._flat.itemsize
         for block in np.unique(blocks[~self._verified[blocks]]).tolist():
-            begin = block * BLOCK
-            intact = zlib.crc32(self._bytes[begin : begin + BLOCK]) == self.checksums[block]
-            if not intact or not self._within_bounds(block):
-                raise HanmeError(f"{self.path}: damaged from byte {begin:,}; store the graph again")
+            begin = block * size
+            content = self._flat[begin : begin + size].view(np.uint8).data
+            if zlib.crc32(content) != self.about.checksums[block] or not self._valid(begin, size):
+                at = f"{block * BLOCK:,}"
+                raise HanmeError(f"{self.path}: damaged from byte {at}; store the graph again")
             self._verified[block] = True
 
-    def _within_bounds(self, block: int) -> bool:
+    def _valid(self, begin: int, size: int) -> bool:
+        """Return whether the numbers of a block are within the bounds."""
         if self._bounds is None:
             return True
         low, high, ascending = self._bounds
-        size = BLOCK // self._tensor.element_size()
-        numbers = self._tensor.view(-1)[block * size : (block + 1) * size + int(ascending)].numpy()
-        within = low <= int(numbers.min()) and int(numbers.max()) < high
-        if within and ascending:
-            first = block > 0 or numbers[0] == low
-            last = block < len(self.checksums) - 1 or numbers[-1] == high - 1
-            return bool(first and last and (np.diff(numbers) >= 0).all())
-        return within
-
-
-def map_arrays(
-    folder: Path, entries: list[dict[str, Any]], checksums: int
-) -> dict[str, MappedArray]:
-    """Map the arrays of a store; sizes are compared, and no data is read."""
-    path = folder / CHECKSUMS
-    sums = np.zeros(0, np.uint32) if not path.exists() else np.fromfile(path, np.uint32)
-    if zlib.crc32(sums.tobytes()) != checksums:
-        raise HanmeError(f"{path}: damaged or missing; store the graph again")
-    arrays, used = {}, 0
-    for entry in entries:
-        path = folder / f"{entry['name']}.bin"
-        expected = math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
-        size = path.stat().st_size if path.exists() else 0
-        if size != expected or not path.exists():
-            raise HanmeError(
-                f"{path}: {size:,} bytes instead of {expected:,}; store the graph again"
-            )
-        blocks = -(-size // BLOCK)
-        arrays[entry["name"]] = MappedArray(
-            path, entry["dtype"], entry["shape"], sums[used : used + blocks]
-        )
-        used += blocks
-    if used != len(sums):
-        raise HanmeError(f"{folder / CHECKSUMS}: not one per block; store the graph again")
-    return arrays
+        numbers = self._flat[begin : begin + size + 1]  # with the first one of the next block
+        if int(numbers.min()) < low or int(numbers.max()) >= high:
+            return False
+        ends = self._flat[0] == low and self._flat[-1] == high - 1
+        return not ascending or bool(ends and (np.diff(numbers) >= 0).all())

@@ -8,36 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from hanme.common.files import read_json
 from hanme.common.options import Closed, validated
-from hanme.data.store.files import MANIFEST, MARKER, VERSION, MappedArray, map_arrays
+from hanme.data.store.files import BLOCK, MANIFEST, ArrayFile, MappedArray, Size
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
 
-Size = Annotated[int, Field(ge=0, lt=2**48)]
-INTEGERS = ("uint8", "int16", "int32", "int64")
-FLOATS = ("float16", "float32", "float64")
+INTEGERS, FLOATS = ("uint8", "int16", "int32", "int64"), ("float16", "float32")
 PROVENANCE = ("fitted", "dropped_links", "notes", "digest", "left_out_metapaths")
 """The fields of a graph's provenance that are in the manifest."""
 
 
-class Section(Closed):
-    """Base class of the parts of a manifest."""
-
-    model_config = ConfigDict(strict=True)
-
-
-class ArrayFile(Section):
-    """The file of an array."""
-
-    name: str = Field(pattern=r"^[a-z0-9.]+$")
-    dtype: Literal["uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
-    shape: list[Size] = Field(min_length=1, max_length=2)
-
-
-class NodeType(Section):
+class NodeType(Closed):
     """A node type."""
 
     nodes: Size
@@ -46,14 +30,14 @@ class NodeType(Section):
     extra: list[str]
 
 
-class Manifest(Section):
+class Manifest(Closed):
     """Everything that is not in arrays."""
 
-    version: int = Field(alias="hanme store")
+    version: Literal[4] = Field(alias="hanme store")
     target: str
     labels: list[str]
     types: dict[str, NodeType]
-    relations: list[Annotated[list[str], Field(min_length=3, max_length=3)]]
+    relations: list[tuple[str, str, str]]
     metapaths: list[str]
     left_out_metapaths: dict[str, str]
     fitted: dict[str, Any] | None
@@ -61,90 +45,71 @@ class Manifest(Section):
     notes: list[str]
     digest: str | None
     features: Features
-    files: list[ArrayFile]
-    checksums: int
+    files: dict[Annotated[str, Field(pattern=r"^[a-z0-9.]+$")], ArrayFile]
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a store; refuse one that storing a graph cannot have written."""
     path = folder / MANIFEST
-    values = read_json(path)
-    if values.get(MARKER) not in (None, VERSION):
-        raise HanmeError(f"{path}: version {values[MARKER]}, but this hanme reads {VERSION}")
-    manifest = validated(Manifest, values, f"{path}: not the manifest of a stored graph")
+    manifest = validated(Manifest, read_json(path), f"{path}: not the manifest of a stored graph")
     for kind in (manifest.target, *(kind for e in manifest.relations for kind in e[::2])):
         if kind not in manifest.types:
             raise HanmeError(f"{path}: no node type {kind!r}; store the graph again")
     return manifest
 
 
-def open_arrays(folder: Path) -> tuple[Manifest, dict[str, MappedArray]]:
-    """Return the manifest and the arrays of a store, which match; no data is read."""
-    manifest = read_manifest(folder)
-    entries = [entry.model_dump() for entry in manifest.files]
-    arrays = map_arrays(folder, entries, manifest.checksums)
-    _Checker(arrays, folder / MANIFEST).check(manifest)
+def open_arrays(folder: Path, *, mapped: bool = True) -> tuple[Manifest, dict[str, MappedArray]]:
+    """Return the manifest and the arrays of a store, which match."""
+    manifest, arrays = read_manifest(folder), {}
+    for name, about in manifest.files.items():
+        path, size = folder / f"{name}.bin", about.nbytes
+        if not path.exists() or path.stat().st_size != size:
+            raise HanmeError(f"{path}: not a file of {size:,} bytes; store the graph again")
+        if len(about.checksums) != -(-size // BLOCK):
+            raise HanmeError(f"{folder / MANIFEST}: {name}: expected a checksum per block")
+        arrays[name] = MappedArray(path, about, mapped=mapped)
+    _check(manifest, arrays, folder / MANIFEST)
     return manifest, arrays
 
 
-class _Checker:
-    """Compare the arrays of a store with its manifest; numbers are compared when they are read."""
+def _check(manifest: Manifest, arrays: dict[str, MappedArray], path: Path) -> None:
+    """Compare arrays with the manifest; numbers are compared when they are read."""
 
-    def __init__(self, arrays: dict[str, MappedArray], path: Path) -> None:
-        self.arrays, self.path = arrays, path
+    def rows(name: str) -> int:
+        return len(arrays[name]) if name in arrays else 0
 
-    def check(self, manifest: Manifest) -> None:
-        sizes = {kind: about.nodes for kind, about in manifest.types.items()}
-        for i, about in enumerate(manifest.types.values()):
-            self._check_nodes(f"nodes.{i}", about)
-        for i, (source, _, target) in enumerate(manifest.relations):
-            links = self._rows(f"links.{i}.end")
-            self._expect_offsets(f"links.{i}.begin", sizes[source], links)
-            self._expect(f"links.{i}.end", INTEGERS, links).require(0, sizes[target])
-        size, labels = sizes[manifest.target], len(manifest.labels)
-        self._rows("y")
-        if len(self.arrays["y"].shape) == 2:
-            self._expect("y", INTEGERS, size, labels).require(0, 2)
-        else:
-            self._expect("y", INTEGERS, size).require(-1, labels)
-        self._expect("part", ("uint8",), size)
-
-    def _check_nodes(self, name: str, about: NodeType) -> None:
-        size = about.nodes
-        for key in about.extra:
-            self._expect(f"{name}.extra.{key}", ("int64",), size)
-        for texts in (f"{name}.ids", f"{name}.names"):
-            if f"{texts}.text" in self.arrays:
-                length = self._rows(f"{texts}.text")
-                self._expect(f"{texts}.text", ("uint8",), length)
-                self._expect_offsets(f"{texts}.offsets", size, length)
-                self._expect(f"{texts}.hash", ("int64",), size)
-                self._expect(f"{texts}.order", INTEGERS, size).require(0, size)
-        if about.width is None:
-            return
-        if f"{name}.x" in self.arrays:
-            self._expect(f"{name}.x", FLOATS, size, about.width)
-            return
-        values = self._rows(f"{name}.value")
-        self._expect_offsets(f"{name}.begin", size, values)
-        self._expect(f"{name}.column", INTEGERS, values).require(0, about.width)
-        self._expect(f"{name}.value", FLOATS, values)
-
-    def _rows(self, name: str) -> int:
-        if name not in self.arrays:
-            raise HanmeError(f"{self.path}: no file {name}.bin; store the graph again")
-        return len(self.arrays[name])
-
-    def _expect(self, name: str, dtypes: tuple[str, ...], *shape: int) -> MappedArray:
-        self._rows(name)
-        array = self.arrays[name]
-        if array.shape != shape or array.dtype not in dtypes:
-            raise HanmeError(
-                f"{array.path}: {array.dtype} {list(array.shape)}, but {self.path.name} requires "
-                f"{' or '.join(dtypes)} {list(shape)}; store the graph again"
-            )
+    def expect(name: str, dtypes: tuple[str, ...], *shape: int) -> MappedArray:
+        array = arrays.get(name)
+        if array is None or array.shape != shape or array.about.dtype not in dtypes:
+            wanted = f"{' or '.join(dtypes)} {list(shape)}"
+            raise HanmeError(f"{path}: {name}.bin: expected {wanted}; store the graph again")
         return array
 
-    def _expect_offsets(self, name: str, rows: int, total: int) -> None:
-        """Expect where each row begins among ``total`` numbers, and where the last ends."""
-        self._expect(name, ("int64",), rows + 1).require(0, total + 1, ascending=True)
+    def expect_offsets(name: str, size: int, total: int) -> None:
+        expect(name, ("int64",), size + 1).require(0, total + 1, ascending=True)
+
+    for i, about in enumerate(manifest.types.values()):
+        name, size = f"nodes.{i}", about.nodes
+        for key in about.extra:
+            expect(f"{name}.extra.{key}", ("int64",), size)
+        for texts in (f"{name}.ids", f"{name}.names"):
+            if f"{texts}.text" in arrays:
+                expect(f"{texts}.text", ("uint8",), rows(f"{texts}.text"))
+                expect_offsets(f"{texts}.offsets", size, rows(f"{texts}.text"))
+        if about.width is not None and f"{name}.x" in arrays:
+            expect(f"{name}.x", FLOATS, size, about.width)
+        elif about.width is not None:
+            values = rows(f"{name}.value")
+            expect_offsets(f"{name}.begin", size, values)
+            expect(f"{name}.column", INTEGERS, values).require(0, about.width)
+            expect(f"{name}.value", FLOATS, values)
+    for i, (source, _, target) in enumerate(manifest.relations):
+        links = rows(f"links.{i}.end")
+        expect_offsets(f"links.{i}.begin", manifest.types[source].nodes, links)
+        expect(f"links.{i}.end", INTEGERS, links).require(0, manifest.types[target].nodes)
+    size, labels = manifest.types[manifest.target].nodes, len(manifest.labels)
+    if "y" in arrays and len(arrays["y"].shape) == 2:
+        expect("y", INTEGERS, size, labels).require(0, 2)
+    else:
+        expect("y", INTEGERS, size).require(-1, labels)
+    expect("part", ("uint8",), size)

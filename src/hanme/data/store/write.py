@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from hanme.common.arrays import take_rows
-from hanme.common.files import is_leftover, lock, remove_on_error
+from hanme.common.files import lock, name_path, remove_leftovers
 from hanme.data.store.files import MANIFEST, StoreWriter
-from hanme.data.store.manifest import PROVENANCE, NodeType, open_arrays
+from hanme.data.store.manifest import PROVENANCE
 from hanme.errors import HanmeError
-from hanme.graph import Graph, Nodes, Texts
-from hanme.graph.adjacency import Adjacency
+from hanme.graph import Graph, Texts
 from hanme.graph.features import to_scipy
-
-LOCK, WORK = ".lock", ".work"
-OURS = re.compile(r"((nodes|links)\.[0-9]+\.[a-z.]+|y|part|checksums)\.bin")
-"""The names of the files of a store, also of one whose writer was killed."""
 
 DENSE = 1 / 3
 """Share of nonzero features from which a dense matrix takes less space than a sparse one."""
@@ -36,36 +29,26 @@ DENSE = 1 / 3
 ROWS = 1 << 18
 """Rows that are converted at a time, to bound the memory of a conversion."""
 
-Progress = Callable[[str], None]
-
 
 @contextmanager
 def create_store(folder: Path) -> Iterator[StoreWriter]:
-    """Yield a writer for a new or empty folder; remove the files of a killed writer first."""
+    """Yield a writer for a folder beside a new or empty one, which it replaces in the end."""
     if (folder / MANIFEST).exists():
         raise HanmeError(f"{folder}: already contains a stored graph; choose another folder")
-    if folder.exists() and (not folder.is_dir() or not all(map(_ours, folder.iterdir()))):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HanmeError(f"{folder}: expected a new or empty folder to store a graph in")
-    with remove_on_error(folder), lock(folder / LOCK, str(folder)):
-        _clear(folder)
-        (folder / WORK).mkdir()
+    with lock(folder.with_name(f".{folder.name}.lock"), str(folder)):
+        remove_leftovers(folder.parent, f"{folder.name}.")
+        work = folder.with_name(f".{folder.name[:100]}.{uuid4().hex}")
+        work.mkdir()
         try:
-            yield StoreWriter(folder)
+            with name_path(folder, work):
+                yield StoreWriter(work)
+                if folder.exists():
+                    folder.rmdir()
+                work.rename(folder)
         finally:
-            shutil.rmtree(folder / WORK)
-            if not (folder / MANIFEST).exists():
-                _clear(folder)
-
-
-def _ours(path: Path) -> bool:
-    return bool(OURS.fullmatch(path.name)) or is_leftover(path) or path.name in (LOCK, WORK)
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if OURS.fullmatch(path.name) or is_leftover(path):
-            path.unlink()
-    shutil.rmtree(folder / WORK, ignore_errors=True)
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def write_store(
@@ -74,18 +57,11 @@ def write_store(
     *,
     features: str,
     half: bool = False,
-    keep_layout: bool = False,
-    progress: Progress = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Store a graph that is in memory, see :func:`hanme.data.store_graph`.
 
-    Args:
-        graph: The graph.
-        folder: A new or empty folder.
-        features: How features were filled in, for the manifest.
-        half: Whether to store features in half precision.
-        keep_layout: Whether features stay dense or sparse as they are (default: the smaller).
-        progress: Called with a line about each part.
+    ``features`` says how features were filled in. They stay dense or sparse as they are.
     """
     with create_store(folder) as writer:
         for i, nodes in enumerate(graph.nodes.values()):
@@ -94,18 +70,15 @@ def write_store(
                 if texts is not None and (what == "ids" or texts is not nodes.ids):
                     add_texts(writer, f"nodes.{i}.{what}", [texts])
             if (x := nodes.x) is not None:
-                dense = x.layout == torch.strided if keep_layout else None
-                rows = (to_scipy(_slice(x, begin)) for begin in range(0, nodes.num_nodes, ROWS))
-                add_features(writer, i, rows, x.size(1), half, dense)
+                parts = torch.split(torch.arange(nodes.num_nodes), ROWS)
+                rows = (to_scipy(take_rows(x, part)) for part in parts)
+                add_features(writer, i, rows, x.size(1), half, x.layout == torch.strided)
         for i, (edge_type, count) in enumerate(graph.num_links.items()):
             progress(f"{'-'.join(edge_type)}: {count:,} links")
-            add_links(writer, i, graph.adjacency(edge_type), graph.sizes[edge_type[2]])
-        add_labels(writer, graph)
+            links, size = graph.adjacency(edge_type), graph.sizes[edge_type[2]]
+            writer.add(f"links.{i}.begin", links.indptr.numpy())
+            writer.add(f"links.{i}.end", links.indices.numpy().astype(index_dtype(size)))
         finish(writer, graph, features)
-
-
-def _extra(nodes: Nodes) -> list[str]:
-    return [key for key, tensor in nodes.extra.items() if tensor.dtype == torch.int64]
 
 
 def add_features(
@@ -140,8 +113,7 @@ def add_features(
 
 
 def add_texts(writer: StoreWriter, name: str, parts: Iterable[Iterable[str]]) -> None:
-    """Write texts and an index by hash."""
-    hashes = [np.zeros(0, np.int64)]
+    """Write texts."""
     with (
         writer.array(f"{name}.text", "uint8") as text,
         writer.array(f"{name}.offsets", "int64") as offsets,
@@ -149,66 +121,30 @@ def add_texts(writer: StoreWriter, name: str, parts: Iterable[Iterable[str]]) ->
         offsets.append(np.zeros(1, np.int64))
         for part in parts:
             some = Texts.of(part)
-            hashes.append(np.fromiter(map(text_hash, some), np.int64, len(some)))
             offsets.append(text.rows + some.offsets[1:] - some.offsets[0])
             text.append(some.text)
-    every = np.concatenate(hashes)
-    order = np.argsort(every, kind="stable")
-    writer.add(f"{name}.hash", every[order])
-    writer.add(f"{name}.order", order.astype(index_dtype(len(order))))
-
-
-def add_links(writer: StoreWriter, number: int, links: Adjacency, targets: int) -> None:
-    """Write the links of a relation to nodes of a type with ``targets`` nodes."""
-    writer.add(f"links.{number}.begin", links.indptr.numpy())
-    writer.add(f"links.{number}.end", links.indices.numpy().astype(index_dtype(targets)))
-
-
-def text_hash(text: str) -> int:
-    """Hash a text. Sorted hashes find one text among millions; equal ones are compared."""
-    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
-
-
-def add_labels(writer: StoreWriter, graph: Graph) -> None:
-    """Write the labels, and the part of the split that each target node is in, 255 for none."""
-    y = graph.y.numpy()
-    single = "int16" if len(graph.labels) < 2**15 else "int32"
-    writer.add("y", y.astype(np.uint8 if graph.multilabel else single))
-    part = np.full(len(y), 255, np.uint8)
-    for i, mask in enumerate(graph.split):
-        part[mask.numpy()] = i
-    writer.add("part", part)
 
 
 def finish(writer: StoreWriter, graph: Graph, features: str) -> None:
-    """Write the integers among the extra tensors and, last, the manifest."""
-    for i, nodes in enumerate(graph.nodes.values()):
-        for key in _extra(nodes):
+    """Write labels, split, the integers among the extra tensors and, last, the manifest.
+
+    The part of the split that a target node is in is 255 for none.
+    """
+    y, part = graph.y.numpy(), np.full(len(graph.y), 255, np.uint8)
+    for i, mask in enumerate(graph.split):
+        part[mask.numpy()] = i
+    writer.add("part", part)
+    writer.add("y", y.astype(np.uint8 if graph.multilabel else np.int32))
+    types = {}
+    for i, (kind, nodes) in enumerate(graph.nodes.items()):
+        extra = [key for key, values in nodes.extra.items() if values.dtype == torch.int64]
+        for key in extra:
             writer.add(f"nodes.{i}.extra.{key}", nodes.extra[key].numpy())
-    about = {
-        kind: NodeType(
-            nodes=nodes.num_nodes,
-            width=nodes.width,
-            named_by_id=nodes.names is nodes.ids,
-            extra=_extra(nodes),
-        ).model_dump()
-        for kind, nodes in graph.nodes.items()
-    }
+        types[kind] = {"nodes": nodes.num_nodes, "width": nodes.width, "extra": extra}
+        types[kind]["named_by_id"] = nodes.names is nodes.ids
     header = {key: getattr(graph, key) for key in ("target", "labels", "metapaths")}
     header |= {key: getattr(graph.provenance, key) for key in PROVENANCE}
-    writer.finish(header | {"types": about, "relations": graph.edge_types, "features": features})
-
-
-def check_store(folder: Path) -> int:
-    """Verify all checksums of a store; return the number of bytes verified."""
-    _, arrays = open_arrays(folder)
-    for array in arrays.values():
-        array.all()
-    return sum(array.path.stat().st_size for array in arrays.values())
-
-
-def _slice(x: Tensor, begin: int) -> Tensor:
-    return take_rows(x, torch.arange(begin, min(begin + ROWS, x.size(0))))
+    writer.finish(header | {"types": types, "relations": graph.edge_types, "features": features})
 
 
 def _finite(values: NDArray[Any], kind: str) -> NDArray[Any]:

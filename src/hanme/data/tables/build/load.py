@@ -11,7 +11,7 @@ from typing import Any
 
 from hanme.common.files import whole
 from hanme.data.store import GraphCache, content_key, open_store
-from hanme.data.store.write import WORK, add_labels, create_store, finish
+from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
 from hanme.data.tables.build.expand import expand_each
 from hanme.data.tables.build.fitted import FittedGraph
@@ -183,12 +183,11 @@ class GraphSource:
         check_features(features)
         with create_store(folder) as writer:
             builder = StoreBuilder(writer, self.config, features, half, progress)
-            with Reader(self.sources.values(), self.path.parent, folder / WORK) as reader:
+            with Reader(self.sources.values(), self.path.parent, writer.folder) as reader:
                 graph = build_graph(reader, self.config, self.sources, self.fitted, builder)
             graph = builder.fill(graph)
             progress("metapaths")
             graph = self._with_metapaths(self._with_split(graph, seed), stored=True)
-            add_labels(writer, graph)
             finish(writer, graph, features)
 
     def _with_split(self, graph: Graph, seed: int) -> Graph:
