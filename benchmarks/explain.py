@@ -18,6 +18,7 @@ from collections.abc import Callable
 from hanme.data import METAPATHS, load
 from hanme.explain import Explainer
 from hanme.nn import HANME
+from hanme.training import draw_weights
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -29,10 +30,11 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     data = load("IMDB")
     metapaths = sys.argv[1:] or METAPATHS["IMDB"]
-    labels = len(data["movie"].label_names)
+    labels = len(data.labels)
     model = HANME(data.metadata(), "movie", metapaths, labels, hidden_channels=128, heads=8)
+    draw_weights(model, data, seed=1)
     explainer = Explainer(model, data)  # warm: compiled code loaded, structures made
-    counts = sum(problem.chain.count() for problem in explainer.open.problems.values())
+    counts = sum(path.problem.chain.count() for path in explainer.open.paths.values())
     largest = int(counts.argmax())
     movies = range(0, len(counts), len(counts) // 50)
     found = {

@@ -1,5 +1,6 @@
 """Removing top instances moves logits further than removing others."""
 
+import json
 from dataclasses import replace
 from random import Random
 from statistics import fmean
@@ -9,8 +10,8 @@ import torch
 
 from hanme.data import planted
 from hanme.errors import HanmeError
-from hanme.explain import Explainer, Step, fidelity
-from hanme.explain.fidelity import _alike, _random
+from hanme.explain import Explainer, fidelity
+from hanme.explain.fidelity import ENOUGH, _alike, _random
 from hanme.graph import Split
 from hanme.nn import HANME
 from hanme.training import Trainer, TrainingConfig, draw_weights
@@ -30,13 +31,14 @@ def test_top_instances_carry_a_prediction_that_random_ones_do_not(trained) -> No
     found = fidelity(*trained, nodes=30)
     assert [step.k for step in found.steps] == [1, 2, 5, 10, 20]
     for step in found.steps:
-        assert 0 < step.nodes == 30 + found.fewer - step.fewer
-        assert 1 < step.ratio_of_every < step.ratio + 1e-9
+        assert 0 < step.nodes <= 30
+        assert step.ratio == step.top / step.random
         assert step.top > 2 * step.random
         assert step.top > 1.5 * step.alike
     assert found == fidelity(*trained, nodes=30)
     assert found != fidelity(*trained, nodes=30, seed=2)
     assert "ratio" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["steps"][0]["ratio"] == found.steps[0].ratio
 
 
 def test_one_instance_removed_is_its_move(trained) -> None:
@@ -46,10 +48,9 @@ def test_one_instance_removed_is_its_move(trained) -> None:
     moved = []
     for node in graph.split.test.nonzero().flatten().tolist():
         one = explainer.explain(node, top=1)
-        if sum(one.counts.values()) > 1:
+        if sum(one.counts.values()) > ENOUGH:
             moved.append(abs(one.instances[0].moves[one.label]))
-    assert found.nodes + found.fewer == int(graph.split.test.sum())
-    assert found.steps[0].nodes == len(moved)
+    assert found.nodes == found.steps[0].nodes == len(moved)
     assert found.steps[0].top == pytest.approx(fmean(moved), rel=1e-6)
 
 
@@ -71,31 +72,21 @@ def test_random_instances_do_not_depend_on_the_ranking(trained) -> None:
     assert [step.random for step in part.steps] == [step.random for step in attention.steps]
 
 
-def test_nodes_with_few_instances_are_counted_apart(trained) -> None:
+def test_only_nodes_with_enough_instances_are_drawn(trained) -> None:
     net, graph = trained
     none = torch.zeros_like(graph.split.test)
     test = none.index_fill(0, torch.tensor([7, 8]), True)
-    # Movie 7 keeps one instance: to its director and back.
-    steps = ("movie", "to", "actor"), ("movie", "to", "director"), ("director", "to", "movie")
-    cast, directed, films = (graph.links[step] for step in steps)
-    own = directed[1, directed[0] == 7]
-    kept = ~torch.isin(films[0], own) | (films[1] == 7)
-    fewer = {steps[0]: cast[:, cast[0] != 7], steps[2]: films[:, kept]}
-    graph = replace(graph, links=graph.links | fewer, split=Split(none, none, test))
-    few = Explainer(net, graph).explain(7)
-    assert sum(few.counts.values()) == 1
-    found = {step.k: step for step in fidelity(net, graph).steps}
-    for k, step in found.items():
-        assert (step.nodes, step.fewer) == ((1, 1) if sum(few.counts.values()) <= k else (2, 0))
-    assert found[20].fewer == 1
-    assert found[20].all > 0
-    for seed in range(5):  # one node is asked for, and has more than 5, whatever comes up first
-        one = fidelity(net, graph, nodes=1, seed=seed)
-        assert (one.nodes, one.steps[2].k, one.steps[2].nodes) == (1, 5, 1)
-        assert one.fewer == one.steps[2].fewer
-        assert f"1 nodes with more than 5 instances and {one.fewer} without" in str(one)
-    step = Step(5, nodes=3, top=2.0, random=1.0, alike=1.0, fewer=1, all=5.0)
-    assert (step.ratio, step.ratio_of_every) == (2, 11 / 8)
+    cast = graph.links["movie", "to", "actor"]
+    films = graph.links["director", "to", "movie"]
+    links = {("movie", "to", "actor"): cast[:, cast[0] != 7], ("director", "to", "movie"): films}
+    links["director", "to", "movie"] = films[:, films[1] == 7]  # movie 7 keeps one instance
+    graph = replace(graph, links=graph.links | links, split=Split(none, none, test))
+    assert sum(Explainer(net, graph).explain(7).counts.values()) == 1
+    found = fidelity(net, graph)
+    assert found.nodes == 1
+    assert [step.nodes for step in found.steps] == [1] * len(found.steps)
+    with pytest.raises(HanmeError, match="0 val nodes with more than 5 instances"):
+        fidelity(net, graph, split="val")
 
 
 class Many:
@@ -118,7 +109,7 @@ def test_random_instances_are_drawn_without_listing_the_others() -> None:
 
 def test_mistakes(trained) -> None:
     net, graph = trained
-    with pytest.raises(HanmeError, match="at least 1 node"):
+    with pytest.raises(HanmeError, match="0 of "):
         fidelity(net, graph, nodes=0)
-    with pytest.raises(HanmeError, match="`split` to name a part with nodes, but got 'summer'"):
+    with pytest.raises(HanmeError, match="but got 'summer'"):
         fidelity(net, graph, split="summer")

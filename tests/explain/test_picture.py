@@ -1,23 +1,19 @@
 """Pictures show hostile names as text and nothing else."""
 
 import json
-import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
-from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
 import torch
 
+from hanme.common.text import printable
 from hanme.data import planted
 from hanme.errors import HanmeError
-from hanme.explain import Explanation, Fidelity, Step, explain, save
-from hanme.explain.explanation import shown
-from hanme.explain.picture import AGAINST, FOR, _adding, draw
+from hanme.explain import Explanation, explain, save
+from hanme.explain.picture import AGAINST, FOR, draw
 from hanme.nn import HANME
 
 HOSTILE = [
@@ -34,8 +30,8 @@ HOSTILE = [
     "W" * 400,
     "",
 ]
-TAGS = {"html", "head", "meta", "title", "style", "body", "svg", "g", "rect", "path", "polyline"}
-TAGS |= {"text", "table", "tr", "th", "td", "div"}
+TAGS = {"html", "head", "meta", "title", "style", "body", "svg", "g", "rect", "path"}
+TAGS |= {"text", "table", "tr", "th", "td", "div", "p"}
 
 
 class Page(HTMLParser):
@@ -95,7 +91,7 @@ def test_svg_is_xml_with_the_same_names(hostile: Explanation, tmp_path: Path) ->
     words = " ".join(root.itertext())
     for instance in hostile.instances:
         for name in instance.nodes:
-            assert shown(name) in words  # whole, if only in a title
+            assert printable(name) in words  # whole, if only in a title
     assert "\x1b" not in words
     assert "\ufffd" in words
     width, height = float(root.get("width")), float(root.get("height"))
@@ -104,22 +100,30 @@ def test_svg_is_xml_with_the_same_names(hostile: Explanation, tmp_path: Path) ->
         assert 0 <= float(element.get("y", 0)) <= height
 
 
-def test_colours_are_the_signs_of_the_parts_and_no_legend_is_cut(hostile: Explanation) -> None:
+def test_colour_and_width_are_sign_and_size_of_the_parts(hostile: Explanation) -> None:
     colours = set()
     for label in hostile.logits:
         svg = draw(replace(hostile, label=label))
-        texts = [element.text or "" for element in svg.iter("text")]
-        parts = [text for text in texts if text.startswith("part ")]
-        assert len(parts) == len(hostile.instances)
-        strokes = [group.find("path").get("stroke") for group in svg.iter("g")]
-        assert strokes == [FOR if text.startswith("part +") else AGAINST for text in parts]
-        colours |= set(strokes)
+        groups = list(svg.iter("g"))
+        back = [i.parts[label] for i in hostile.instances if i.returns()]
+        assert len(groups) == len(hostile.instances) - len(back) + 1  # those are drawn as one
+        texts = [[text.text or "" for text in group.iter("text")] for group in groups]
+        drawn = {i.returns() or i.numbers: i.parts[label] for i in hostile.instances}
+        drawn[True] = sum(back)
+        parts = list(drawn.values())
+        assert ["itself" in some for some in texts] == [key is True for key in drawn]
+        assert [some[-1] for some in texts] == [f"part {part:+.4f}" for part in parts]
+        lines = [group.find("path") for group in groups]
+        assert [line.get("stroke") for line in lines] == [FOR if x > 0 else AGAINST for x in parts]
+        widths = [float(line.get("stroke-width")) for line in lines]
+        most = max(map(abs, parts))
+        assert widths == pytest.approx([1.5 + 7 * abs(x) / most for x in parts], abs=0.02)
+        colours |= {line.get("stroke") for line in lines}
     assert colours == {FOR, AGAINST}
-    legend = " ".join(texts)
+    words = " ".join(svg.itertext())
     for metapath, count in hostile.counts.items():
-        assert f"{metapath} ({count:,})" in legend
-    assert "Move: the logit with the instance minus without it." in legend
-    assert sum(map(int, re.findall(r"(\d+) instances", legend))) == sum(hostile.counts.values())
+        assert metapath in words
+        assert f"{count:,} instances" in words
 
 
 def test_a_return_to_the_root_and_the_labels_given(hostile: Explanation) -> None:
@@ -127,15 +131,17 @@ def test_a_return_to_the_root_and_the_labels_given(hostile: Explanation) -> None
     assert back
     assert all(str(instance).endswith(" <- itself (its own features)") for instance in back)
     assert hostile.given
-    assert set(hostile.chosen) >= {*hostile.given, *hostile.predicted, hostile.label}
-    assert f"(given: {', '.join(map(shown, hostile.given))})" in hostile.title
+    page = " ".join(Page(hostile._repr_html_()).words)
+    for label in {*hostile.given, *hostile.predicted, hostile.label}:
+        assert f"part of {printable(label)}" in page
+    assert f"(given: {', '.join(map(printable, hostile.given))})" in hostile.title
 
 
 def test_text_cannot_steer_a_terminal(hostile: Explanation) -> None:
     for text in (str(hostile), *map(str, hostile.instances)):
         assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in text)
         text.encode()
-    heads, lines = 5, len(hostile.others) + len(hostile.instances) + len(hostile.metapaths)
+    heads, lines = 4, len(hostile.summands) + len(hostile.instances)
     assert len(str(hostile).splitlines()) == heads + lines
     assert json.loads(json.dumps(hostile.to_dict()))["node"] == hostile.node
 
@@ -150,40 +156,7 @@ def test_only_pictures_are_written_and_replaced_whole(hostile: Explanation, tmp_
     assert (tmp_path / "a.SVG").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_it_shows_itself_below_a_cell_or_in_a_browser(
-    hostile: Explanation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    hostile.show()
-    (address,) = opened
-    page = Page(Path(unquote(urlsplit(address).path)).read_text(encoding="utf-8"))
-    words = " ".join(page.words)
-    for name in (*hostile.parts, *hostile.others, "logit"):
-        assert name in words
-    below: list[object] = []
-    kernel = SimpleNamespace(kernel=True)
-    display = SimpleNamespace(display=below.append)
-    notebook = SimpleNamespace(get_ipython=lambda: kernel, display=display)
-    monkeypatch.setitem(sys.modules, "IPython", notebook)
-    hostile.show()
-    assert below == [hostile]
-    assert len(opened) == 1
-
-
 def test_the_sum_adds_up(hostile: Explanation) -> None:
-    rows = [cells.itertext() for cells in _adding(hostile)[1:]]
-    numbers = [[float(text) for text in list(row)[1:]] for row in rows]
-    for column in zip(*numbers, strict=True):
-        assert sum(column[:-1]) == pytest.approx(column[-1], abs=1e-3)
-
-
-@pytest.mark.parametrize("steps", [0, 1, 5])
-def test_fidelity_is_a_curve(steps: int, tmp_path: Path) -> None:
-    found = Fidelity(
-        "part", 9, 0, 5, 1, tuple(Step(k + 1, 9 - k, k / 2, k / 3, k / 3) for k in range(steps))
-    )
-    save(found, tmp_path / "f.svg")
-    assert len(list(ET.parse(tmp_path / "f.svg").getroot().iter())) > 3
-    assert Page(found._repr_html_()).tags <= TAGS
-    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["nodes"] == 9
+    for label, logit in hostile.logits.items():
+        total = sum(parts[label] for parts in hostile.summands.values())
+        assert total == pytest.approx(logit, abs=1e-5)

@@ -84,7 +84,7 @@ def test_a_move_is_what_deleting_the_instance_does(
     with torch.no_grad():
         for path, (text, instances) in enumerate(zip(opened.paths, root.paths, strict=True)):
             some = next(instances.blocks())
-            moves = root.moves(path, some)
+            moves = instances.moves(some)
             step = (text.split("-")[1], "to", "movie")  # each instance has its own last link
             # The other metapath does not walk it, and HAN sees an end through any of its links.
             for p, (*_, before, end) in enumerate(some.instances.nodes.tolist()[:9]):
@@ -101,11 +101,9 @@ def test_a_move_is_what_deleting_the_instance_does(
 
 
 @pytest.mark.parametrize(("model", "options"), [m for m in MODELS if m[0] is not HAN])
-@pytest.mark.parametrize("kept", [0, removal.KEPT])
 def test_sets_of_instances_of_long_metapaths(
-    model: type, options: dict, kept: int, monkeypatch: pytest.MonkeyPatch
+    model: type, options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "KEPT", kept)
     monkeypatch.setattr(removal, "BLOCK", 16)
     net, graph = make(model, options, LONG)
     opened = OpenModel(net, graph)
@@ -143,11 +141,7 @@ def test_parts_and_bias_make_the_logits(model: type, options: dict) -> None:
     net, graph = make(model, options, SHORT)
     root = OpenModel(net, graph).root(7)
     with torch.no_grad():
-        parts = [
-            root.parts(path, block)
-            for path, instances in enumerate(root.paths)
-            for block in instances.blocks()
-        ]
+        parts = [path.parts(block) for path in root.paths for block in path.blocks()]
     logits = all_logits(net, graph)[7]
     torch.testing.assert_close(torch.cat(parts).sum(0) + net.head.bias, logits)
 
@@ -174,25 +168,9 @@ def test_what_is_not_made_of_instances_is_added_by_name() -> None:
     assert set(root.others) == {"bias", "own features", *net.channels[1].names}
     assert net.channels[1].names[0] == "features of movie"
     with torch.no_grad():
-        parts = [
-            root.parts(path, block)
-            for path, instances in enumerate(root.paths)
-            for block in instances.blocks()
-        ]
+        parts = [path.parts(block) for path in root.paths for block in path.blocks()]
     found = torch.cat(parts).sum(0) + sum(root.others.values())
     torch.testing.assert_close(found.float(), all_logits(net, graph)[7])
-
-
-def test_many_instances_of_a_pair_encoder_are_encoded_alike(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    net, graph = make(HANME, {"encoder": "direct"}, LONG)
-    problem = OpenModel(net, graph).paths[LONG[0]].problem
-    busiest = int(problem.chain.count().argmax())
-    assert problem.chain.count()[busiest] > sum(problem.chain.sizes)
-    path = removal.Path(problem, busiest)
-    monkeypatch.setattr(removal, "_for_root", lambda problem, root: problem)
-    torch.testing.assert_close(path.z, removal.Path(problem, busiest).z)
 
 
 def test_a_model_that_does_more_is_refused() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hanme.cli.options import Positive, Seed, find_run
 from hanme.cli.show import show_progress
 from hanme.errors import HanmeError
-
-if TYPE_CHECKING:
-    from hanme.explain import Explanation, Fidelity
 
 
 def explain(
@@ -55,22 +52,24 @@ def explain(
         run, node = None, str(run)
     if (node is None) == (not fidelity):
         raise HanmeError("name either a node to explain or --fidelity")
+    if out is not None and node is None:
+        raise HanmeError("--out draws the explanation of a node")
     from hanme.explain.picture import check_suffix, save
     from hanme.runs import OpenedRun
 
     if out is not None:
         check_suffix(out)
     opened = OpenedRun.open(find_run(run), source=data, graph=graph)
-    result: Explanation | Fidelity
     if node is None:
         with show_progress("nodes", nodes) as (bar, task):
-            result = opened.fidelity(
+            measured = opened.fidelity(
                 nodes=nodes, by=by, seed=seed, on_node=lambda: bar.advance(task)
             )
-    else:
-        result = opened.explain(node, top=top, label=label, by=by)
+        print(json.dumps(measured.to_dict()) if json_ else measured)
+        return
+    explanation = opened.explain(node, top=top, label=label, by=by)
     if out is not None:
-        save(result, out)
-    print(json.dumps(result.to_dict()) if json_ else result)
+        save(explanation, out)
+    print(json.dumps(explanation.to_dict()) if json_ else explanation)
     if out is not None and not json_:
         print(f"The picture is in {out}.")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import chain, count
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Characters that control a terminal or the direction of writing, or are invalid in XML."""
 
 
 def unused_name(name: str, used: Collection[str], separator: str = "_") -> str:
     """Return a name, followed by a number from 2 on if it is used already."""
     names = chain([name], (f"{name}{separator}{number}" for number in count(2)))
     return next(name for name in names if name not in used)
+
+
+def printable(text: str) -> str:
+    """Return text of a user's data without characters that control what shows it."""
+    return CONTROL.sub("\ufffd", re.sub("[\t\n\r]", " ", text))
 
 
 def short(count: float) -> str:

@@ -1,8 +1,8 @@
 """From a prediction back to metapath instances, and how far that can be trusted."""
 
 from hanme.explain.explainer import By, Explainer, explain
-from hanme.explain.explanation import Explanation, Fidelity, Instance, Step
-from hanme.explain.fidelity import fidelity
+from hanme.explain.explanation import Explanation, Instance
+from hanme.explain.fidelity import Fidelity, fidelity
 from hanme.explain.picture import save
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Explanation",
     "Fidelity",
     "Instance",
-    "Step",
     "explain",
     "fidelity",
     "save",

@@ -8,15 +8,15 @@ predictions of other nodes are held as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.explain.removal import BLOCK, OpenModel, Root
-from hanme.graph import Graph
+from hanme.explain.removal import BLOCK, OpenModel, Path, Pause, open_at
+from hanme.graph import Graph, Subgraph
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.metapath import EdgeType
 
@@ -48,9 +48,12 @@ class Walk:
 
 
 class WhatIf:
-    """Answers what a model would say of a node if some links or instances were not there, or were.
+    """Predicts a node as if some links or instances were absent, or other links present.
 
-    ``reverse`` names the relations that are each other's reverse, if that is known already.
+    Args:
+        opened: The model, opened on the graph.
+        graph: The graph.
+        reverse: The relations that are each other's reverse, if that is known already.
     """
 
     def __init__(
@@ -68,70 +71,65 @@ class WhatIf:
         remove: Sequence[Link] = (),
         add: Sequence[Link] = (),
         instances: Sequence[Walk] = (),
-        pause: Callable[[], None] = lambda: None,
+        pause: Pause = lambda: None,
     ) -> tuple[Tensor, int]:
-        """Return a node's logits on the changed graph, ``[C]``, and how many instances it has then.
+        """Return a node's logits on the changed graph, ``[C]``, and its number of instances there.
 
-        A link goes, or comes, with its reverse. Links of which there are several go together.
+        A link goes, or comes, with its reverse. Parallel links go together.
 
         Args:
             node: The node.
-            remove: The links to take away.
+            remove: The links to remove.
             add: The links to add.
             instances: The instances to leave out of its attention, by their nodes.
             pause: Called before each block of instances; what it raises ends the work.
         """
+        names = list(self.open.paths)
+        for walk in instances:
+            if walk.metapath not in names:
+                raise HanmeError(
+                    f"unknown metapath {walk.metapath!r}; there are {', '.join(names)}"
+                )
         if remove or add:
-            root, numbers = self._changed(node, remove, add, pause)
+            changed = open_at(self._frozen, self._changed(remove, add), node, self.open.weights)
+            assert isinstance(changed.graph, Subgraph)
+            root, numbers = changed.root(node, pause), changed.graph.original_ids
         else:
             root, numbers = self.open.root(node, pause), None
         taken = [
-            _find(root, i, [w for w in instances if w.metapath == name], numbers)
-            for i, name in enumerate(self.open.paths)
+            _find(path, [walk for walk in instances if walk.metapath == name], numbers)
+            for name, path in zip(names, root.paths, strict=True)
         ]
-        for walk in instances:
-            if walk.metapath not in self.open.paths:
-                names = ", ".join(self.open.paths)
-                raise HanmeError(f"unknown metapath {walk.metapath!r}; there are {names}")
         return root.logits_without(taken), len(root) - sum(t.numel() for t in taken)
 
-    def _changed(
-        self, node: int, remove: Sequence[Link], add: Sequence[Link], pause: Callable[[], None]
-    ) -> tuple[Root, dict[str, Tensor] | None]:
-        """Return the node on the changed graph, and the numbers of the nodes there, by type."""
-        away, more = self._with_reverse(remove), self._with_reverse(add)
-        self._check(away, more)
+    def _changed(self, remove: Sequence[Link], add: Sequence[Link]) -> Graph:
+        """Return the graph without some links and with others."""
+        away, more = self._pairs(remove, present=True), self._pairs(add, present=False)
         links = Relations()
         for e in self.graph.links:
-            given, own = (away.get(e, set()), more.get(e, set())), self.graph.adjacency(e)
-            links.adjacency[e] = Changed(own, *given) if any(given) else own
-        changed = self._frozen.subgraph(replace(self.graph, links=links), torch.tensor([node]))
-        place = int(changed.roots)
-        opened = OpenModel(self._frozen, changed, self.open.weights, place)
-        return Root(opened, place, pause), changed.original_ids
+            links.adjacency[e] = self.graph.adjacency(e)
+            if e in away or e in more:
+                given = away.get(e, set()), more.get(e, set())
+                links.adjacency[e] = Changed(links.adjacency[e], *given)
+        return replace(self.graph, links=links)
 
-    def _with_reverse(self, given: Iterable[Link]) -> Pairs:
-        found: dict[EdgeType, set[tuple[int, int]]] = {}
-        for link in given:
-            if link.relation not in self.graph.links:
+    def _pairs(self, links: Sequence[Link], *, present: bool) -> Pairs:
+        """Return links and their reverse by relation; check whether they are in the graph."""
+        pairs: dict[EdgeType, set[tuple[int, int]]] = {}
+        for link in links:
+            e, source, target = link.relation, link.source, link.target
+            if e not in self.graph.links:
                 names = ", ".join("-".join(e) for e in self.graph.links)
                 raise HanmeError(f"link {link}: no such relation; there are {names}")
-            found.setdefault(link.relation, set()).add((link.source, link.target))
-            if link.relation in self.reverse:
-                back = found.setdefault(self.reverse[link.relation], set())
-                back.add((link.target, link.source))
-        return found
-
-    def _check(self, away: Pairs, more: Pairs) -> None:
-        """Refuse to remove a link that is not there, or to add one that is."""
-        for given, there in ((away, True), (more, False)):
-            for e, pairs in given.items():
-                for pair in pairs:
-                    self.graph.nodes[e[0]].find(pair[0])  # refuses numbers of no node
-                    self.graph.nodes[e[2]].find(pair[1])
-                    if (pair[1] in self.graph.adjacency(e).of_node(pair[0])) != there:
-                        why = "it is there already" if not there else "there is no such link"
-                        raise HanmeError(f"link {Link(e, *pair)}: {why}")
+            self.graph.nodes[e[0]].find(source)  # refuses numbers of no node
+            self.graph.nodes[e[2]].find(target)
+            if (target in self.graph.adjacency(e).of_node(source)) != present:
+                why = "there is no such link" if present else "it is there already"
+                raise HanmeError(f"link {link}: {why}")
+            pairs.setdefault(e, set()).add((source, target))
+            if e in self.reverse:
+                pairs.setdefault(self.reverse[e], set()).add((target, source))
+        return pairs
 
 
 class Changed(Adjacency):
@@ -173,29 +171,25 @@ def reverses(graph: Graph) -> dict[EdgeType, EdgeType]:
     return found
 
 
-def _find(
-    root: Root, path: int, walks: Sequence[Walk], numbers: Mapping[str, Tensor] | None
-) -> Tensor:
+def _find(path: Path, walks: Sequence[Walk], numbers: Mapping[str, Tensor] | None) -> Tensor:
     """Return the numbers of a root's instances that pass through given nodes.
 
     On a changed graph, where nodes have other ``numbers``, one may have gone with a link.
     """
-    found = [torch.empty(0, dtype=torch.long)]
-    chain = root.paths[path].problem.chain
-    types = chain.metapath.node_types
+    types = path.problem.chain.metapath.node_types
     for walk in walks:
         if len(walk.nodes) != len(types):
             raise HanmeError(f"instance {walk}: expected {len(types)} nodes, {'-'.join(types)}")
-    missing = dict.fromkeys(walks)
-    for instances in chain.blocks(root.node, BLOCK) if walks else ():
+    found, missing = [torch.empty(0, dtype=torch.long)], dict.fromkeys(walks)
+    for instances in path.problem.chain.blocks(path.root, BLOCK) if walks else ():
         nodes = instances.nodes.cpu()
         if numbers is not None:
             columns = zip(types, nodes.t(), strict=True)
             nodes = torch.stack([numbers[kind][column] for kind, column in columns], 1)
         for walk in walks:
             same = (nodes == torch.tensor(walk.nodes)).all(1)
+            found.append(instances.number.cpu()[same])
             if same.any():
-                found.append(instances.number.cpu()[same])
                 missing.pop(walk, None)
     for walk in missing if numbers is None else ():
         raise HanmeError(f"instance {walk}: the node has no such instance")

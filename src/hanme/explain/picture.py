@@ -1,48 +1,66 @@
 """Explanations as pictures: one SVG or HTML file that needs nothing else.
 
-The drawing is a tree of elements, and names are only ever text in it: what writes the tree escapes
-them. Text takes the colour around it, so that a picture is read on light and dark ground alike.
+The drawing is a tree of elements, and names are only ever text in it: writing the tree escapes
+them. Text takes the colour around it, so a picture is readable on light and dark ground.
 """
 
 from __future__ import annotations
 
-import sys
-import tempfile
-import textwrap
 import unicodedata
-import webbrowser
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import accumulate
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from hanme.common.files import replacing
+from hanme.common.text import html_table, printable
 from hanme.errors import HanmeError
-from hanme.explain.explanation import Explanation, Fidelity, Instance, hops, shown
+from hanme.explain.explanation import Explanation
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
-BOX, GAP, ROW, SIDE, NUMBERS, BAR = 150, 46, 56, 24, 190, 100
-LIKELIEST = 8
-LETTER = 6.7  # about the width of a letter at size 12
+SIDE, BOX, GAP, ROW, LINE = 24, 150, 46, 56, 20  # sizes in pixels
+NAME, BAR = 420, 160  # the widths of a bar's name and of the longest bar
+WIDTH = 760  # the smallest width of a picture
+LETTER = 0.56  # about the width of a letter of size 1
+LIKELIEST = 8  # how many labels are drawn
 
-_STYLE = (
+STYLE = (
     ":root { color: #1b1f24; background: #fff } "
     "@media (prefers-color-scheme: dark) { :root { color: #e6e8eb; background: #16181c } }"
 )
-_PAGE = (
+PAGE = (
     " body { margin: 2rem; font: 14px system-ui, sans-serif } "
     "svg { max-width: 100%; height: auto } "
     "table { border-collapse: collapse; margin-top: 1.5rem } "
     "th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #8a8f9855 } "
     "th:first-child, td:first-child { text-align: left }"
 )
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+LEGEND = (
+    "Blue adds to the logit, orange subtracts from it; wider is more. "
+    "Below a node: its share of the encoding."
+)
 
 
-def save(result: Explanation | Fidelity, path: str | Path) -> None:
-    """Write a picture; a file that is there is replaced once the new one is whole."""
+def save(explanation: Explanation, path: str | Path) -> None:
+    """Write a picture as .svg or .html; an existing file is replaced once the new one is whole."""
     path = Path(path)
     check_suffix(path)
-    text = _svg_file(result) if path.suffix.lower() == ".svg" else _html_file(result)
+    if path.suffix.lower() == ".svg":
+        svg = draw(explanation)
+        style = ET.Element("style")
+        style.text = STYLE
+        svg.insert(0, style)
+        text = ET.tostring(svg, encoding="unicode") + "\n"
+    else:
+        text = (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+            '<meta name="viewport" content="width=device-width">'
+            f"<title>{escape(explanation.title)}</title><style>{STYLE}{PAGE}</style></head>"
+            f"<body>{fragment(explanation)}</body></html>\n"
+        )
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -53,302 +71,120 @@ def check_suffix(path: Path) -> None:
         raise HanmeError(f"{path}: a picture's name ends with .svg or .html")
 
 
-def fragment(result: Explanation | Fidelity) -> str:
-    """Return the picture and its tables for a page that is there already."""
-    page = ET.Element("div")
-    page.extend(_content(result))
-    return ET.tostring(page, encoding="unicode", method="html")
+def fragment(found: Explanation) -> str:
+    """Return the picture, and every number behind it as tables, for an HTML page."""
+    likely = [label for label, _ in found.ranked[:2]]
+    labels = list(dict.fromkeys([found.label, *found.predicted, *found.given, *likely]))
 
+    def numbers(values: Mapping[str, float]) -> list[str]:
+        return [f"{values[label]:+.4f}" for label in labels]
 
-def show(result: Explanation | Fidelity) -> None:
-    """Show a result below the cell of a notebook, or else in a browser, from a temporary file."""
-    python = sys.modules.get("IPython")
-    shell = python.get_ipython() if python else None
-    if shell is not None and hasattr(shell, "kernel"):
-        python.display.display(result)  # type: ignore[union-attr]
-        return
-    path = Path(tempfile.mkdtemp(prefix="hanme-")) / "explanation.html"
-    save(result, path)
-    webbrowser.open(path.as_uri())
-
-
-def draw(result: Explanation | Fidelity) -> ET.Element:
-    """Return the drawing, as an ``svg`` element."""
-    return _explanation(result) if isinstance(result, Explanation) else _fidelity(result)
-
-
-def _svg_file(result: Explanation | Fidelity) -> str:
-    svg = draw(result)
-    style = ET.Element("style")
-    style.text = _STYLE
-    svg.insert(0, style)
-    return ET.tostring(svg, encoding="unicode") + "\n"
-
-
-def _html_file(result: Explanation | Fidelity) -> str:
-    page = ET.Element("html", lang="en")
-    head = ET.SubElement(page, "head")
-    ET.SubElement(head, "meta", charset="utf-8")
-    policy = {"http-equiv": "Content-Security-Policy", "content": _POLICY}
-    ET.SubElement(head, "meta", policy)  # before anything it should hold for
-    ET.SubElement(head, "meta", name="viewport", content="width=device-width")
-    ET.SubElement(head, "title").text = _title(result)
-    ET.SubElement(head, "style").text = _STYLE + _PAGE
-    body = ET.SubElement(page, "body")
-    body.extend(_content(result))
-    return "<!doctype html>\n" + ET.tostring(page, encoding="unicode", method="html") + "\n"
-
-
-def _title(result: Explanation | Fidelity) -> str:
-    if isinstance(result, Fidelity):
-        return f"How far the logit moves without k instances, top by {result.by}"
-    return result.title
-
-
-def _content(result: Explanation | Fidelity) -> list[ET.Element]:
-    """Return the drawing and, for an explanation, every number behind it as tables."""
-    if isinstance(result, Fidelity):
-        return [draw(result)]
-    return [draw(result), _adding(result), *_reasons(result), _instances(result)]
-
-
-def _adding(found: Explanation) -> ET.Element:
-    """List what adds up to the logits: metapaths, the parts beside them, and the sum."""
-    adding = found.parts | found.others
-    adding["logit"] = found.logits
-    rows = [[name, *_numbers(found, parts)] for name, parts in adding.items()]
-    return _table(["what adds up", *_heads(found)], rows)
-
-
-def _reasons(found: Explanation) -> list[ET.Element]:
-    """List the columns of the linear model that count most, if there is one."""
-    rows = [[one.what, one.block, *_numbers(found, one.parts)] for one in found.reasons]
-    return [_table(["node or feature", "block", *_heads(found)], rows)] if rows else []
-
-
-def _instances(found: Explanation) -> ET.Element:
-    """List every number of the instances: parts and moves of the labels that matter."""
-    heads = ["instance", "metapath", "attention", "hops"]
-    heads += [f"{what} of {label}" for label in found.chosen for what in ("part", "move")]
-    rows = []
-    for one in found.instances:
-        cells = [str(one), one.metapath, f"{one.attention:.2%}", hops(one)]
-        for label in found.chosen:
-            cells += [f"{one.parts[label]:+.4f}", f"{one.moves[label]:+.4f}"]
-        rows.append(cells)
-    return _table(heads, rows)
-
-
-def _heads(found: Explanation) -> list[str]:
-    return [f"part of {label}" for label in found.chosen]
-
-
-def _numbers(found: Explanation, parts: Mapping[str, float]) -> list[str]:
-    return [f"{parts[label]:+.4f}" for label in found.chosen]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> ET.Element:
-    table = ET.Element("table")
-    for tag, cells in (("th", heads), *(("td", row) for row in rows)):
-        line = ET.SubElement(table, "tr")
-        for text in cells:
-            ET.SubElement(line, tag).text = shown(text)
-    return table
-
-
-def _explanation(found: Explanation) -> ET.Element:
-    ranked = sorted(found.probabilities.items(), key=lambda item: -item[1])
-    shares = [(label, p, found.role(label)) for label, p in ranked[:LIKELIEST]]
-    shares += [(label, p, "given") for label, p in ranked[LIKELIEST:] if label in found.given]
-    weights = [(f"{m} ({found.counts[m]:,})", beta, "") for m, beta in found.metapaths.items()]
-    length = max((len(instance.nodes) for instance in found.instances), default=2)
-    chains = SIDE + BOX + (length - 1) * (GAP + BOX) + GAP  # where the numbers begin
-    middle = SIDE + _room(shares) + BAR + 140
-    right = middle + _room(weights) + BAR + 50 if weights else 0
-    width = round(max(760, chains + NUMBERS + SIDE, right + SIDE))
-    sums = 96 + 20 * max(len(shares), len(weights))
-    rows = sums + 14
-    below = rows + ROW * len(found.instances) + 20
-    legend = _wrapped(_LEGEND, width) if found.instances else []
-    reasons = below + 16 * len(legend) + 10
-    height = reasons + (24 + 20 * len(found.reasons) if found.reasons else 0)
-    svg = _svg(width, height, _title(found))
-    _text(svg, SIDE, 34, _title(found), size=18, room=width - 2 * SIDE, weight="600")
-    _bars(svg, SIDE, "probability", shares)
-    if weights:
-        _bars(svg, middle, "weight of metapath (instances)", weights)
-    _text(svg, SIDE, sums, _sum(found), room=width - 2 * SIDE, weight="600")
-    centre = rows + ROW * len(found.instances) / 2
-    most = max((instance.attention for instance in found.instances), default=0) or 1
-    for i, instance in enumerate(found.instances):
-        _chain(svg, found.label, instance, rows + ROW * (i + 0.5), centre, most, chains)
-    if found.instances:
-        _box(svg, SIDE, centre, found.node, "")
-    for i, line in enumerate(legend):
-        _text(svg, SIDE, below + 16 * i, line, size=11, opacity="0.75")
+    heads = [printable(f"part of {label}") for label in labels]
+    sums = [[printable(name), *numbers(p)] for name, p in found.summands.items()]
+    tables = [html_table(["summand", *heads], [*sums, ["logit", *numbers(found.logits)]], "")]
     if found.reasons:
-        _text(svg, SIDE, reasons, "What else counts most", size=11, opacity="0.75")
-    for i, reason in enumerate(found.reasons):
-        part, y = reason.parts[found.label], reasons + 20 * (i + 1)
-        _add(svg, "rect", x=SIDE, y=y - 10, width=6, height=12, fill=_colour(part))
-        _text(svg, SIDE + 14, y, f"{part:+.4f}", weight="600")
-        _text(svg, SIDE + 80, y, str(reason), room=width - 2 * SIDE - 80)
+        rows = [[str(one), *numbers(one.parts)] for one in found.reasons]
+        tables.append(html_table(["within the linear part", *heads], rows, ""))
+    if found.instances:
+        moves = [printable(f"move of {label}") for label in labels]
+        rows = [
+            [str(one), f"{one.attention:.2%}", *numbers(one.parts), *numbers(one.moves)]
+            for one in found.instances
+        ]
+        tables.append(html_table(["instance", "attention", *heads, *moves], rows, ""))
+    return f"<div>{ET.tostring(draw(found), encoding='unicode')}{''.join(tables)}</div>"
+
+
+def draw(found: Explanation) -> ET.Element:
+    """Return the drawing, as an ``svg`` element."""
+    label = found.label
+    length = max((len(one.nodes) for one in found.instances), default=2)
+    width = max(WIDTH, 2 * SIDE + BOX + (length - 1) * (GAP + BOX) + BOX)
+    svg = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
+    ET.SubElement(svg, "title").text = found.title
+    _text(svg, SIDE, 34, found.title, size=18, room=width - 2 * SIDE, weight=600)
+    y = _bars(svg, 60, "Probability", found.ranked[:LIKELIEST], "{:.1%}", colour=PLAIN)
+    sums = [(name, parts[label]) for name, parts in found.summands.items()]
+    y = _bars(svg, y, f"Logit of {label}: {found.logits[label]:+.3f}, the sum of", sums)
+    if found.reasons:
+        rows = [(str(reason), reason.parts[label]) for reason in found.reasons]
+        y = _bars(svg, y, "Largest contributions within the linear part", rows)
+    if found.instances:
+        _text(svg, SIDE, y, f"Top {len(found.instances)} instances by {found.by}", weight=600)
+        y = _chains(svg, y + LINE / 2, found)
+        _text(svg, SIDE, y, LEGEND, size=11, opacity=0.75)
+        y += LINE
+    svg.attrib |= {"viewBox": f"0 0 {width} {y:g}", "width": str(width), "height": f"{y:g}"}
+    svg.set("font-family", "system-ui, sans-serif")
     return svg
 
 
-_LEGEND = (
-    "Blue: the instance adds to the logit, its part is above 0. Orange: it takes from it. Width: "
-    "attention. Below a node: its share of the encoding. Move: the logit with the instance minus "
-    "without it."
-)
-
-
-def _sum(found: Explanation) -> str:
-    """Write a logit as a sum: what comes from instances, from other channels and the bias."""
-    others = {name: parts[found.label] for name, parts in found.others.items()}
-    logit, bias = found.logits[found.label], others.pop("bias", 0.0)
-    rest = sum(others.values())
-    parts = []
-    if count := sum(found.counts.values()):
-        some = f"{count:,} instance{'s' * (count > 1)}"
-        parts.append(f"{logit - bias - rest:+.3f} from {some}")
-    parts += [f"{rest:+.3f} from what else counts"] * bool(others) + [f"{bias:+.3f} bias"]
-    return f"Logit of {shown(found.label)}: {logit:+.3f} = {', '.join(parts)}"
-
-
-def _wrapped(text: str, width: float) -> list[str]:
-    return textwrap.wrap(text, int((width - 2 * SIDE) / (LETTER * 11 / 12)))
-
-
-def _room(bars: Sequence[tuple[str, float, str]]) -> float:
-    """Return how wide the names of bars are."""
-    return max((LETTER * _letters(name) + 14 for name, _, _ in bars), default=0.0)
-
-
-def _bars(svg: ET.Element, x: float, title: str, bars: Sequence[tuple[str, float, str]]) -> None:
-    """Draw shares as horizontal bars: a name, the share, and a word beside it."""
-    _text(svg, x, 60, title, size=11, opacity="0.75")
-    left = round(x + _room(bars), 1)
-    for i, (name, share, word) in enumerate(bars):
-        y = 78 + 20 * i
-        _text(svg, x, y, name)
-        _add(svg, "rect", x=left, y=y - 10, width=BAR, height=12, fill=PLAIN, opacity=0.25)
-        _add(svg, "rect", x=left, y=y - 10, width=round(BAR * share, 1), height=12, fill=PLAIN)
-        _text(svg, left + BAR + 6, y, f"{share:.1%}")
-        _text(svg, left + BAR + 50, y, word, size=11, opacity="0.75")
+def _bars(
+    svg: ET.Element,
+    y: float,
+    title: str,
+    rows: Sequence[tuple[str, float]],
+    form: str = "{:+.4f}",
+    colour: str | None = None,
+) -> float:
+    """Draw numbers as horizontal bars below a title; return where the next section begins."""
+    _text(svg, SIDE, y, title, weight=600)
+    most = max((abs(value) for _, value in rows), default=0) or 1
+    for name, value in rows:
+        y += LINE
+        _text(svg, SIDE, y, name, room=NAME - SIDE - 10)
+        size = {"width": round(BAR * abs(value) / most, 1), "height": 12}
+        _add(svg, "rect", x=NAME, y=y - 10, fill=colour or _colour(value), **size)
+        _text(svg, NAME + BAR + 10, y, form.format(value))
+    return y + 1.6 * LINE
 
 
 def _colour(part: float) -> str:
     return FOR if part > 0 else AGAINST if part < 0 else PLAIN
 
 
-def _chain(
-    svg: ET.Element,
-    label: str,
-    instance: Instance,
-    y: float,
-    centre: float,
-    most: float,
-    numbers: int,
-) -> None:
-    """Draw one instance: a line from the root through its nodes, then its numbers."""
-    part, move = instance.parts[label], instance.moves[label]
-    line = {
-        "stroke": _colour(part),
-        "stroke-width": round(1.5 + 7 * instance.attention / most, 2),
-        "fill": "none",
-        "stroke-linecap": "round",
-    }
-    group = ET.SubElement(svg, "g")
-    ET.SubElement(group, "title").text = (
-        f"{instance} ({shown(instance.metapath)}): attention {instance.attention:.2%}, "
-        f"hops {hops(instance)}"
-    )
-    x = SIDE + BOX
-    bend = GAP * 0.6
-    curve = f"M {x} {centre} C {x + bend} {centre} {x + GAP - bend} {y} {x + GAP} {y}"
-    _add(group, "path", d=curve, **line)
-    for position, name in enumerate(instance.nodes[1:], start=1):
-        x += GAP
-        share = f"{instance.hops[position]:.0%}"
-        if instance.returns(position):
-            _box(group, x, y, "itself", f"its own features {share}")
+def _chains(svg: ET.Element, y: float, found: Explanation) -> float:
+    """Draw the instances, those that return to the root as one; return where they end."""
+    rows: dict[object, tuple[float, list[tuple[str, str]]]] = {}
+    own = [one for one in found.instances if one.returns()]
+    for one in found.instances:
+        boxes = [
+            (name, f"{kind} {share:.0%}")
+            for name, kind, share in zip(one.nodes, one.types, one.hops, strict=True)
+        ]
+        if one.returns():
+            part = sum(each.parts[found.label] for each in own)
+            rows["itself"] = part, [("itself", f"its own features, {len(own)}×")]
         else:
-            _box(group, x, y, name, f"{instance.types[position]} {share}")
-        x += BOX
-        if position < len(instance.nodes) - 1:
-            _add(group, "path", d=f"M {x} {y} H {x + GAP}", **line)
-    _text(group, numbers, y - 5, f"part {part:+.4f}", weight="600")
-    _text(group, numbers, y + 10, f"move {move:+.4f}   attention {instance.attention:.1%}", size=11)
+            rows[id(one)] = one.parts[found.label], boxes[1:]
+    most = max(abs(part) for part, _ in rows.values()) or 1
+    centre = y + ROW * len(rows) / 2
+    for part, boxes in rows.values():
+        line = {"stroke": _colour(part), "fill": "none"}
+        line["stroke_width"] = f"{1.5 + 7 * abs(part) / most:.2f}"
+        group, x, middle = ET.SubElement(svg, "g"), SIDE + BOX, y + ROW / 2
+        bend = f"C {x + GAP / 2} {centre} {x + GAP / 2} {middle} {x + GAP} {middle}"
+        _add(group, "path", d=f"M {x} {centre} {bend}", **line)
+        for i, (name, below) in enumerate(boxes):
+            if i:
+                _add(group, "path", d=f"M {x} {middle} H {x + GAP}", **line)
+            _box(group, x + GAP, middle, name, below)
+            x += GAP + BOX
+        _text(group, x + 12, middle + 4, f"part {part:+.4f}", weight=600)
+        y += ROW
+    _box(svg, SIDE, centre, found.node, "")
+    return y + LINE
 
 
 def _box(svg: ET.Element, x: float, y: float, name: str, below: str) -> None:
-    _add(
-        svg, "rect", x=x, y=y - 14, width=BOX, height=28, rx=7, fill=PLAIN, fill_opacity=0.15,
-        stroke=PLAIN,
-    )  # fmt: skip
-    _text(svg, x + BOX / 2, y + 4, name, room=BOX - 12, anchor="middle")
-    _text(svg, x + BOX / 2, y + 25, below, room=BOX, anchor="middle", size=9, opacity="0.75")
-
-
-def _fidelity(found: Fidelity) -> ET.Element:
-    left, right, top, bottom = 90, 590, 64, 300
-    svg = _svg(760, 370, _title(found))
-    _text(svg, SIDE, 34, _title(found), size=16, weight="600")
-    if not found.steps:
-        _text(svg, SIDE, 80, "no node has more than one instance")
-        return svg
-    across = (right - left) / max(1, len(found.steps) - 1)
-    most = max(max(step.top, step.random, step.alike) for step in found.steps) or 1
-
-    def height(value: float) -> float:
-        return round(bottom - (bottom - top) * value / most, 1)
-
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        y = height(most * share)
-        _add(svg, "path", d=f"M {left - 24} {y} H {right}", stroke=PLAIN, stroke_opacity=0.3)
-        _text(svg, left - 30, y + 4, f"{most * share:.2g}", anchor="end", size=11)
-    for name, colour, dash in (
-        ("top", FOR, "none"),
-        ("alike", AGAINST, "6 4"),
-        ("random", AGAINST, "none"),
-    ):
-        values = [getattr(step, name) for step in found.steps]
-        points = " ".join(f"{left + i * across:.1f},{height(v)}" for i, v in enumerate(values))
-        _add(
-            svg, "polyline", points=points, fill="none", stroke=colour, stroke_width=2.5,
-            stroke_dasharray=dash,
-        )  # fmt: skip
-        words = "random, same metapaths" if name == "alike" else name
-        _text(svg, right + 8, height(values[-1]) + 4, words, size=11, room=152)
-    for i, step in enumerate(found.steps):
-        x = left + i * across
-        _text(svg, x, height(step.top) - 8, f"{step.ratio:.1f}×", anchor="middle", size=11)
-        _text(svg, x, bottom + 18, f"k = {step.k}", anchor="middle", size=11)
-        _text(svg, x, bottom + 32, f"{step.nodes} nodes", anchor="middle", size=9, opacity="0.75")
-    about = f"Mean absolute move of the most likely label's logit; {found.draws} random draws."
-    _text(svg, SIDE, 358, about, size=11, opacity="0.75")
-    return svg
-
-
-def _svg(width: float, height: float, title: str) -> ET.Element:
-    svg = ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width} {height}",
-            "width": str(width),
-            "height": str(height),
-            "role": "img",
-            "font-family": "system-ui, sans-serif",
-        },
-    )
-    ET.SubElement(svg, "title").text = title
-    return svg
+    size = {"width": BOX, "height": 28, "rx": 7}
+    _add(svg, "rect", x=x, y=y - 14, fill=PLAIN, fill_opacity=0.15, stroke=PLAIN, **size)
+    _text(svg, x + BOX / 2, y + 4, name, room=BOX - 12, text_anchor="middle")
+    _text(svg, x + BOX / 2, y + 25, below, room=BOX, text_anchor="middle", size=9, opacity=0.75)
 
 
 def _add(parent: ET.Element, tag: str, **attributes: object) -> ET.Element:
-    """Make an element of our own numbers and words; a name is never an attribute."""
+    """Add an element with our own numbers and words; a name is never an attribute."""
     named = {key.replace("_", "-"): str(value) for key, value in attributes.items()}
     return ET.SubElement(parent, tag, named)
 
@@ -360,32 +196,16 @@ def _text(
     text: str,
     *,
     size: int = 12,
-    room: float = 1e9,
-    anchor: str = "start",
-    weight: str = "400",
-    opacity: str = "1",
+    room: float = 10_000,
+    weight: int = 400,
+    **attributes: object,
 ) -> None:
-    """Write a line of text; one too long for its room is cut, and whole in the element's title."""
-    text = shown(text)
-    line = _add(
-        parent, "text", x=x, y=y, fill="currentColor", font_size=size, text_anchor=anchor,
-        font_weight=weight, opacity=opacity,
-    )  # fmt: skip
-    line.text = _cut(text, int(room / (LETTER * size / 12)))
+    """Add text; what exceeds its room is cut, and whole in the element's title."""
+    text = printable(text)
+    own = {"x": x, "y": y, "fill": "currentColor", "font_size": size, "font_weight": weight}
+    line = _add(parent, "text", **own | attributes)
+    widths = accumulate(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    fits = sum(width * LETTER * size <= room for width in widths)
+    line.text = text if fits == len(text) else text[: fits - 1] + "…"
     if line.text != text:
-        title = ET.SubElement(line, "title")
-        title.text = text
-
-
-def _cut(text: str, letters: int) -> str:
-    """Truncate a text to a number of letters."""
-    for i in range(len(text) + 1):
-        if _letters(text[:i]) > letters:
-            return text[: max(0, i - 2)].rstrip() + "…"
-    return text
-
-
-def _letters(text: str) -> float:
-    """Count letters; capitals count more, wide ones, as of Chinese, twice."""
-    wide = (unicodedata.east_asian_width(c) in "WF" for c in text)
-    return sum(2 if w else 1.3 if c.isupper() else 1 for c, w in zip(text, wide, strict=True))
+        ET.SubElement(line, "title").text = text

@@ -15,23 +15,26 @@ weight of a head the difference would be lost in rounding, and the rest is summe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from hanme.errors import HanmeError
+from hanme.explain.reasons import without_scaling
 from hanme.graph import Graph
 from hanme.graph.chain import Instances
 from hanme.nn import ChannelModel, Model
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, Traced
-from hanme.ops import Constant, PairSigmoid, Problem
 from hanme.ops.eager import coefficient, encode
 from hanme.training.stacked import Stacked
 
+Pause = Callable[[], None]
+"""Called before each block of instances; what it raises ends the work."""
+
 BLOCK = 1 << 13
-"""About how many instances of a root are in the works at one time."""
+"""About how many instances of a root are encoded at a time."""
 
 KEPT = 1 << 25
 """How many numbers of encoded instances a root may keep between two walks; with more it encodes
@@ -42,7 +45,7 @@ NEARLY_ALL = 0.999
 
 
 class OpenModel:
-    """A trained model on a graph: what is the same for all of its nodes, computed once.
+    """A trained model on a graph: what all of its nodes share, computed once.
 
     ``paths`` are the channels that come from instances, by name, and ``beta`` their weights;
     ``others`` is what else is added to the logits, ``[N, C]`` by name: the bias, blocks of the
@@ -52,8 +55,8 @@ class OpenModel:
         model: A stacked model, or a network alone; a network has channels, a fusion with known
             weights and a linear head.
         graph: The graph.
+        node: Open it for this node alone: ``logits`` and ``others`` then have one row.
         weights: The fusion's weights of all channels, to hold instead of those on this graph.
-        only: The only node that can be explained then.
     """
 
     @torch.no_grad()
@@ -61,22 +64,22 @@ class OpenModel:
         self,
         model: Model | Stacked,
         graph: Graph,
-        weights: Sequence[float] | None = None,
-        only: int | None = None,
+        node: int | None = None,
+        weights: Sequence[float] = (),
     ) -> None:
-        self.model = Stacked.of(model)
-        self.only = only
+        self.model, self.graph, self.node = Stacked.of(model), graph, node
         self.paths: dict[str, Traced] = {}
         self.beta: list[float] = []
-        self.weights = list(weights or ())
-        self.weight = torch.zeros(len(graph.labels), 0).double()
-        nodes = None if only is None else torch.tensor([only])
-        self.others = self.model.block_logits(graph, nodes)
+        self.weights, self._held = list(weights), bool(weights)
+        self.head = torch.zeros(len(graph.labels), 0).double()
+        nodes = None if node is None else torch.tensor([node])
+        self.others: dict[str, Tensor] = {}
+        for block, logits in self.model.block_logits(graph, nodes).items():
+            name = without_scaling(block)
+            self.others[name] = self.others.get(name, 0) + logits
         self.logits = sum(self.others.values(), start=torch.zeros(()))
         if self.model.network is not None:
             self._open(self.model.network, self.model.slopes["network"], Batch.of(graph, nodes))
-        if only is not None:
-            self.logits = Root(self, only).logits[None].float()
 
     def _open(self, network: Model, slope: float, batch: Batch) -> None:
         """Open the network, whose logits are multiplied by a slope."""
@@ -97,28 +100,35 @@ class OpenModel:
             why = f"its fusion, {fusion}, is not a weighted sum with known weights"
             raise _cannot(network, why)
         self.weights = self.weights or beta.tolist()
-        self.weight = slope * network.head.weight.detach().double()  # [C, K D]
-        left = iter(self.weights)
+        self.head = slope * network.head.weight.detach().double()  # [C, K D]
         if network.head.bias is not None:
             bias = slope * network.head.bias.detach().expand_as(logits)
             self.others["bias"] = bias + self.others.get("bias", 0)
+        left = iter(self.weights)
         for (part, xs), ways in zip(given, traced, strict=True):
             for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
                 if ways is not None:
                     self.paths[name] = ways[i]
                     self.beta.append(next(left))
                 else:
-                    self.others[name] = next(left) * (x @ self.weight.float().t())
+                    self.others[name] = next(left) * (x @ self.head.float().t())
         if not self.paths:
             raise _cannot(network, "none of its channels attends to metapath instances")
 
     @torch.no_grad()
-    def root(self, node: int, pause: Callable[[], None] = lambda: None) -> Root:
-        """Return one node with its instances; what ``pause`` raises between blocks ends it."""
-        root = Root(self, node, pause)
-        if not torch.allclose(root.logits, self.logits[node].double(), rtol=1e-3, atol=1e-3):
+    def root(self, node: int, pause: Pause = lambda: None) -> Root:
+        """Return a node with its instances; the one that it is opened for, if there is one."""
+        root = Root(self, node if self.node is None else self.node, pause)
+        own = self.logits[root.row].double()
+        if not self._held and not torch.allclose(root.logits, own, rtol=1e-3, atol=1e-3):
             raise HanmeError("the model does more than its parts: it cannot be explained")
         return root
+
+
+def open_at(frozen: Stacked, graph: Graph, node: int, weights: Sequence[float] = ()) -> OpenModel:
+    """Open a frozen model for one node, on the subgraph that it reads for this node."""
+    subgraph = frozen.subgraph(graph, torch.tensor([node]))
+    return OpenModel(frozen, subgraph, int(subgraph.roots), weights)
 
 
 def _cannot(model: object, why: str) -> HanmeError:
@@ -129,79 +139,41 @@ def _cannot(model: object, why: str) -> HanmeError:
 
 
 def _run(model: ChannelModel, batch: Batch) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
-    """Call a model; return the logits, and what each channel gave for them."""
+    """Call a model; return the logits, and the outputs of each channel."""
     given: list[tuple[Channels, list[Tensor]]] = []
-    watches = [
+    hooks = [
         part.register_forward_hook(lambda part, _, out: given.append((part, out)))
         for part in model.parts
     ]
     try:
         logits: Tensor = model(batch)
     finally:
-        for watch in watches:
-            watch.remove()
+        for hook in hooks:
+            hook.remove()
     return logits, given
 
 
 class Root:
     """One node, its instances by metapath, and its logits with or without some of them."""
 
-    def __init__(
-        self, model: OpenModel, node: int, pause: Callable[[], None] = lambda: None
-    ) -> None:
-        self.model = model
-        self.node = node
-        self.ways = list(model.paths.values())
-        self.paths = [Path(way.problem, node, pause) for way in self.ways]
-        pairs = zip(self.ways, self.paths, strict=True)
-        self.active = [way.activation(path.z) for way, path in pairs]
-        row = node if model.only is None else 0
-        self.others = {name: logits[row].double() for name, logits in model.others.items()}
-        self.logits = self._logits(self.active)
+    def __init__(self, model: OpenModel, node: int, pause: Pause = lambda: None) -> None:
+        self.node, self.row = node, node if model.node is None else 0
+        self.paths = [
+            Path(traced, node, beta, model.head, pause)
+            for traced, beta in zip(model.paths.values(), model.beta, strict=True)
+        ]
+        self.others = {name: rows[self.row].double() for name, rows in model.others.items()}
+        self.logits = self.logits_without([torch.empty(0)] * len(self.paths))
 
     def __len__(self) -> int:
         """Return the number of its instances over all metapaths."""
         return sum(len(path) for path in self.paths)
 
-    def moves(self, path: int, some: Encoded) -> Tensor:
-        """Return how far each instance alone moved the logits, with minus without, ``[P, C]``."""
-        without = self.ways[path].activation(self.paths[path].without_each(some))
-        change = (self.active[path] - without) * self.model.beta[path]
-        return change.flatten(1) @ self.model.weight.t()
-
-    def parts(self, path: int, some: Encoded) -> Tensor:
-        """Return each instance's part of the logits, ``[P, C]``; all parts and ``others`` add up.
-
-        The activation's output is its input times a factor of each channel (1 or 0 for ReLU), and
-        its input is a sum over instances.
-        """
-        z = self.paths[path].z
-        factor = torch.where(z == 0, 0.0, self.active[path] / z) * self.model.beta[path]
-        gate = self.model.weight * factor.flatten()
-        return (some.weight[..., None] * some.vector).flatten(1) @ gate.t()
-
-    def by_path(self) -> list[Tensor]:
-        """Return the part of the logits that comes from each metapath, ``[C]``."""
-        pairs = zip(self.model.beta, self.active, strict=True)
-        return [self.model.weight @ (beta * z.flatten()) for beta, z in pairs]
-
     def logits_without(self, numbers: Sequence[Tensor]) -> Tensor:
         """Return the logits without some instances, given by number for each metapath, ``[C]``."""
-        given = zip(self.ways, self.paths, self.active, numbers, strict=True)
-        return self._logits(
-            [
-                way.activation(path.without(taken)) if taken.numel() else active
-                for way, path, active, taken in given
-            ]
-        )
-
-    def _logits(self, active: Sequence[Tensor]) -> Tensor:
-        logits = torch.zeros_like(next(iter(self.others.values())))
-        if active:
-            pairs = zip(self.model.beta, active, strict=True)
-            mixed = torch.stack([beta * z.flatten() for beta, z in pairs]).sum(0)
-            logits = self.model.weight @ mixed
-        return sum(self.others.values(), start=logits)
+        pairs = zip(self.paths, numbers, strict=True)
+        deep = sum((path.logits_without(taken) for path, taken in pairs), torch.zeros(()))
+        return sum(self.others.values(), deep)
 
 
 @dataclass(frozen=True)
@@ -214,19 +186,18 @@ class Encoded:
 
 
 class Path:
-    """A root's instances along one metapath, walked a block at a time."""
+    """A root's instances along one metapath, walked a block at a time; the head is ``[C, K D]``."""
 
     def __init__(
-        self, problem: Problem, root: int, pause: Callable[[], None] = lambda: None
+        self, traced: Traced, root: int, beta: float, head: Tensor, pause: Pause = lambda: None
     ) -> None:
-        self.problem = problem
-        self.root = root
-        self._pause = pause
-        self._encoding = _for_root(problem, root)
+        self.problem, self.activation = traced.problem, traced.activation
+        self.root, self.beta, self._head, self._pause = root, beta, beta * head, pause
         self._kept: list[tuple[Instances, Tensor, Tensor]] | None = None
-        if len(self) * problem.attention.numel() <= KEPT:
+        if len(self) * self.problem.attention.numel() <= KEPT:
             self._kept = list(self._walk())
         self.top, self.total, self.z = self._attend()
+        self.logits = self._logits(self.z)
 
     def __len__(self) -> int:
         return int(self.problem.chain.count()[self.root])
@@ -238,46 +209,60 @@ class Path:
 
     def at(self, number: Tensor) -> Encoded:
         """Return the instances with these numbers."""
-        if self._kept is not None and len(self._kept) == 1:  # a number is a place in the block
-            all_, vector, score = self._kept[0]
-            some = Instances(all_.nodes[number], all_.links[number], number)
-            return self._encoded(some, vector[number], score[number])
-        roots = torch.full_like(number, self.root)
-        instances = self.problem.chain.walk(roots, number)
-        return self._encoded(instances, *encode(self._encoding, instances))
+        instances = self.problem.chain.walk(torch.full_like(number, self.root), number)
+        return self._encoded(instances, *encode(self.problem, instances))
 
     def shares(self, some: Encoded) -> Tensor:
         """Return how much of each instance's vector comes from each of its nodes, ``[P, L]``."""
         share = torch.zeros(some.instances.nodes.shape)
         for position in self.problem.positions:
             share[:, position] = coefficient(self.problem, some.instances, position).mean(1)
-        return share
+        return share / share.sum(1, keepdim=True).clamp(min=1e-12)
 
-    def without_each(self, some: Encoded) -> Tensor:
-        """Return z without each instance by itself, ``[P, K, D]``."""
+    def attention(self, some: Encoded) -> Tensor:
+        """Return each instance's share of the attention, β α(p), mean over heads, ``[P]``."""
+        return self.beta * some.weight.mean(1)
+
+    def parts(self, some: Encoded) -> Tensor:
+        """Return each instance's part of the logits, ``[P, C]``; all parts add up to ``logits``.
+
+        The activation's output is its input times a factor of each channel (1 or 0 for ReLU), and
+        its input is a sum over instances.
+        """
+        factor = torch.where(self.z == 0, 0.0, self.activation(self.z) / self.z).flatten()
+        return (some.weight[..., None] * some.vector).flatten(1) @ (self._head * factor).t()
+
+    def moves(self, some: Encoded) -> Tensor:
+        """Return how far each instance alone moves the logits, with minus without, ``[P, C]``."""
         odds = (some.weight / (1 - some.weight))[..., None]
         z = self.z + odds * (self.z - some.vector)
         for p in (some.weight > NEARLY_ALL).any(1).nonzero().flatten():  # at most one per head
             z[p] = self._attend(some.instances.number[p].view(1))[2]
-        return z
+        return self.logits - self._logits(z)
 
-    def without(self, number: Tensor) -> Tensor:
-        """Return z without the instances with these numbers together, ``[K, D]``."""
+    def logits_without(self, number: Tensor) -> Tensor:
+        """Return what it adds to the logits without the instances with these numbers, ``[C]``."""
+        if not number.numel():
+            return self.logits
         taken = self.at(number)
         share = taken.weight.sum(0)
         if (share > NEARLY_ALL).any():
-            return self._attend(number)[2]
+            return self._logits(self._attend(number)[2])
         lost = (taken.weight[..., None] * taken.vector).sum(0)
-        return (self.z - lost) / (1 - share)[:, None]
+        return self._logits((self.z - lost) / (1 - share)[:, None])
+
+    def _logits(self, z: Tensor) -> Tensor:
+        """Return what z, ``[..., K, D]``, adds to the logits, ``[..., C]``."""
+        return self.activation(z).flatten(-2) @ self._head.t()
 
     def _walk(self) -> Iterator[tuple[Instances, Tensor, Tensor]]:
         """Yield all instances with e(p) and their scores."""
         if self._kept is not None:
             yield from self._kept
-        else:
-            for instances in self.problem.chain.blocks(self.root, BLOCK):
-                self._pause()
-                yield instances, *encode(self._encoding, instances)
+            return
+        for instances in self.problem.chain.blocks(self.root, BLOCK):
+            self._pause()
+            yield instances, *encode(self.problem, instances)
 
     def _encoded(self, instances: Instances, vector: Tensor, score: Tensor) -> Encoded:
         weight = torch.exp(score.double() - self.top) / self.total
@@ -300,20 +285,3 @@ class Path:
                 z = z * scale[:, None] + torch.einsum("pk,pkd->kd", weight, vector)
                 top = higher
         return top, total, z / total.clamp(min=1e-300)[:, None]
-
-
-def _for_root(problem: Problem, root: int) -> Problem:
-    """Encode alike for one root; where it pays, with the pairs' coefficients in the values.
-
-    For one root a pair's coefficient depends on the node alone: with more instances than nodes it
-    is cheaper made once per node.
-    """
-    pair, chain = problem.coefficients, problem.chain
-    if not isinstance(pair, PairSigmoid) or int(chain.count()[root]) < sum(chain.sizes):
-        return problem
-    values: list[Tensor | None] = []
-    for position, value in enumerate(problem.values):
-        nodes = torch.arange(chain.sizes[position], device=chain.device)
-        c = pair.of(position, torch.full_like(nodes, root), nodes)
-        values.append(None if value is None else c[..., None] * value)
-    return replace(problem, values=tuple(values), coefficients=Constant((1.0,) * len(values)))
