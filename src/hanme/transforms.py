@@ -12,7 +12,7 @@ from torch_geometric.transforms import BaseTransform
 
 from hanme.graph import Graph, Nodes, Split
 from hanme.graph.metapath import EdgeType, Metapath
-from hanme.graph.sampling import sample_instances
+from hanme.graph.subgraph import sample_instances
 
 
 @functional_transform("add_metapath_instances")

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from graphs import random_chain
 from hanme.common.arrays import keyed
 from hanme.graph import Graph, Nodes, Split
-from hanme.graph.sampling import distinct, sample_instances
+from hanme.graph.subgraph import distinct, sample_instances
 
 
 def graph_of(chain) -> Graph:

@@ -22,10 +22,7 @@ class Adjacency:
 
     @classmethod
     def of(cls, edge_index: Tensor, sources: int) -> Adjacency:
-        """Sort links, ``[2, E]``, by source and end.
-
-        ``sources`` is the number of source nodes.
-        """
+        """Sort links, ``[2, E]``, of ``sources`` source nodes by source and end."""
         source, target = edge_index
         order = torch.argsort(target, stable=True)
         order = order[torch.argsort(source[order], stable=True)]
@@ -35,10 +32,7 @@ class Adjacency:
         return self.indices.numel()
 
     def links(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the links of some nodes: for each the place of its node among them, and its end.
-
-        Only these links are read.
-        """
+        """Return, for each link of some nodes, the place of its node among them, and its end."""
         begin, end = self.bounds(nodes)
         places, parent = concat_ranges(begin, end - begin)
         return parent, self.ends(places)

@@ -23,14 +23,10 @@ class GraphCache(Generic[T]):
         return GraphCache, ()
 
     def get(self, tensors: Sequence[Tensor], make: Callable[[], T], key: Hashable = ()) -> T:
-        """Return the value of ``make``, which is called if it is not known yet.
+        """Return the value that ``make`` computes from some tensors, computed once.
 
-        Args:
-            tensors: The tensors, at least one, that the value is computed from. The value must not
-                refer to the first.
-            make: Computes the value.
-            key: What else it depends on. Values for the same first tensor and key replace each
-                other.
+        The value must not refer to the first tensor. ``key`` is what else it depends on: values
+        for the same first tensor and key replace each other.
         """
         first, *rest = tensors
         versions = [_version(x) for x in tensors]

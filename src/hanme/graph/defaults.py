@@ -25,8 +25,8 @@ LIMIT = 20_000_000
 """Maximum number of instances of a single default metapath, where it is the only one."""
 
 ROOTS = 150_000
-"""Maximum number of roots of all default metapaths together: a root takes as long as hundreds of
-instances."""
+"""Maximum number of roots of all default metapaths together, each of which takes as long as
+hundreds of instances."""
 
 
 def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = False) -> Graph:
@@ -42,13 +42,13 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
     counts, joined, back = dict[str, int](), dict[str, int](), set[str]()
     for text in candidates:
         metapath = Metapath.parse(text, graph.metadata())
-        by_root = instances_by_root(metapath, graph)
+        by_root = _instances_by_root(metapath, graph)
         counts[text] = _total(by_root)
         joined[text] = int((by_root > (len(metapath) > 1)).sum())  # one leads back, over two hops
         if len(candidates) > 1 and leads_back(metapath, graph):
             back.add(text)
     some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
-    few = {text for text in some if counts[text] < LEAST * graph.sizes[graph.target]}
+    few = {text for text in some if counts[text] < LEAST * graph.targets.num_nodes}
     useful = [text for text in some if text not in back | few]
     if not useful or counts[useful[0]] >= LIMIT:  # what leads back is better than nothing
         useful, back, few = some, set(), set()
@@ -57,7 +57,7 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
         total += counts[text]
         if total <= BUDGET or (not kept and counts[text] < LIMIT):
             kept.add(text)
-    most = len(kept) if stored else max(1, ROOTS // max(1, graph.sizes[graph.target]))
+    most = len(kept) if stored else max(1, ROOTS // max(1, graph.targets.num_nodes))
     busiest = sorted(kept, key=lambda text: (-joined[text], counts[text], text))[:most]
     left_out = {
         text: f"it leads from every {graph.target} back to the same {graph.target} only"
@@ -84,24 +84,22 @@ def there_and_back(graph: Graph) -> Graph:
 
 def why_none(graph: Graph) -> str:
     """Say why a graph has no default metapath."""
-    if not graph.provenance.left_out_metapaths:
+    left_out = graph.provenance.left_out_metapaths
+    if not left_out:
         return f"no relation starts or ends at {graph.target}"
-    found = ", ".join(
-        f"{text} ({why})" for text, why in graph.provenance.left_out_metapaths.items()
-    )
     return (
-        f"each default metapath has more than {short(LIMIT)} instances: {found}; -m uses one all "
+        f"each default metapath has more than {short(LIMIT)} instances: "
+        f"{', '.join(f'{text} ({why})' for text, why in left_out.items())}; -m uses one all "
         "the same, with --per-root 32 some of its instances"
     )
 
 
 def instances(metapath: Metapath, graph: Graph) -> int:
     """Count the instances of a metapath; from 2^53 on, about, and never more than 10^300."""
-    return _total(instances_by_root(metapath, graph))
+    return _total(_instances_by_root(metapath, graph))
 
 
-def instances_by_root(metapath: Metapath, graph: Graph) -> Tensor:
-    """Count the instances of each root."""
+def _instances_by_root(metapath: Metapath, graph: Graph) -> Tensor:
     ways = torch.ones(graph.sizes[metapath.node_types[-1]], dtype=torch.double)
     for step in reversed(metapath.steps):
         found = torch.zeros(graph.sizes[step[0]], dtype=torch.double)

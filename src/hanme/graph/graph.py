@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from hanme.common.text import html_table
 from hanme.errors import HanmeError
 from hanme.graph import hetero
 from hanme.graph.adjacency import Adjacency, Relations
@@ -62,13 +61,11 @@ class Graph:
         nodes: The nodes by type.
         links: Node numbers ``[2, E]`` by edge type ``(source type, relation, target type)``.
         target: The node type to classify.
-        y: The labels of its nodes: ``[N]`` with -1 for unlabelled nodes, or multi-hot floats
-            ``[N, C]``.
+        y: The labels of its nodes: ``[N]``, -1 if unlabelled, or multi-hot floats ``[N, C]``.
         labels: The names of the C labels.
         split: The target nodes to train, validate and test on.
         metapaths: The default metapaths of models.
-        visible: Mask ``[N]`` of the target nodes whose labels a model may read (default: the
-            training nodes).
+        visible: Mask ``[N]`` of the nodes whose labels a model may read (default: training).
         provenance: How the graph was made.
     """
 
@@ -101,16 +98,11 @@ class Graph:
     ) -> Graph:
         """Make a graph from PyG's :class:`HeteroData`, which is left as it is.
 
-        The target needs ``y``: ``[N]`` with -1 for unlabelled nodes, or multi-hot ``[N, C]``, where
-        a row of zeros is an unlabelled node. Optional: ``x``, ``name`` and ``id`` of any type;
-        ``label_names``, ``train_mask``, ``val_mask`` and ``test_mask`` of the target. Without any
-        mask, 60, 20 and 20 % of the labelled nodes are drawn, stratified.
-
-        Args:
-            data: The graph.
-            target: The node type to classify (default: the only one with ``y``).
-            features: What node types without features get, see :meth:`with_features`.
-            seed: Draws the split where there is none.
+        The target (default: the only type with ``y``) needs ``y``: ``[N]`` with -1 for unlabelled
+        nodes, or multi-hot ``[N, C]``, where a row of zeros is an unlabelled node. Optional: ``x``,
+        ``name`` and ``id`` of any type; ``label_names``, ``train_mask``, ``val_mask`` and
+        ``test_mask`` of the target. Without any mask, 60, 20 and 20 % of the labelled nodes are
+        drawn by the seed, stratified. For ``features``, see :meth:`with_features`.
         """
         return hetero.from_hetero(data, target, features, seed)
 
@@ -118,12 +110,9 @@ class Graph:
     def from_tables(
         cls, path: str | Path, *, features: Features | None = None, seed: int = 0
     ) -> Graph:
-        """Read a graph from your own tables, described by a ``graph.toml`` (see docs/tables.md).
+        """Read a graph from tables that a ``graph.toml`` describes, given that file or its folder.
 
-        Args:
-            path: The file, or its folder.
-            features: What node types without features get, see :meth:`with_features`.
-            seed: Draws the split where the tables have none.
+        For ``features``, see :meth:`with_features`. The seed draws the split if there is none.
         """
         from hanme.data import load
 
@@ -142,8 +131,7 @@ class Graph:
         """Make a graph from tables in memory: of pandas, polars or Arrow.
 
         Args:
-            frames: The tables by name; ``table = "films"`` in the configuration is the one of that
-                name, and a query can name it.
+            frames: The tables by name, which the configuration and its queries use.
             config: What a ``graph.toml`` says, as a dictionary, or the path of such a file
                 (default: a guess, as by ``hanme init``).
             label: The column of labels, for the guess.
@@ -203,7 +191,7 @@ class Graph:
         return label_matrix(self.y, len(self.labels))
 
     def labels_given(self, nodes: Tensor | slice) -> Tensor:
-        """Return the labels of some target nodes as :attr:`label_matrix` does, at their cost."""
+        """Return some rows of :attr:`label_matrix`, at their cost."""
         return label_matrix(self.y[nodes], len(self.labels))
 
     @cached_property
@@ -282,9 +270,7 @@ class Graph:
 
     def check_trainable(self) -> None:
         """Refuse a graph without labelled nodes to train and to validate on."""
-        for part, mask in self.split.parts().items():
-            if part == "test":
-                continue
+        for part, mask in (("train", self.split.train), ("val", self.split.val)):
             if not mask.any():
                 raise HanmeError(f"node type {self.target}: no node is in the {part} part")
             if not self.multilabel and (self.labels_of(mask.nonzero().flatten())[0] < 0).any():
@@ -294,13 +280,6 @@ class Graph:
         nodes = ", ".join(f"{n.num_nodes:,} {kind}" for kind, n in self.nodes.items())
         links = sum(self.num_links.values())
         return f"Graph({nodes}; {links:,} links; {self.target}: {', '.join(self.labels)})"
-
-    def _repr_html_(self) -> str:
-        """Return node types and relations as a table, for notebooks."""
-        rows: list[list[object]] = [["nodes", t, n.num_nodes] for t, n in self.nodes.items()]
-        rows += [["links", "-".join(e), links] for e, links in self.num_links.items()]
-        labels = ", ".join(self.labels)
-        return html_table(["", "type", "number"], rows, f"labels of {self.target}: {labels}")
 
 
 _adjacency: GraphCache[Adjacency] = GraphCache()

@@ -38,11 +38,8 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     check_choice("target", target, data.node_types)
     nodes = {kind: _nodes(data[kind], kind) for kind in data.node_types}
     y, labels = _labels(data[target], target, nodes[target].num_nodes)
-    split = _split(data[target], target, y)
-    split = split or stratified(y, val=0.2, test=0.2, seed=seed)
-    digest = hashlib.sha256()
-    for tensor in (y, *split):
-        digest.update(tensor.numpy().tobytes())
+    split = _split(data[target], target, len(y)) or stratified(y, val=0.2, test=0.2, seed=seed)
+    digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in (y, *split)))
     links = {e: _links(data[e].get("edge_index"), e, nodes) for e in data.edge_types}
     provenance = Provenance(digest=digest.hexdigest())
     graph = Graph(nodes, links, target, y, labels, split, provenance=provenance)
@@ -55,18 +52,13 @@ def to_hetero(graph: Graph) -> HeteroData:
 
     data = HeteroData()
     for kind, nodes in graph.nodes.items():
-        store = data[kind]
-        store.num_nodes = nodes.num_nodes
-        own = {"x": nodes.x, "name": nodes.names, "id": nodes.ids}
-        for key, value in (own | nodes.extra).items():
-            if value is not None:
-                store[key] = value
+        own = {"num_nodes": nodes.num_nodes, "x": nodes.x, "name": nodes.names, "id": nodes.ids}
+        data[kind].update({k: v for k, v in (own | nodes.extra).items() if v is not None})
     for edge_type, links in graph.links.items():
         data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
     target = data[graph.target]
     target.y, target.label_names = graph.y, graph.labels
-    for part, mask in graph.split.parts().items():
-        target[f"{part}_mask"] = mask
+    target.update(dict(zip(MASKS, graph.split, strict=True)))
     return data
 
 
@@ -83,9 +75,7 @@ def _nodes(store: NodeStorage, kind: str) -> Nodes:
         x = x.float() if x.layout == torch.strided else x.to_sparse_csr().float()
         if not (x if x.layout == torch.strided else x.values()).isfinite().all():
             raise HanmeError(f"node type {kind}: x has a value that is NaN or infinite")
-    names, ids = (
-        _texts(store.get(key), f"node type {kind}: {key}", size) for key in ("name", "id")
-    )
+    names, ids = (_texts(store.get(key), f"{kind}: {key}", size) for key in ("name", "id"))
     extra = {
         key: value
         for key, value in store.items()
@@ -122,9 +112,7 @@ def _labels(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[st
     if y.dim() == 2 and not ((y == 0) | (y == 1)).all():
         raise HanmeError(f"{where}: expected 0 and 1 in y of shape [N, C]")
     if y.dim() == 1 and (y.is_floating_point() or (y < -1).any()):
-        raise HanmeError(
-            f"{where}: expected integers in y of shape [N], from 0 on, or -1 for an unlabelled node"
-        )
+        raise HanmeError(f"{where}: expected integers in y of shape [N], -1 if unlabelled")
     count = y.size(1) if y.dim() == 2 else int(y.max()) + 1 if size else 0
     names = [str(name) for name in store.get("label_names") or range(count)]
     if len(names) < count or (y.dim() == 2 and len(names) > count):
@@ -132,20 +120,16 @@ def _labels(store: NodeStorage, target: str, size: int) -> tuple[Tensor, list[st
     return y.float() if y.dim() == 2 else y.long(), names
 
 
-def _split(store: NodeStorage, target: str, y: Tensor) -> Split | None:
+def _split(store: NodeStorage, target: str, size: int) -> Split | None:
     """Return the split that the masks make; None if there is no mask."""
-    masks = [store.get(key) for key in MASKS]
-    if all(mask is None for mask in masks):
-        return None
-    unused = torch.zeros(y.size(0), dtype=torch.bool)
-    split = Split(*(unused if mask is None else mask for mask in masks))
-    for key, mask in zip(MASKS, split, strict=True):
-        if mask.dtype != torch.bool or mask.shape != unused.shape:
+    masks = {key: store[key] for key in MASKS if key in store}
+    for key, mask in masks.items():
+        if mask.dtype != torch.bool or mask.shape != (size,):
             raise HanmeError(
-                f"node type {target}: expected {key} of bool, [N] for N = {y.size(0)} nodes, but "
-                f"got {mask.dtype} {list(mask.shape)}"
+                f"node type {target}: expected {key} of bool, [N] for N = {size} nodes, but got "
+                f"{mask.dtype} {list(mask.shape)}"
             )
-    twice = torch.stack(split).sum(0) > 1
-    if twice.any():
+    split = Split(*(masks.get(key, torch.zeros(size, dtype=torch.bool)) for key in MASKS))
+    if (twice := torch.stack(split).sum(0) > 1).any():
         raise HanmeError(f"node type {target}: node {int(twice.nonzero()[0])} is under two masks")
-    return split
+    return split if masks else None

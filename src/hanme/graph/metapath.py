@@ -46,39 +46,26 @@ class Metapath:
 
     def in_one_step(self) -> Metapath:
         """Return the relation from its root to its end as a metapath of one hop."""
-        types = self.node_types
-        return Metapath(((types[0], self.text, types[-1]),), self.text)
+        return Metapath(((self.root, self.text, self.steps[-1][2]),), self.text)
 
     @classmethod
     def parse(cls, text: str, metadata: Metadata) -> Metapath:
         """Read ``movie-actor-movie``, with ``relation:`` before a type where two would fit.
 
-        Where several relations join the same two types the relation is named:
         ``paper-cite:paper-author-paper`` goes from a paper to the papers it cites and on to the
         papers of their authors. The name of a type may contain a hyphen.
-
-        Args:
-            text: The metapath.
-            metadata: The node types and edge types of the graph.
         """
         text = text.strip()
         types = sorted(metadata[0], key=len, reverse=True)
-        start = next((t for t in types if text == t or text.startswith(f"{t}-")), None)
+        start = next((t for t in types if f"{text}-".startswith(f"{t}-")), None)
         if start is None:
             raise HanmeError(
                 f"metapath {text!r}: it starts at no node type of the graph; "
-                f"the types are {_listed(metadata[0])}"
+                f"the types are {', '.join(metadata[0])}"
             )
-        if text == start:
-            raise HanmeError(
-                f"metapath {text!r}: it has no step; from {start} there are steps to "
-                f"{_listed(_next_words(start, metadata))}"
-            )
-        if text.endswith("-"):
-            raise HanmeError(f"metapath {text!r}: it ends with a hyphen; a node type should follow")
         steps: list[EdgeType] = []
         here, rest = start, text[len(start) + 1 :]
-        while rest:
+        while rest or not steps or text.endswith("-"):
             step, rest = _read_step(text, here, rest, metadata)
             steps.append(step)
             here = step[2]
@@ -89,15 +76,15 @@ class Metapath:
         """Make a metapath from its text, or from edge types as PyG's ``AddMetaPaths`` takes."""
         if isinstance(spec, str):
             return cls.parse(spec, metadata)
-        steps = spec.steps if isinstance(spec, Metapath) else tuple(map(_edge_type, spec))
+        given = spec.steps if isinstance(spec, Metapath) else spec
+        steps = tuple((*step,) for step in given)
         if not steps:
             raise HanmeError("Expected a metapath of at least one step, but got none")
         edge_types = list(metadata[1])
         for step in steps:
             if step not in edge_types:
-                raise HanmeError(
-                    f"metapath step {step}: no such relation; the graph has {_listed(edge_types)}"
-                )
+                known = ", ".join(map(str, edge_types)) or "none"
+                raise HanmeError(f"metapath step {step}: no such relation; the graph has {known}")
         for (_, _, here), (there, _, _) in pairwise(steps):
             if here != there:
                 raise HanmeError(
@@ -114,7 +101,7 @@ def metapaths_between(metadata: Metadata, target: str, max_hops: int) -> Iterato
     """
     ways = _ways_to(target, metadata, max_hops)
 
-    def walks(here: str, hops: int) -> Iterator[tuple[EdgeType, ...]]:
+    def walks(here: str, hops: int) -> Iterator[Walk]:
         if not hops:
             yield ()
             return
@@ -143,52 +130,33 @@ def _ways_to(target: str, metadata: Metadata, max_hops: int) -> list[Counter[str
     return ways
 
 
-def _edge_type(step: Sequence[str]) -> EdgeType:
-    if len(step) != 3:
-        raise HanmeError(f"metapath step {step}: write (source type, relation, target type)")
-    source, relation, target = step
-    return source, relation, target
-
-
 def _word(step: EdgeType, edge_types: Sequence[EdgeType]) -> str:
     """Write a step: its target type, after the relation where another relation would fit too."""
     twins = [e for e in edge_types if (e[0], e[2]) == (step[0], step[2])]
     return step[2] if len(twins) == 1 else f"{step[1]}:{step[2]}"
 
 
-def _next_words(here: str, metadata: Metadata) -> list[str]:
-    return [_word(step, metadata[1]) for step in metadata[1] if step[0] == here]
-
-
 def _read_step(text: str, here: str, rest: str, metadata: Metadata) -> tuple[EdgeType, str]:
     """Take one step off ``rest``, preferring the longest type name that matches."""
-    found: list[tuple[int, EdgeType]] = []
-    for step in metadata[1]:
-        if step[0] != here:
-            continue
-        for word in (step[2], f"{step[1]}:{step[2]}"):
-            if rest == word or rest.startswith(f"{word}-"):
-                found.append((len(word), step))
+    fitting = [step for step in metadata[1] if step[0] == here]
+    found = [
+        (len(word), step)
+        for step in fitting
+        for word in (step[2], f"{step[1]}:{step[2]}")
+        if f"{rest}-".startswith(f"{word}-")
+    ]
+    words = ", ".join(_word(step, metadata[1]) for step in fitting)
     if not found:
-        fits = _next_words(here, metadata)
+        fits = f"what fits after {here} is {words}" if words else f"no relation starts at {here}"
         raise HanmeError(
-            f"metapath {text!r}: from {here} there is no step to {rest.split('-')[0]!r}; "
-            + (
-                f"what fits after {here} is {_listed(fits)}"
-                if fits
-                else f"no relation starts at {here}"
-            )
+            f"metapath {text!r}: from {here} there is no step to {rest.split('-')[0]!r}; {fits}"
         )
     longest = max(length for length, _ in found)
     steps = [step for length, step in found if length == longest]
     if len(steps) > 1:
-        options = [f"{here}-{_word(step, metadata[1])}" for step in steps]
+        options = ", ".join(f"{here}-{_word(step, metadata[1])}" for step in steps)
         raise HanmeError(
             f"metapath {text!r}: {len(steps)} relations go from {here} to {steps[0][2]}; "
-            f"name one of {_listed(options)}"
+            f"name one of {options}"
         )
     return steps[0], rest[longest + 1 :]
-
-
-def _listed(options: Sequence[object]) -> str:
-    return ", ".join(str(option) for option in options) or "none"

@@ -15,9 +15,6 @@ from torch import Tensor
 from hanme.common.arrays import take_rows
 from hanme.errors import HanmeError
 
-MANY = 1_000_000
-"""With more nodes than this nobody looks for a similar name."""
-
 
 @dataclass
 class Nodes:
@@ -29,8 +26,7 @@ class Nodes:
         x: Features, ``[N, F]``, dense or sparse CSR.
         names: What people call them.
         ids: What the user's tables call them.
-        extra: Other tensors with a row per node, such as the ground truth of a planted graph. No
-            model sees them.
+        extra: Other tensors with a row per node that no model sees, such as a ground truth.
         original_ids: In a subgraph, their numbers in the original graph, ``[N]``.
     """
 
@@ -56,31 +52,29 @@ class Nodes:
 
         A text is an id if a node has that id, else a name, else, in a graph without ids, a number.
         """
-        if not isinstance(node, str):
-            return self._checked(operator.index(node))
-        for what, texts in (("id", self.ids), ("name", self.names)):
-            found = _places(texts, node)
-            if len(found) > 1:
-                those = ", ".join(self.identity(place) for place in found[:8])
-                raise HanmeError(
-                    f"{self.kind} {node!r}: {len(found)} nodes have that {what}; choose one by "
-                    f"{'number' if self.ids is None else 'id'}: {those}"
-                    f"{', ...' if len(found) > 8 else ''}"
-                )
-            if found:
-                return found[0]
-        if self.ids is None and node.isascii() and node.isdigit():
-            return self._checked(int(node))
-        near = self._near(node)
-        hint = f"; there is {near!r}" if near else ""
-        raise HanmeError(f"{self.kind} {node!r}: no node has that id or name{hint}")
+        if isinstance(node, str):
+            for what, texts in (("id", self.ids), ("name", self.names)):
+                found = [] if texts is None else Texts.of(texts).find(node)
+                if len(found) > 1:
+                    those = ", ".join(self.identity(place) for place in found[:8])
+                    raise HanmeError(
+                        f"{self.kind} {node!r}: {len(found)} nodes have that {what}; choose one by "
+                        f"{'number' if self.ids is None else 'id'}: {those}"
+                        f"{', ...' if len(found) > 8 else ''}"
+                    )
+                if found:
+                    return found[0]
+            if self.ids is not None or not (node.isascii() and node.isdigit()):
+                raise HanmeError(f"{self.kind} {node!r}: no node has that id or name")
+        number = int(node) if isinstance(node, str) else operator.index(node)
+        if not 0 <= number < self.num_nodes:
+            raise HanmeError(f"{self.kind} {number}: there are {self.num_nodes:,}, numbered from 0")
+        return number
 
     def title(self, number: int) -> str:
         """Return a node's name, else its id, else its type and number."""
-        for texts in (self.names, self.ids):
-            if texts is not None:
-                return str(texts[number])
-        return f"{self.kind} {self.original(number)}"
+        texts = self.ids if self.names is None else self.names
+        return f"{self.kind} {self.original(number)}" if texts is None else str(texts[number])
 
     def original(self, number: int) -> int:
         """Return a node's number in the original graph."""
@@ -90,42 +84,22 @@ class Nodes:
         """Return a node's id in the user's tables, or its number in a graph without ids."""
         return str(self.original(number)) if self.ids is None else str(self.ids[number])
 
-    def _checked(self, number: int) -> int:
-        if not 0 <= number < self.num_nodes:
-            raise HanmeError(f"{self.kind} {number}: there are {self.num_nodes:,}, numbered from 0")
-        return number
-
-    def _near(self, text: str) -> str | None:
-        """Return a name that differs in case, blanks and underscores alone."""
-        if self.num_nodes > MANY:
-            return None
-        plain = text.casefold().replace("_", " ")
-        return next((n for n in self.names or () if n.casefold().replace("_", " ") == plain), None)
-
-
-def _places(texts: Sequence[str] | None, text: str) -> list[int]:
-    if isinstance(texts, Texts):
-        return texts.find(text)
-    return [place for place, other in enumerate(texts or ()) if str(other) == text]
-
 
 class Texts(Sequence[str]):
     """A sequence of texts kept as one array of UTF-8 bytes and where each begins.
 
-    A million names take tens of megabytes and no time to open; a text is decoded when it is asked
-    for.
+    A million names take tens of megabytes and no time to open; a text is decoded when it is read.
     """
 
     def __init__(self, text: NDArray[np.uint8], offsets: NDArray[np.integer]) -> None:
-        self.text = text
-        self.offsets = offsets
+        self.text, self.offsets = text, offsets
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
         """Encode texts, unless they are encoded already."""
         if isinstance(texts, Texts):
             return texts
-        parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+        parts = [str(text).encode("utf-8", "surrogatepass") for text in texts]
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=offsets[1:])
         return cls(np.frombuffer(b"".join(parts), np.uint8), offsets)
@@ -140,9 +114,7 @@ class Texts(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Texts:
         if isinstance(index, slice):
             return Texts.of(self[i] for i in range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return self._decode(index % len(self))
+        return self._decode(range(len(self))[index])
 
     def _decode(self, index: int) -> str:
         text = self.text[self.offsets[index] : self.offsets[index + 1]]
@@ -172,9 +144,6 @@ class Texts(Sequence[str]):
         for i, byte in enumerate(sought if len(places) else ()):
             places = places[self.text[self.offsets[places] + i] == byte]
         return places.tolist()
-
-    def __repr__(self) -> str:
-        return f"Texts({len(self):,})"
 
 
 class Picked(Sequence[str]):

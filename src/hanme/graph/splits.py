@@ -37,17 +37,10 @@ class Split(NamedTuple):
 
 
 def hold_out(labelled: Tensor, test: Tensor, *, val: float = 0.2, seed: int) -> Split:
-    r"""Draw validation nodes out of the labelled ones and leave the others for training.
+    """Validate on a share of the labelled nodes, rounded up, and train on the others.
 
-    The draw has a generator of its own: it depends on nothing but the arguments and disturbs no
-    other draw. It is the one of the paper's code, whose seed is 42: the last nodes of a permutation
-    of the labelled ones.
-
-    Args:
-        labelled: The labelled nodes outside the test part, a bool mask ``[N]``.
-        test: The test part, a bool mask ``[N]``.
-        val: The share of the labelled nodes to validate on, rounded up to whole nodes.
-        seed: The seed of the draw.
+    The draw is that of the paper's code, whose seed is 42: the last nodes of a permutation of the
+    labelled ones. It has a generator of its own.
     """
     if not 0 <= val < 1:
         raise HanmeError(f"Expected `val` to be at least 0 and below 1, but got {val}")
@@ -62,16 +55,15 @@ def hold_out(labelled: Tensor, test: Tensor, *, val: float = 0.2, seed: int) -> 
 
 
 def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
-    """Deal labelled nodes out so that each part has its share of every label.
+    """Split the labelled nodes at random so that each part has its share of every label.
 
     A node counts as its label, or as the rarest of several. The first node of a label is for
-    training, hence a label seen once is. The others come in evenly mixed, label by label, in an
-    order drawn by seed.
+    training, hence a label seen once is. Parts whose share is not 0 get at least one node.
 
     Args:
         y: Labels, ``[N]`` with -1 for unlabelled nodes, or 0 and 1, ``[N, C]``.
-        val: The share of the labelled nodes to validate on; at least one node.
-        test: The share to test on; at least one node if it is not 0.
+        val: The share of the labelled nodes to validate on.
+        test: The share to test on.
         seed: The seed of the draw.
     """
     stratum = _strata(y)
@@ -82,7 +74,6 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
     first = np.flatnonzero(np.diff(stratum[nodes], prepend=-1))
     part[nodes[first]] = 0
     rest = np.delete(nodes, first)
-
     wanted = [max(1, round(share * len(nodes))) if share else 0 for share in (val, test)]
     vals = min(wanted[0], len(rest))
     tests = min(wanted[1], len(rest) - vals)
@@ -94,12 +85,11 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
 
 
 def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> Split:
-    """Deal groups of nodes out, each whole, so that the parts have about their share of each label.
+    """Split whole groups of nodes so that each part has about its share of every label.
 
     Large groups come first, each into the part where it brings the counts of labels closest to
     what they should be. A label that would be in no training group takes its largest group there.
     ``group`` is the number of each node's group, ``[N]``; the seed orders groups of the same size.
-    The other arguments are those of :func:`stratified`.
     """
     stratum = _strata(y)
     nodes, found = np.flatnonzero(stratum >= 0), np.full(len(stratum), -1)
@@ -128,18 +118,14 @@ def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> 
 
 
 def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:
-    """Deal the labelled nodes into folds; validate on one of them and train on the others.
-
-    Every fold has about its share of each label, and folds count from 1. The test part stays as it
-    is.
-    """
+    """Validate on a stratified fold of the labelled nodes, counted from 1; train on the others."""
     nodes = split.labelled.nonzero().flatten().cpu().numpy()
     if len(nodes) < folds:
         raise HanmeError(
             f"{folds} folds: only {len(nodes)} nodes have labels outside the test part"
         )
     nodes = np.random.default_rng(seed).permutation(nodes)
-    strata = _strata(y[torch.from_numpy(nodes).to(y.device)])  # which label is rare, these say
+    strata = _strata(y[torch.from_numpy(nodes).to(y.device)])  # rarity among these nodes
     nodes = nodes[np.argsort(strata, kind="stable")]
     val = torch.zeros_like(split.val)
     val[torch.from_numpy(nodes[fold - 1 :: folds]).to(val.device)] = True
