@@ -19,7 +19,6 @@ from hanme.graph.nodes import Nodes
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph
 
-Links = Mapping[EdgeType, Tensor]
 Features = Literal["mean", "onehot", "given", "given-onehot"]
 """What node types other than the target get, see :func:`fill_features`."""
 
@@ -30,9 +29,9 @@ def check_features(how: str) -> None:
 
 
 def fill_features(
-    nodes: Mapping[str, Nodes], links: Links, target: str, how: Features = "mean"
+    nodes: Mapping[str, Nodes], links: Mapping[EdgeType, Tensor], target: str, how: Features
 ) -> dict[str, Nodes]:
-    r"""Give every node type features.
+    r"""Return the nodes with features in every type, sparse CSR where they were filled in.
 
     Means spread outward from the types that have features, pass by pass: a type gets
     :math:`D^{-1} A X` of each neighbouring type (over relations into it) that has features by
@@ -46,9 +45,6 @@ def fill_features(
         how: What the other types get: ``"mean"`` spreads from the target alone, as in the paper;
             ``"onehot"`` is one id per node; ``"given"`` keeps what is there and spreads to the
             types without; ``"given-onehot"`` keeps it and gives these one id per node.
-
-    Returns:
-        The same nodes with features in every type, sparse CSR where they were filled in.
     """
     check_features(how)
     check_choice("target", target, nodes)
@@ -56,8 +52,10 @@ def fill_features(
     read = {other for neighbours in plan.values() for other in neighbours}
     x = {t: to_scipy(n.x) for t, n in nodes.items() if t in read - plan.keys() and n.x is not None}
     for kind, neighbours in plan.items():
-        size = nodes[kind].num_nodes
-        means = [_mean(links, some, size, x[other]) for other, some in neighbours.items()]
+        size, means = nodes[kind].num_nodes, []
+        for other, relations in neighbours.items():  # relations between two types count alike
+            source, end = torch.cat([links[e] for e in relations], dim=1).cpu().numpy()
+            means.append(mean_rows(end, source, size, x[other]))
         x[kind] = csr_array(hstack(means) if means else eye_array(size, dtype=np.float32))
     return {t: replace(n, x=to_torch(x[t])) if t in plan else n for t, n in nodes.items()}
 
@@ -81,12 +79,6 @@ def to_fill(
                 yield kind, neighbours
         known += reached
     yield from ((kind, {}) for kind in nodes if kind not in known)
-
-
-def _mean(links: Links, relations: list[EdgeType], size: int, x: csr_array) -> csr_array:
-    """Return the means over some relations between two types, which all count alike."""
-    source, end = torch.cat([links[e] for e in relations], dim=1).cpu().numpy()
-    return mean_rows(end, source, size, x)
 
 
 def mean_rows(
@@ -127,17 +119,16 @@ def feature_names(graph: Graph, node_type: str) -> list[str]:
 
     Without columns there are no names.
     """
-    own = _column_names(graph, node_type)
-    if own or node_type not in graph.nodes:
-        return own
+    columns = (graph.provenance.fitted or {}).get("features", {})
+    names = {
+        kind: [name for column, learnt in own.items() for name in _names_of(column, learnt)]
+        for kind, own in columns.items()
+    }
+    if names.get(node_type) or node_type not in graph.nodes:
+        return names.get(node_type, [])
     beside = [t for t in graph.nodes if any(e[0] == t and e[2] == node_type for e in graph.links)]
-    means = [f"mean {name} of {t}" for t in beside for name in _column_names(graph, t)]
+    means = [f"mean {name} of {t}" for t in beside for name in names.get(t, [])]
     return means if len(means) == graph.nodes[node_type].width else []
-
-
-def _column_names(graph: Graph, node_type: str) -> list[str]:
-    columns = (graph.provenance.fitted or {}).get("features", {}).get(node_type, {})
-    return [name for column, learnt in columns.items() for name in _names_of(column, learnt)]
 
 
 def _names_of(column: str, learnt: Mapping[str, Any]) -> list[str]:
