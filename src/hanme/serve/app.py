@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -21,11 +20,11 @@ from hanme.common.memory import resident_mb
 from hanme.errors import HanmeError
 from hanme.serve import schemas
 from hanme.serve.overview import Differ, compare, overview
+from hanme.serve.report import STATIC
 from hanme.serve.served import Json, NotFound, NotSupported, ServedRun, require
 from hanme.serve.work import Pool, QueueFull, Stopped
 
 API = "/api/v1"
-STATIC = Path(__file__).parent / "static"
 
 THREADS, WAITING, SECONDS = 2, 128, 30.0
 """Explanations at a time, explanations that may wait, and seconds that one may take."""
@@ -36,12 +35,7 @@ QUICK = 2
 MOST_FOUND = 1000
 """Maximum number of nodes that a search leaves in a table: nobody reads more."""
 
-STATUS: dict[type[HanmeError], int] = {
-    NotFound: 404,
-    NotSupported: 409,
-    QueueFull: 429,
-    Stopped: 503,
-}
+STATUS = {NotFound: 404, NotSupported: 409, QueueFull: 429, Stopped: 503}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": schemas.Problem, "description": "The request is refused; see docs/api.md."},
     "5XX": {"model": schemas.Problem, "description": "The server is busy, or the work too long."},
@@ -98,7 +92,7 @@ async def health(state: Shared) -> Json:
 
 
 @router.get("/runs")
-async def list_runs(state: Shared) -> dict[str, list[schemas.RunInfo]]:
+async def list_runs(state: Shared) -> dict[str, list[Json]]:
     """List the runs."""
     return {"runs": [run.info() for run in state.runs.values()]}
 

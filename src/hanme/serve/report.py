@@ -64,7 +64,7 @@ def write_report(served: ServedRun, path: Path, nodes: Sequence[str | int] = ())
     numbers = dict.fromkeys(served.graph.targets.find(node) for node in nodes)
     data = {
         "version": __version__,
-        "run": served.info().model_dump(),
+        "run": served.info(),
         "overview": overview(served),
         "nodes": [_node(served, number) for number in numbers],
     }
@@ -78,18 +78,14 @@ def write_report(served: ServedRun, path: Path, nodes: Sequence[str | int] = ())
 
 def _node(served: ServedRun, number: int) -> Json:
     """Return a node's prediction and, if the model has one, its explanation."""
-    explanation = None
-    if served.explainer is not None:
-        asked = Question(against=served.runner_up(number), top=TOP)
-        explanation = served.explain(number, asked).model_dump()
-        explanation["instances"] = [
-            instance
-            for part in explanation["metapaths"]
-            for instance in served.explain(
-                number, asked.model_copy(update={"metapath": part["metapath"]})
-            ).model_dump()["instances"]
-        ]
-    return {"prediction": served.table.row(number).model_dump(), "explanation": explanation}
+    row = served.table.row(number).model_dump()
+    if served.explainer is None:
+        return {"prediction": row, "explanation": None}
+    asked = Question(against=served.runner_up(number), top=TOP)
+    found = served.explain(number, asked)
+    along = [asked.model_copy(update={"metapath": part.metapath}) for part in found.metapaths]
+    found.instances = [one for path in along for one in served.explain(number, path).instances]
+    return {"prediction": row, "explanation": found.model_dump()}
 
 
 def bundle(entry: str) -> str:

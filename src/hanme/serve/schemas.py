@@ -1,4 +1,7 @@
-"""Requests and responses of the API, from which its OpenAPI document is generated."""
+"""Requests and responses of the API, from which its OpenAPI document is generated.
+
+Descriptions of a run and comparisons are plain JSON objects instead.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from hanme.common.options import Closed
 from hanme.explain import By
 
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
-Part = Literal["test", "val", ""]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 Text = Annotated[str, Field(max_length=1000)]
 Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of rows.")]
@@ -76,30 +78,6 @@ class Problem(BaseModel):
     """An error in one line."""
 
     error: str
-
-
-class Label(BaseModel):
-    """A label and the probability from which nodes get it; None: where it is the most likely."""
-
-    name: str
-    threshold: float | None
-
-
-class RunInfo(BaseModel):
-    """A run: model, graph and labels."""
-
-    name: str
-    model: str
-    graph: str
-    target: str
-    nodes: int
-    multilabel: bool
-    differs_from_training: bool = Field(
-        description="Whether ids, labels or split of the tables have changed since training."
-    )
-    explains: bool
-    why_not: str
-    labels: list[Label]
 
 
 class NodeRef(BaseModel):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from hanme.common.text import unused_name
 from hanme.errors import HanmeError
-from hanme.explain import By, Explainer
+from hanme.explain import Explainer
 from hanme.explain.change import Link, Walk, WhatIf, reverses
 from hanme.graph import Graph
 from hanme.runs import OpenedRun, Run
@@ -80,26 +81,26 @@ class ServedRun:
             found.append({"metapath": text, "instances": total, "roots": roots, "weight": weight})
         return found
 
-    def info(self) -> schemas.RunInfo:
-        """Describe model, graph and labels."""
+    def info(self) -> Json:
+        """Describe model, graph and labels.
+
+        A node gets a label from its ``threshold`` on; without one, where it is the most likely.
+        """
         run, graph = self.run, self.graph
         half = [0.5 if graph.multilabel else None] * len(graph.labels)
-        thresholds = run.decision.thresholds or half
-        return schemas.RunInfo(
-            name=self.name,
-            model=run.config.model.name,
-            graph=run.config.data.name,
-            target=graph.target,
-            nodes=graph.targets.num_nodes,
-            multilabel=graph.multilabel,
-            differs_from_training=run.differs_from_training,
-            explains=self.explainer is not None,
-            why_not=self.why_not,
-            labels=[
-                schemas.Label(name=label, threshold=threshold)
-                for label, threshold in zip(graph.labels, thresholds, strict=True)
-            ],
-        )
+        thresholds = zip(graph.labels, run.decision.thresholds or half, strict=True)
+        return {
+            "name": self.name,
+            "model": run.config.model.name,
+            "graph": run.config.data.name,
+            "target": graph.target,
+            "nodes": graph.targets.num_nodes,
+            "multilabel": graph.multilabel,
+            "differs_from_training": run.differs_from_training,
+            "explains": self.explainer is not None,
+            "why_not": self.why_not,
+            "labels": [{"name": name, "threshold": threshold} for name, threshold in thresholds],
+        }
 
     def graph_info(self) -> Json:
         """Describe node types and relations."""
@@ -133,9 +134,8 @@ class ServedRun:
 
     def node(self, kind: str, number: int) -> schemas.NodeRef:
         """Return a node of any type; of a target node, also its prediction."""
-        nodes, row = self.graph.nodes[kind], None
-        if kind == self.graph.target:
-            row = self.table.row(number)
+        nodes = self.graph.nodes[kind]
+        row = self.table.row(number) if kind == self.graph.target else None
         return schemas.NodeRef(
             type=kind,
             number=number,
@@ -187,7 +187,7 @@ class ServedRun:
             node=found.number,
             label=found.label,
             against=asked.against or None,
-            by=cast("By", found.by),
+            by=asked.by,
             logit=value(found.logits),
             probability=found.probabilities[found.label],
             metapaths=[
@@ -243,19 +243,17 @@ class ServedRun:
         )
         paths = self.explainer.open.paths.values()
         count = sum(int(path.problem.chain.count()[node]) for path in paths)
+        logits = torch.stack([self.run.logits()[node], after.float()]).cpu()
+        both = replace(self.table.prediction, nodes=torch.tensor([node, node]), logits=logits)
         return {
-            "before": self._outcome(self.run.logits()[node], count),
-            "after": self._outcome(after.float(), left),
+            when: schemas.Outcome(
+                logits=logits[i].tolist(),
+                probabilities=both.probabilities[i].tolist(),
+                predicted=self.table.names(both.predicted[i].numpy()),
+                instances=instances,
+            )
+            for i, (when, instances) in enumerate((("before", count), ("after", left)))
         }
-
-    def _outcome(self, logits: torch.Tensor, instances: int) -> schemas.Outcome:
-        decision, several, rows = self.run.decision, self.graph.multilabel, logits[None].cpu()
-        return schemas.Outcome(
-            logits=rows[0].tolist(),
-            instances=instances,
-            probabilities=decision.probabilities(rows, multilabel=several)[0].tolist(),
-            predicted=self.table.names(decision.labels(rows, multilabel=several)[0].numpy()),
-        )
 
 
 def load_runs(

@@ -7,7 +7,6 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
@@ -59,7 +58,7 @@ def serve(
     with _listen(host, port) as listener:
         log("loading; stop the server with Ctrl-C")
         app = make_app(load_runs(folders, source, log))
-        public = not _is_loopback(host)
+        public = host.lower() not in LOOPBACK
         own = [socket.gethostname(), host] if public else []
         guard = Guard(app, hosts=[*LOOPBACK, *own, *names], any_address=public, token=token)
         settings = uvicorn.Config(
@@ -87,13 +86,6 @@ def _read_token(file: Path) -> str:
     if not re.fullmatch(TOKEN, token):
         raise HanmeError(f"{file}: a token has at least 16 letters, digits, hyphens or underscores")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:
