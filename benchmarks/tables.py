@@ -33,7 +33,7 @@ name = "title"
 label = "genre"
 [nodes.film.features]
 year = "number"
-plot = {kind = "text", method = "METHOD", size = 100}
+plot = {kind = "text", size = 100}
 [nodes.person]
 table = "people.csv"
 id = "person_id"
@@ -52,7 +52,7 @@ STEPS = {
 }
 
 
-def make(folder: Path, films: int, people: int, links: int, method: str) -> None:
+def make(folder: Path, films: int, people: int, links: int) -> None:
     # A word's rank is drawn so that few words are frequent and many are rare.
     word = "'w' || CAST(floor(exp(random() * ln(20000))) AS INTEGER)"
     words = " || ' ' || ".join([word] * 20)
@@ -70,7 +70,7 @@ def make(folder: Path, films: int, people: int, links: int, method: str) -> None
         connection.execute("SELECT setseed(0.483)")
         for name, select in tables.items():
             connection.execute(f"COPY ({select}) TO '{folder / name}.csv' (HEADER true)")
-    (folder / "graph.toml").write_text(GRAPH.replace("METHOD", method))
+    (folder / "graph.toml").write_text(GRAPH)
 
 
 def measure(step: str, folder: Path) -> dict[str, object]:
@@ -97,11 +97,10 @@ def main() -> None:
     parser.add_argument("--films", type=int, default=1_000_000)
     parser.add_argument("--people", type=int, default=500_000)
     parser.add_argument("--links", type=int, default=5_000_000)
-    parser.add_argument("--method", choices=["tfidf", "hash"], default="tfidf")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make(folder, arguments.films, arguments.people, arguments.links, arguments.method)
+        make(folder, arguments.films, arguments.people, arguments.links)
         size = sum(path.stat().st_size for path in folder.glob("*.csv"))
         print(json.dumps({**vars(arguments), "csv_mb": round(size / 1e6)}), flush=True)
         for step in STEPS:

@@ -25,7 +25,7 @@ label = "genre"
 [nodes.film.features]
 year = "number"
 country = "category"
-plot = {kind = "text", method = "tfidf", size = 100}
+plot = {kind = "text", size = 100}
 
 [nodes.person]
 table = "people.csv"

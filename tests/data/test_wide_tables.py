@@ -85,23 +85,6 @@ def test_columns_are_relations(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_rows_of_one_id_may_be_one_node(tmp_path: Path) -> None:
-    films = "film,genre,actor\n1,Drama,Ann\n1,War,Bo\n2,Drama,Ann\n1,,Ann\n3,,Cy\n4,War,\n5,War,\n"
-    graph = (
-        GRAPH.split("[relations]")[0].replace('"title"', '"film"').replace('"genres"', '"genre"')
-    )
-    graph = graph.replace('"first"', '"all"') + '[relations]\nactor = {columns = ["actor"]}\n'
-    found = load_tables(write(tmp_path, graph, films_csv=films))
-    assert found.y.tolist() == [[1, 1], [1, 0], [0, 0], [0, 1], [0, 1]]
-    assert named(found, ("film", "actor", "actor")) == [
-        ("1", "Ann"), ("1", "Bo"), ("2", "Ann"), ("3", "Cy")
-    ]  # fmt: skip
-    assert found.provenance.notes[0] == "film: 2 rows joined with an earlier row of the same id"
-    write(tmp_path, graph.replace('label_separator = "|"\n', ""))
-    with pytest.raises(HanmeError, match=r"films\.csv row 2, column genre: 'War', but an earlier"):
-        load_tables(tmp_path)
-
-
 def test_without_an_id_the_row_number_is_one(tmp_path: Path) -> None:
     graph = GRAPH.replace('id = "title"\n', "").replace('duplicates = "first"', 'name = "title"')
     found = load_tables(write(tmp_path, graph))
@@ -109,9 +92,6 @@ def test_without_an_id_the_row_number_is_one(tmp_path: Path) -> None:
     assert found.nodes["film"].names[5] == "Five"
     (tmp_path / "graph.toml").write_text(graph.replace("label =", 'duplicates = "first"\nlabel ='))
     assert list(load_tables(tmp_path).nodes["film"].ids) == ["1", "2", "3", "5", "6"]
-    (tmp_path / "graph.toml").write_text(graph.replace("label =", 'duplicates = "error"\nlabel ='))
-    with pytest.raises(HanmeError, match=r"films\.csv row 4: the same as films\.csv row 3"):
-        load_tables(tmp_path)
 
 
 def test_messages_name_the_row_of_the_file_although_rows_were_dropped(tmp_path: Path) -> None:
@@ -176,7 +156,9 @@ def test_each_value_makes_a_relation(tmp_path: Path) -> None:
     assert grown.edge_types == found.edge_types
     assert grown.sizes["thing"] == 8
     (folder / "facts.tsv").write_text(TRIPLES + "d\tlives-in\tRome\n")
-    with pytest.raises(HanmeError, match="'lives-in' in column relation both read as lives_in"):
+    with pytest.raises(
+        HanmeError, match=r"column relation: 'lives.in' reads as lives_in, as another"
+    ):
         load_tables(folder, fitted=fitted)
     some = KNOWLEDGE.replace('each = "relation"', 'where = {relation = "knows"}')
     (folder / "graph.toml").write_text(some)
@@ -198,7 +180,7 @@ def test_a_value_of_which_every_link_would_be_dropped_makes_no_relation(tmp_path
     assert named(found, ("thing", "knows", "thing")) == [("a", "b"), ("d", "a")]
     none = TRIPLES.replace("a\tknows\tb\n", "").replace("d\tknows\ta\n", "")
     folder = write(tmp_path, graph, things_csv=things, facts_tsv=none)
-    with pytest.raises(HanmeError, match=r"relations\.fact: no row of .* so every link"):
+    with pytest.raises(HanmeError, match=r"relations\.fact: no value has a link in .* relation"):
         load_tables(folder)
 
 
@@ -285,7 +267,7 @@ def test_a_table_of_several_relations_is_read_once(
     things = "id,kind\na,x\nb,y\nc,x\nd,y\n"
     found = load_tables(write(tmp_path, KNOWLEDGE, things_csv=things, facts_tsv=TRIPLES))
     assert len(found.links) == 6
-    assert titles == ["facts.tsv", "things.csv", "facts.tsv"]  # its relations first, then its rows
+    assert titles == ["things.csv", "facts.tsv"]
 
 
 def test_a_type_without_a_table(tmp_path: Path) -> None:
@@ -419,7 +401,7 @@ when = {kind = "date", format = "%b %d %Y"}
     for old, new, message in (
         ("1.5 1 2", "1.5 1", r"row 3, column e: 2 numbers, but expected 3"),
         ("1.5 1 2", "1.5 one 2", r"row 3, column e: not all are numbers"),
-        ("Jan 01 2001", "2001-01-01", r"row 4, column when: '2001-01-01' is not a date as %b"),
+        ("Jan 01 2001", "1 Jan 2001", r"row 4, column when: '1 Jan 2001' is not a date as %b"),
     ):
         (tmp_path / "films.csv").write_text(films.replace(old, new))
         with pytest.raises(HanmeError, match=message):
@@ -484,33 +466,6 @@ def test_a_label_that_only_test_rows_have(tmp_path: Path) -> None:
     assert found.provenance.notes == ["1 label of fewer than 1 training rows dropped: new"]
 
 
-@pytest.mark.parametrize("group", ["director", "series"])
-def test_split_by_group(group: str, tmp_path: Path) -> None:
-    header = "id,year,y,director,series\n"
-    folder = write(tmp_path, SPLIT + f'[split]\ngroup = "{group}"\n', films_csv=header + ROWS)
-    for _ in range(2):  # the second one comes from the cache
-        graph = load_tables(folder, seed=3, cache=tmp_path / "cache")
-        column = header.strip().split(",").index(group)
-        part = torch.stack(graph.split).int().argmax(0).tolist()
-        parts: dict[str, set[int]] = {}
-        for i, row in enumerate(ROWS.splitlines()):
-            parts.setdefault(row.split(",")[column] or f"alone{i}", set()).add(part[i])
-        assert all(len(found) == 1 for found in parts.values())
-        shares = torch.stack(graph.split).float().mean(1)
-        np.testing.assert_allclose(shares, [0.6, 0.2, 0.2], atol=0.1)
-    assert not torch.equal(load_tables(folder, seed=4).split.val, graph.split.val)
-
-
-def test_groups_that_are_too_large(tmp_path: Path) -> None:
-    rows = "id,y,director\n" + "".join(f"{i},{'ab'[i % 2]},x\n" for i in range(20))
-    folder = write(tmp_path, SPLIT + '[split]\ngroup = "director"\n', films_csv=rows)
-    with pytest.raises(HanmeError, match="no labelled row is left for val"):
-        load_tables(folder)
-    (folder / "graph.toml").write_text(SPLIT + '[split]\ngroup = "studio"\n')
-    with pytest.raises(HanmeError, match=r"films\.csv: no column 'studio'"):
-        load_tables(folder)
-
-
 def test_rare_labels(tmp_path: Path) -> None:
     labels = ["a"] * 6 + ["b"] * 5 + ["c"] * 2 + ["d"] + [""]
     rows = "id,y,director\n" + "".join(f"{i},{y},x{i % 2}\n" for i, y in enumerate(labels))
@@ -520,21 +475,11 @@ def test_rare_labels(tmp_path: Path) -> None:
     assert graph.labels == ["a", "b"]
     assert graph.y.tolist() == [0] * 6 + [1] * 5 + [-1] * 4
     assert graph.provenance.notes == ["2 labels of fewer than 3 training rows dropped: c, d"]
-    rule += '\nlabel_rest = "other"'
-    write(tmp_path, SPLIT.replace('label = "y"', rule))
-    graph = load_tables(folder)
-    assert graph.labels == ["a", "b", "other"]
-    assert graph.y.tolist() == [0] * 6 + [1] * 5 + [2] * 3 + [-1]
-    (folder / "films.csv").write_text(rows + "90,c,x1\n91,new,x1\n92,a,x1\n")
-    grown = load_tables(folder, fitted=FittedGraph.make(graph.provenance.fitted, "test"))
-    assert grown.y[-3:].tolist() == [2, 2, 0]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[relations]", '[split]\ntest = "x"\ngroup = "y"\n[relations]', "not both"),
-        ("[relations]", "[split]\n[relations]", "give test, val or group"),
         ('columns = "director"', 'columns = "genres"', "genres is the label"),
         ('columns = "director"', "columns = []", r"relations\.director\.columns"),
         ('columns = "director"', 'columns = "regie"', r"films\.csv: no column 'regie'"),

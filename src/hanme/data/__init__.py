@@ -19,7 +19,7 @@ from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
 from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.load import GraphSource, load_frames, load_tables
+from hanme.data.tables.build.load import load_frames, load_tables, open_source
 from hanme.data.tables.schema.config import FILE, config_path, is_tables
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -123,7 +123,7 @@ def store_graph(
     if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
         filled: Features = arguments.get("features") or "given"
         seed = arguments.get("seed", 0)
-        GraphSource.of(source or name).store(folder, filled, seed, half, progress)
+        open_source(source or name).store(folder, filled, seed, half=half, progress=progress)
         return
     graph = load(name, **arguments)
     features = graph.provenance.origin["features"] if graph.provenance.origin else "given"

@@ -134,8 +134,6 @@ def feature_names(graph: Graph, node_type: str) -> list[str]:
 def _names_of(column: str, learnt: Mapping[str, Any]) -> list[str]:
     if "values" in learnt or "words" in learnt:
         return [f"{column}: {value}" for value in learnt.get("values", learnt.get("words"))]
-    if "size" in learnt:
-        return [f"{column}: bucket {i}" for i in range(learnt["size"])]
     if isinstance(learnt.get("mean"), list):
         return [f"{column}[{i}]" for i in range(len(learnt["mean"]))]
     near = [f"{column} near {knot:g}" for knot in learnt.get("knots", [])]

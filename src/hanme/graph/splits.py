@@ -84,39 +84,6 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
     return Split.of(torch.from_numpy(part))
 
 
-def grouped(y: Tensor, group: Tensor, *, val: float, test: float, seed: int) -> Split:
-    """Split whole groups of nodes so that each part has about its share of every label.
-
-    Large groups come first, each into the part where it brings the counts of labels closest to
-    what they should be. A label that would be in no training group takes its largest group there.
-    ``group`` is the number of each node's group, ``[N]``; the seed orders groups of the same size.
-    """
-    stratum = _strata(y)
-    nodes, found = np.flatnonzero(stratum >= 0), np.full(len(stratum), -1)
-    if not len(nodes):
-        return Split.of(torch.from_numpy(found))
-    _, code = np.unique(group.cpu().numpy()[nodes], return_inverse=True)
-    counts = np.zeros((code.max() + 1, stratum.max() + 1))
-    np.add.at(counts, (code, stratum[nodes]), 1)
-    total = counts.sum(axis=0)
-    shares = np.array([1 - val - test, val, test])
-    wanted, have = shares[:, None] * total, np.zeros((len(PARTS), len(total)))
-    weight = np.where(shares[:, None] > 0, 1 / np.maximum(total, 1), np.inf)
-    order = np.random.default_rng(seed).permutation(len(counts))
-    order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
-    part = np.zeros(len(counts), np.int64)
-    for i in order:
-        given = counts[i] > 0
-        # How much (have - wanted)² grows, summed over labels.
-        grows = counts[i, given] * (counts[i, given] + 2 * (have - wanted)[:, given])
-        part[i] = int((grows * weight[:, given]).sum(axis=1).argmin())
-        have[part[i]] += counts[i]
-    for label in np.flatnonzero((have[0] == 0) & (total > 0)):
-        part[counts[:, label].argmax()] = 0
-    found[nodes] = part[code]
-    return Split.of(torch.from_numpy(found))
-
-
 def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:
     """Validate on a stratified fold of the labelled nodes, counted from 1; train on the others."""
     nodes = split.labelled.nonzero().flatten().cpu().numpy()

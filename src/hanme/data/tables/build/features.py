@@ -6,7 +6,7 @@ never to labels. It is plain JSON and stays with a run, so that later rows get t
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,8 @@ from scipy.sparse import coo_array, csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
 from hanme.data.tables.read.reader import ColumnRequest, Table
-from hanme.data.tables.schema.sections import (
-    CategorySpec,
-    DateSpec,
-    FeatureSpec,
-    NumberSpec,
-    TextSpec,
-    VectorSpec,
-)
+from hanme.data.tables.read.sql import quoted
+from hanme.data.tables.schema.sections import Feature
 from hanme.errors import HanmeError
 
 ROWS_PER_KNOT, MIN_KNOTS, MAX_KNOTS = 100, 5, 16
@@ -33,6 +27,9 @@ On tables of fewer than 500 rows the gain on validation rows was within the nois
 
 COMMON_WORDS = 0.5
 """TF-IDF leaves out words in a larger share of the texts, which hardly distinguish them."""
+
+MAX_VALUES = 1000
+"""Maximum number of values of a category or list, unless ``size`` is set."""
 
 LARGEST = 1e150
 """Largest number in a vector: the square of a larger one overflows."""
@@ -51,35 +48,30 @@ class FittedNumber(Closed):
     gaps: bool = False  # whether an empty cell has a feature
 
     @classmethod
-    def fit(cls, table: Table, alias: str, spec: NumberSpec | DateSpec) -> FittedNumber:
+    def fit(cls, table: Table, alias: str, spec: Feature) -> FittedNumber:
         """Fit a column of numbers, or of dates as years."""
-        form = spec.format if isinstance(spec, DateSpec) else None
-        expected = f"date as {form}" if form else _EXPECTED[spec.kind]
-        numbers = table.numbers(alias, expected)
+        numbers = _numbers(table, alias, spec)
         known = numbers[~np.isnan(numbers)]
         with np.errstate(over="ignore", invalid="ignore"):
             mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 1.0)
         if not np.isfinite([mean, std]).all():
             raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
         gaps = MIN_KNOTS * ROWS_PER_KNOT <= known.size < numbers.size
-        return cls(kind=spec.kind, mean=mean, std=std or 1.0, knots=_knots(known), gaps=gaps)
+        kind: Any = spec.kind
+        return cls(kind=kind, mean=mean, std=std or 1.0, knots=_knots(known), gaps=gaps)
 
-    @property
-    def width(self) -> int:
-        """The number of features."""
+    def __len__(self) -> int:
         return 1 + len(self.knots) + self.gaps
 
-    def encode(self, table: Table, alias: str, spec: FeatureSpec) -> csr_array:
+    def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return the number, its nearness to each knot, and whether it is missing."""
-        numbers = table.numbers(alias, _EXPECTED[self.kind])
+        numbers = _numbers(table, alias, spec)
         with np.errstate(over="ignore"):
             values = ((numbers - self.mean) / self.std).astype(np.float32)
         values[np.isnan(numbers)] = 0
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if wrong.size:
-            row = int(wrong[0])
+        for row in np.flatnonzero(~np.isfinite(values))[:1]:
             raise HanmeError(
-                f"{table.place(row, alias)}: {numbers[row]:g} is too far from the mean "
+                f"{table.place(int(row), alias)}: {numbers[row]:g} is too far from the mean "
                 f"{self.mean:g} to be a feature"
             )
         blocks = [csr_array(values[:, None])]
@@ -90,7 +82,22 @@ class FittedNumber(Closed):
         return csr_array(hstack(blocks, format="csr", dtype=np.float32))
 
 
-_EXPECTED = {"number": "finite number", "date": "date"}
+def _number_sql(alias: str, spec: Feature) -> str:
+    """Return SQL for the number of a cell; that of a date is its year, 2004.5 in its middle."""
+    if spec.kind == "number":
+        return f"TRY_CAST({alias} AS DOUBLE)"
+    date = f"TRY_CAST({alias} AS TIMESTAMP)"
+    if spec.format is not None:
+        date = f"coalesce(try_strptime({alias}, {quoted(spec.format)}), {date})"
+    return f"(year({date}) + (dayofyear({date}) - 1) / 366)"
+
+
+def _numbers(table: Table, alias: str, spec: Feature) -> NDArray[np.float64]:
+    """Return a column of numbers or dates, NaN for an empty cell."""
+    (numbers,) = table.reader.arrays(
+        f"SELECT {_number_sql(alias, spec)} FROM {table.sql} ORDER BY rowid", missing=np.nan
+    )
+    return np.asarray(np.where(np.isfinite(numbers), numbers, np.nan), np.float64)
 
 
 def _knots(numbers: NDArray[np.float64]) -> list[float]:
@@ -121,17 +128,26 @@ class FittedValues(Closed):
     kind: Literal["category", "list"]
     values: list[str]
 
-    @property
-    def width(self) -> int:
-        """The number of features."""
+    @classmethod
+    def fit(cls, table: Table, alias: str, spec: Feature) -> FittedValues:
+        """Choose the most frequent values."""
+        values = table.most_frequent(_items(table, alias, spec), spec.size or MAX_VALUES)
+        kind: Any = spec.kind
+        return cls(kind=kind, values=list(values))
+
+    def __len__(self) -> int:
         return len(self.values)
 
-    def encode(self, table: Table, alias: str, spec: FeatureSpec) -> csr_array:
+    def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return 1 for each value of a cell."""
-        items = table.items(alias, getattr(spec, "separator", None))
-        matrix = _counts(*table.positions(items, self.values), (table.size, self.width))
+        items = _items(table, alias, spec)
+        matrix = _counts(*table.positions(items, self.values), (table.size, len(self)))
         matrix.data[:] = 1
         return matrix
+
+
+def _items(table: Table, alias: str, spec: Feature) -> str:
+    return table.items(alias, spec.separator if spec.kind == "list" else None)
 
 
 class FittedWords(Closed):
@@ -142,124 +158,26 @@ class FittedWords(Closed):
     idf: list[float]
 
     @classmethod
-    def fit(cls, table: Table, alias: str, size: int) -> FittedWords:
+    def fit(cls, table: Table, alias: str, spec: Feature) -> FittedWords:
         """Choose the most frequent words."""
         ((texts,),) = table.reader.rows(f"SELECT count({alias}) FROM {table.sql}")
-        words = table.most_frequent(_words(alias), size, max(1, int(COMMON_WORDS * texts)))
+        at_most = max(1, int(COMMON_WORDS * texts))
+        words = table.most_frequent(_words(alias), spec.size or 100, at_most=at_most)
         idf = [float(np.log((1 + texts) / (1 + n)) + 1) for n in words.values()]
         return cls(words=list(words), idf=idf)
 
-    @property
-    def width(self) -> int:
-        """The number of features."""
+    def __len__(self) -> int:
         return len(self.words)
 
-    def encode(self, table: Table, alias: str, spec: FeatureSpec) -> csr_array:
+    def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return the weighted counts of the words of a cell."""
-        counts = _counts(*table.positions(_words(alias), self.words), (table.size, self.width))
-        return _unit_rows(counts @ diags_array(np.asarray(self.idf, np.float32)))
+        from sklearn.preprocessing import (
+            normalize,
+        )  # importing it takes longer than opening a cache
 
-
-class FittedHash(Closed):
-    """All words, counted in buckets; rows have length 1. Nothing is fitted."""
-
-    kind: Literal["hash"] = "hash"
-    size: int = Field(ge=1)
-
-    @property
-    def width(self) -> int:
-        """The number of features."""
-        return self.size
-
-    def encode(self, table: Table, alias: str, spec: FeatureSpec) -> csr_array:
-        """Return the number of words of a cell in each bucket."""
-        row, bucket = table.reader.arrays(
-            "SELECT row, CAST(md5_number_lower(word) % ? AS INTEGER) FROM (SELECT rowid AS row, "
-            f"unnest({_words(alias)}) AS word FROM {table.sql})",
-            self.size,
-        )
-        return _unit_rows(_counts(row, bucket, (table.size, self.size)))
-
-
-class FittedVector(Closed):
-    """Standardise each number of a vector; a missing vector counts as the mean."""
-
-    kind: Literal["vector"] = "vector"
-    mean: list[float]
-    std: list[Annotated[float, Field(gt=0)]]
-
-    @classmethod
-    def fit(cls, table: Table, alias: str) -> FittedVector:
-        """Fit a column of vectors of the most frequent length."""
-        known = f"FROM {table.sql} WHERE {alias} IS NOT NULL"
-        lengths = table.reader.rows(
-            f"SELECT len({alias}) AS n {known} GROUP BY n ORDER BY count(*) DESC, n LIMIT 1"
-        )
-        _check_vectors(table, alias, lengths[0][0] if lengths else 0)
-        rows = table.reader.rows(
-            f"SELECT avg(x), stddev_pop(x) FROM (SELECT unnest({alias}) AS x, "
-            f"generate_subscripts({alias}, 1) AS i {known}) GROUP BY i ORDER BY i"
-        )
-        return cls(mean=[mean for mean, _ in rows], std=[std or 1.0 for _, std in rows])
-
-    @property
-    def width(self) -> int:
-        """The number of features."""
-        return len(self.mean)
-
-    def encode(self, table: Table, alias: str, spec: FeatureSpec) -> csr_array:
-        """Return the standardised vectors."""
-        _check_vectors(table, alias, self.width)
-        row, numbers = table.reader.arrays(
-            f"SELECT rowid AS row, unnest({alias}) AS x FROM {table.sql}"
-        )
-        values = np.zeros((table.size, self.width), np.float32)
-        if self.width:
-            vectors = numbers.reshape(-1, self.width)
-            values[row[:: self.width]] = (vectors - self.mean) / self.std
-        return csr_array(values)
-
-
-def _check_vectors(table: Table, alias: str, size: int) -> None:
-    """Refuse a vector of another length, or with anything but numbers."""
-    wrong = table.reader.rows(
-        f"SELECT rowid, len({alias}) FROM {table.sql} WHERE {alias} IS NOT NULL AND (len({alias}) "
-        f"<> ? OR len(list_filter({alias}, lambda x: coalesce(abs(x) < {LARGEST}, false))) <> ?) "
-        "ORDER BY rowid LIMIT 1",
-        size,
-        size,
-    )
-    for row, length in wrong:
-        what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
-        raise HanmeError(f"{table.place(row, alias)}: {what}")
-
-
-Fitted = Annotated[
-    FittedNumber | FittedValues | FittedWords | FittedHash | FittedVector,
-    Field(discriminator="kind"),
-]
-
-
-def request(column: str, spec: FeatureSpec) -> ColumnRequest:
-    """Return how to read the column of a feature."""
-    if isinstance(spec, CategorySpec | TextSpec):
-        return ColumnRequest(column, "text")
-    return ColumnRequest(column, spec.kind, spec.format if isinstance(spec, DateSpec) else None)
-
-
-def fit(table: Table, alias: str, spec: FeatureSpec) -> Fitted:
-    """Fit what turns a column into features."""
-    match spec:
-        case NumberSpec() | DateSpec():
-            return FittedNumber.fit(table, alias, spec)
-        case VectorSpec():
-            return FittedVector.fit(table, alias)
-        case TextSpec(method="hash"):
-            return FittedHash(size=spec.size)
-        case TextSpec():
-            return FittedWords.fit(table, alias, spec.size)
-    items = table.items(alias, getattr(spec, "separator", None))
-    return FittedValues(kind=spec.kind, values=list(table.most_frequent(items, spec.size)))
+        counts = _counts(*table.positions(_words(alias), self.words), (table.size, len(self)))
+        weighted = csr_array(counts @ diags_array(np.asarray(self.idf, np.float32)))
+        return csr_array(normalize(weighted, copy=False)) if weighted.nnz else weighted
 
 
 def _words(alias: str) -> str:
@@ -277,8 +195,84 @@ def _counts(
     return matrix
 
 
-def _unit_rows(matrix: csr_array) -> csr_array:
-    """Scale rows to length 1; a row of zeros stays one."""
-    from sklearn.preprocessing import normalize  # importing it takes longer than opening a cache
+class FittedVector(Closed):
+    """Standardise each number of a vector; a missing vector counts as the mean."""
 
-    return csr_array(normalize(matrix, copy=False)) if matrix.nnz else matrix
+    kind: Literal["vector"] = "vector"
+    mean: list[float]
+    std: list[Annotated[float, Field(gt=0)]]
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    @classmethod
+    def fit(cls, table: Table, alias: str, spec: Feature) -> FittedVector:
+        """Fit a column of vectors."""
+        rows = table.reader.rows(
+            f"SELECT avg(x), stddev_pop(x) FROM (SELECT unnest({alias}) AS x, "
+            f"generate_subscripts({alias}, 1) AS i FROM {table.sql}) GROUP BY i ORDER BY i"
+        )
+        return cls(mean=[mean for mean, _ in rows], std=[std or 1.0 for _, std in rows])
+
+    def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
+        """Return the standardised vectors."""
+        row, numbers = table.reader.arrays(
+            f"SELECT rowid AS row, unnest({alias}) AS x FROM {table.sql}"
+        )
+        values = np.zeros((table.size, len(self)), np.float32)
+        if len(self):
+            vectors = numbers.reshape(-1, len(self))
+            values[row[:: len(self)]] = (vectors - self.mean) / self.std
+        return csr_array(values)
+
+
+Fitted = Annotated[
+    FittedNumber | FittedValues | FittedWords | FittedVector, Field(discriminator="kind")
+]
+FITTED: dict[str, Any] = {
+    "number": FittedNumber, "date": FittedNumber, "category": FittedValues, "list": FittedValues,
+    "text": FittedWords, "vector": FittedVector,
+}  # fmt: skip
+
+
+def request(column: str, spec: Feature) -> ColumnRequest:
+    """Return how to read the column of a feature."""
+    return ColumnRequest(column, spec.kind if spec.kind in ("list", "vector") else "text")
+
+
+def fit(table: Table, alias: str, spec: Feature, run: Fitted | None) -> Fitted:
+    """Check the cells of a column, and fit what turns it into features unless a `run` has."""
+    if spec.kind in ("number", "date"):
+        _check_numbers(table, alias, spec)
+    elif spec.kind == "vector":
+        _check_vectors(table, alias, None if run is None else len(run))
+    fitted: Fitted = FITTED[spec.kind].fit(table, alias, spec) if run is None else run
+    return fitted
+
+
+def _check_numbers(table: Table, alias: str, spec: Feature) -> None:
+    """Refuse cells that are not finite numbers, or not dates."""
+    number = _number_sql(alias, spec)
+    wrong = table.reader.rows(
+        f"SELECT rowid, {alias} FROM {table.sql} WHERE {alias} IS NOT NULL AND NOT "
+        f"coalesce(isfinite({number}), false) ORDER BY rowid LIMIT 1"
+    )
+    expected = (
+        "finite number" if spec.kind == "number" else f"date as {spec.format or '2004-11-12'}"
+    )
+    for row, text in wrong:
+        raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a {expected}")
+
+
+def _check_vectors(table: Table, alias: str, size: int | None) -> None:
+    """Refuse vectors of another length than most have, or with anything but numbers."""
+    if size is None:
+        ((size,),) = table.reader.rows(f"SELECT mode(len({alias})) FROM {table.sql}")
+    wrong = table.reader.rows(
+        f"SELECT rowid, len({alias}) FROM {table.sql} WHERE len({alias}) <> $1 OR len(list_filter("
+        f"{alias}, lambda x: coalesce(abs(x) < {LARGEST}, false))) <> $1 ORDER BY rowid LIMIT 1",
+        size,
+    )
+    for row, length in wrong:
+        what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
+        raise HanmeError(f"{table.place(row, alias)}: {what}")

@@ -10,7 +10,6 @@ from pydantic import Field, ValidationError
 from hanme.common.options import Closed
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import TextSpec
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
@@ -41,41 +40,26 @@ class FittedGraph(Closed):
         return self.model_dump(mode="json", exclude={"widths"})
 
     def fit_to(self, config: GraphConfig, path: Path) -> GraphConfig:
-        """Put types, columns and relations of a ``graph.toml`` in the order of the run's weights.
+        """Put types and relations of a ``graph.toml`` in the order of the run's weights.
 
         Raises:
             HanmeError: If the graph has another schema than the run.
         """
-        self._check(config, path)
-        types = config.node_types
-        nodes = {
-            kind: types[kind].model_copy(
-                update={"features": {c: types[kind].features[c] for c in columns}}
-            )
-            for kind, columns in self.features.items()
-        }
-        there = {name: there for name, (there, _) in config.edge_types.items()}
-        names = sorted(config.relations, key=lambda name: self.relations.index(there[name]))
-        relations = {name: config.relations[name] for name in names}
-        return config.changed(nodes=nodes, relations=relations)
-
-    def _check(self, config: GraphConfig, path: Path) -> None:
-        target = config.nodes[config.target]
+        target, types = config.nodes[config.target], config.node_types
+        several = target.label_separator is not None if target.label else self.multilabel
         edge_types = [e for pair in config.edge_types.values() for e in pair]
         pairs: dict[str, tuple[Any, Any]] = {
             "target": (config.target, self.target),
             "relations": (_listed(edge_types), _listed(self.relations)),
-            "node types": (sorted(config.node_types), sorted(self.features)),
+            "node types": (sorted(types), sorted(self.features)),
+            "several labels per node": (several, self.multilabel),
         }
-        if target.label is not None:
-            multilabel = target.label_separator is not None
-            pairs["several labels per node"] = (multilabel, self.multilabel)
-        for kind in set(config.node_types) & set(self.features):
+        for kind in types.keys() & self.features.keys():
             new = {
-                c: spec.method if isinstance(spec, TextSpec) else spec.kind
-                for c, spec in config.node_types[kind].features.items()
+                c: spec.kind.replace("text", spec.method)
+                for c, spec in types[kind].features.items()
             }
-            run = {c: fitted.kind for c, fitted in self.features[kind].items()}
+            run = {column: fitted.kind for column, fitted in self.features[kind].items()}
             pairs[f"features of {kind}"] = (new, run)
         for key, (new, run) in pairs.items():
             if new != run:
@@ -83,6 +67,11 @@ class FittedGraph(Closed):
                     f"{path}: its schema is not that of the run: {key}: {new}, but the run was "
                     f"trained with {run}"
                 )
+        there = {name: there for name, (there, _) in config.edge_types.items()}
+        names = sorted(config.relations, key=lambda name: self.relations.index(there[name]))
+        relations = {name: config.relations[name] for name in names}
+        nodes = {kind: types[kind] for kind in self.features}
+        return config.model_copy(update={"nodes": nodes, "relations": relations})
 
 
 def _listed(edge_types: list[EdgeType]) -> list[str]:

@@ -3,115 +3,144 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import torch
 
-from hanme.data.tables.build.builders import MemoryBuilder, StoreBuilder
-from hanme.data.tables.build.features import Fitted
+from hanme.data.store.write import create_store, finish
+from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.labels import read_labels
-from hanme.data.tables.build.links import LinkRows, open_links
-from hanme.data.tables.build.nodes import NodeIds, NodeRows, fit_features, read_rows
+from hanme.data.tables.build.links import LinkRows, open_relations
+from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.split import (
-    GROUP,
+    check_parts,
     check_split_column,
+    draw_split,
     evaluate_conditions,
-    group_numbers,
-    read_split,
+    has_label,
+    read_split_column,
 )
-from hanme.data.tables.read.reader import Reader
+from hanme.data.tables.build.writer import GraphWriter
+from hanme.data.tables.read.reader import Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.graph import Graph, Nodes, Texts
+from hanme.errors import HanmeError
+from hanme.graph import Graph, Nodes, Split, Texts
+from hanme.graph.defaults import with_defaults
+from hanme.graph.features import Features, check_features
 
 
-def build_graph(
-    reader: Reader,
-    config: GraphConfig,
-    sources: Mapping[str, ResolvedSource],
-    run: FittedGraph | None,
-    builder: MemoryBuilder | StoreBuilder,
-) -> Graph:
-    """Read the tables into a graph.
+@dataclass(frozen=True)
+class GraphSource:
+    """A ``graph.toml`` and its tables, from which a store is built without loading the graph."""
 
-    Args:
-        reader: Reads the sources.
-        config: The configuration, in which no relation has ``each``.
-        sources: Its tables, by section such as ``nodes.film``.
-        run: What a trained run has fitted; features and labels are then those of the run.
-        builder: Holds or stores nodes and links.
-    """
-    types = config.node_types
-    rows = {
-        kind: read_rows(reader, sources[f"nodes.{kind}"], config, kind)
-        for kind, spec in types.items()
-        if not spec.implied
-    }
-    ids = {
-        kind: NodeIds(reader, kind, rows[kind].table if kind in rows else None) for kind in types
-    }
-    relations: list[LinkRows] = []
-    for name in config.relations:
-        source = sources.get(f"relations.{name}")
-        relations.append(open_links(reader, config, name, source, rows, relations))
-        relations[-1].add_ids(ids, set(types) - set(rows))
-        relations[-1].note_if_empty()
+    path: Path  # the ``graph.toml``, beside which its tables are
+    config: GraphConfig  # its content
+    sources: Mapping[str, ResolvedSource]  # its tables, by section such as ``nodes.film``
+    fitted: FittedGraph | None = None  # what a run has fitted; features and labels are then its own
 
-    nodes: dict[str, Nodes] = {}
-    features: dict[str, dict[str, Fitted]] = {kind: {} for kind in types}
-    for kind, spec in types.items():
-        if kind in rows:
-            features[kind] = run.features[kind] if run else fit_features(rows[kind].table, spec)
-        nodes[kind] = builder.add_nodes(ids[kind], rows.get(kind), spec, features[kind])
+    def store(
+        self,
+        folder: Path,
+        features: Features,
+        seed: int,
+        *,
+        half: bool = False,
+        progress: Callable[[str], None] = lambda text: None,
+        for_memory: bool = False,
+    ) -> None:
+        """Store the graph, see :func:`hanme.data.store_graph`.
 
-    spec, targets, size = config.nodes[config.target], rows[config.target], ids[config.target].size
-    part = evaluate_conditions(config, targets.table, size)
-    known = (run.labels, run.multilabel) if run else None
-    labels = read_labels(targets, spec, size, known, part > 0)
-    split = read_split(config, targets.table, labels, part)
-    if run is None and spec.split is not None:
-        check_split_column(labels, split, targets.table)
+        With `for_memory`, metapaths are chosen for a graph that will be read into memory.
+        """
+        check_features(features)
+        with create_store(folder) as store:
+            with Reader(self.sources.values(), self.path.parent, store.folder) as reader:
+                tables = {
+                    kind: read_nodes(reader, self.sources[f"nodes.{kind}"], self.config, kind)
+                    for kind, spec in self.config.nodes.items()
+                    if not spec.implied
+                }
+                ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
+                config, relations = self._relations(reader, ids)
+                writer = GraphWriter(store, config, features, half, progress)
+                graph = self._build(writer, config, tables, ids, relations)
+            graph = self.with_split(graph, seed)
+            progress("metapaths")
+            if config.metapaths is not None:
+                graph = replace(graph, metapaths=config.metapaths)
+            else:
+                defaults = config.default_metapaths()
+                graph = with_defaults(graph, defaults, stored=not for_memory)
+            finish(store, graph, features)
 
-    dropped = {}
-    for relation in relations:
-        links = relation.number(ids)
-        builder.add_links(links)
-        reader.rows(f"DROP TABLE {links.sql}")
-        dropped[relation.name] = links.dropped
-    graph = Graph(nodes, builder.links, config.target, labels.y, labels.names, split)
-    group = group_numbers(config, targets, graph)
-    if group is not None:
-        graph.targets.extra[GROUP] = group
-    digest = _digest(graph, config)
-    run = run or FittedGraph(
-        target=config.target,
-        labels=labels.names,
-        multilabel=labels.multilabel,
-        relations=[e for pair in config.edge_types.values() for e in pair],
-        features=features,
-        trained_on=digest,
-    )
-    return graph.with_provenance(
-        fitted=run.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
-    )
+    def with_split(self, graph: Graph, seed: int) -> Graph:
+        """Draw the parts of the split that the tables leave open."""
+        graph = draw_split(graph, self.config, seed)
+        if self.fitted is None:
+            check_parts(graph, self.config, str(self.path))
+        return graph
 
+    def _relations(
+        self, reader: Reader, ids: Mapping[str, NodeIds]
+    ) -> tuple[GraphConfig, dict[str, LinkRows]]:
+        """Open the relations; return them, and a configuration in which none has ``each``."""
+        known = set(self.fitted.relations) if self.fitted else None
+        opened = open_relations(reader, self.config, self.sources, ids, known)
+        relations = {links.name: links for some in opened.values() for links in some}
+        specs = {name: links.spec for name, links in relations.items()}
+        config = self.config.model_copy(update={"relations": specs})
+        try:
+            config.check_names()
+        except ValueError as error:
+            raise HanmeError(f"{self.path}: {error}") from None
+        return self.fitted.fit_to(config, self.path) if self.fitted else config, relations
 
-def _open_relations(
-    reader: Reader,
-    config: GraphConfig,
-    sources: Mapping[str, ResolvedSource],
-    rows: Mapping[str, NodeRows],
-    ids: Mapping[str, NodeIds],
-) -> list[LinkRows]:
-    """Open all relations, and add the ids that only they name."""
-    relations: list[LinkRows] = []
-    for name in config.relations:
-        source = sources.get(f"relations.{name}")
-        relations.append(open_links(reader, config, name, source, rows, relations))
-        relations[-1].add_ids(ids, set(ids) - set(rows))
-        relations[-1].note_if_empty()
-    return relations
+    def _build(
+        self,
+        writer: GraphWriter,
+        config: GraphConfig,
+        tables: Mapping[str, Table],
+        ids: Mapping[str, NodeIds],
+        relations: Mapping[str, LinkRows],
+    ) -> Graph:
+        """Write nodes, links and features; the split is still open."""
+        run, nodes, fitted = self.fitted, dict[str, Nodes](), dict[str, dict[str, Fitted]]()
+        for kind, spec in config.node_types.items():
+            columns = run.features[kind] if run else dict.fromkeys(spec.features)
+            fitted[kind] = {
+                column: fit(tables[kind], feature_aliases(spec)[column], spec.features[column], one)
+                for column, one in columns.items()
+            }
+            nodes[kind] = writer.add_nodes(ids[kind], spec, fitted[kind])
+        target, table = config.nodes[config.target], tables[config.target]
+        size, reader = ids[config.target].size, table.reader
+        part = evaluate_conditions(config, table, size)
+        y, labels = read_labels(table, target, size, run, part > 0)
+        if target.split is not None:
+            part = read_split_column(table, size)
+        split = Split.of(torch.from_numpy(np.where(has_label(y), part, -1)))
+        dropped = {name: writer.add_links(relations[name], ids) for name in config.relations}
+        graph = Graph(nodes, writer.links, config.target, y, labels, split)
+        if target.split is not None and run is None:
+            check_split_column(graph, table, part)
+        writer.fill(graph)
+        digest = _digest(graph, config)
+        run = run or FittedGraph(
+            target=config.target,
+            labels=labels,
+            multilabel=graph.multilabel,
+            relations=writer.edge_types,
+            features=fitted,
+            trained_on=digest,
+        )
+        return graph.with_provenance(
+            fitted=run.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
+        )
 
 
 def _digest(graph: Graph, config: GraphConfig) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from hanme.data.tables.build.nodes import NodeIds, NodeRows, link_aliases
+from hanme.data.tables.build.nodes import NodeIds, link_aliases
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
@@ -15,19 +14,8 @@ from hanme.data.tables.schema.sections import ColumnLinks, LinkTable
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType
 
-PER_ROW = 1 << 20
-"""Links of a row that keep their order: a link's ordinal is row * PER_ROW + place in the row."""
-
-
-@dataclass(frozen=True)
-class NumberedLinks:
-    """The links of a relation in the reader's database, by node number."""
-
-    sql: str  # the links: columns source, target, ordinal
-    reader: Reader
-    edge_type: EdgeType
-    sizes: tuple[int, int]  # the number of source and target nodes
-    dropped: int  # the number of links to unknown ids that were dropped
+MAX_RELATIONS = 1000
+"""Maximum number of relations that a column makes: a column with more is hardly a predicate."""
 
 
 @dataclass(frozen=True)
@@ -36,142 +24,174 @@ class LinkRows:
 
     name: str  # the relation
     edge_type: EdgeType
-    relation: LinkTable | ColumnLinks  # its section of ``graph.toml``
+    spec: LinkTable | ColumnLinks  # its section of ``graph.toml``
     table: Table  # the table that the rows are in
-    select: str  # the rows in SQL: columns ordinal, source, target
+    select: str  # the rows in SQL: columns row, source, target
     values: tuple[str, ...] = ()  # the parameters of `select`
 
-    @property
-    def reader(self) -> Reader:
-        """The reader in whose database they are."""
-        return self.table.reader
+    def add_ids(self, ids: Mapping[str, NodeIds]) -> None:
+        """Add the ids of node types that have no table, or to which unknown ids are added.
 
-    @property
-    def duplicates(self) -> str:
-        """What to do with repeated links."""
-        columns = isinstance(self.relation, ColumnLinks)
-        return self.relation.duplicates or ("first" if columns else "all")
-
-    def add_ids(self, ids: Mapping[str, NodeIds], implied: set[str]) -> None:
-        """Add the ids of node types that have no table, or to which unknown ids are added."""
-        for side, kind in (("source", self.edge_type[0]), ("target", self.edge_type[2])):
-            if kind in implied or self.relation.unknown == "add":
-                rows = f"SELECT {side} AS id, ordinal AS row FROM ({self.select})"
-                ids[kind].add(rows, *self.values)
-
-    def note_if_empty(self) -> None:
-        """Note if no row is a link."""
-        if not self.reader.rows(f"SELECT 1 FROM ({self.select}) LIMIT 1", *self.values):
-            why = "where is true for no row" if self.values else "every cell is empty"
-            self.reader.notes.append(
-                f"{self.name}: no links, as {why} of {self.table.source.title}"
-            )
-
-    def number(self, ids: Mapping[str, NodeIds]) -> NumberedLinks:
-        """Replace ids by node numbers; treat unknown ids and repeated links as the file says."""
+        If links to unknown ids are dropped, ids that only these links name are not added.
+        """
         source, target = (ids[kind] for kind in self.edge_type[::2])
-        links, kept = self.reader.new_name(), self.reader.new_name()
-        self.reader.rows(
-            f"CREATE TEMP TABLE {links} AS SELECT ordinal, s.node AS source, t.node AS target "
-            f"FROM ({self.select}) AS link LEFT JOIN {source.sql} AS s ON link.source = s.id "
+        for side, near, other, far in (
+            ("source", source, "target", target),
+            ("target", target, "source", source),
+        ):
+            if near.table is None or self.spec.unknown == "add":
+                rows = f"SELECT {side} AS id, row FROM ({self.select})"
+                if self.spec.unknown == "drop" and far.table is not None:
+                    rows += f" WHERE {other} IN (SELECT id FROM {far.sql})"
+                near.add(rows, *self.values)
+
+    def number(self, source: NodeIds, target: NodeIds) -> tuple[str, int]:
+        """Replace ids by node numbers.
+
+        Returns:
+            A table of the database with the columns source and target, and the number of links to
+            unknown ids, which were dropped.
+        """
+        reader, links, kept = source.reader, source.reader.new_name(), source.reader.new_name()
+        reader.rows(
+            f"CREATE TEMP TABLE {links} AS SELECT row, s.node AS source, t.node AS target, "
+            f"link.source AS source_id, link.target AS target_id FROM ({self.select}) AS link "
+            f"LEFT JOIN {source.sql} AS s ON link.source = s.id "
             f"LEFT JOIN {target.sql} AS t ON link.target = t.id",
             *self.values,
         )
-        known = f"FROM {links} WHERE source IS NOT NULL AND target IS NOT NULL"
-        ((total, count, distinct),) = self.reader.rows(
-            f"SELECT (SELECT count(*) FROM {links}), count(*), "
-            f"count(DISTINCT source * {max(1, target.size)} + target) {known}"
+        once = isinstance(self.spec, ColumnLinks)
+        known = f"source, target FROM {links} WHERE source IS NOT NULL AND target IS NOT NULL"
+        ((total, count, unique),) = reader.rows(
+            f"SELECT (SELECT count(*) FROM {links}), (SELECT count(*) FROM (SELECT {known})), "
+            f"(SELECT count(*) FROM (SELECT DISTINCT {known}))"
         )
-        if count < total and self.relation.unknown == "refuse":
+        if not total:
+            why = "where is true for no row" if self.values else "every cell is empty"
+            reader.notes.append(f"{self.name}: no links, as {why} of {self.table.source.title}")
+        if count < total and self.spec.unknown == "refuse":
             self._refuse_unknown(links)
-        if distinct < count:
-            self._treat_repeated(count - distinct, known)
-        columns, group = "source, target, ordinal", ""
-        if self.duplicates == "first":
-            columns, group = "source, target, min(ordinal) AS ordinal", " GROUP BY source, target"
-        self.reader.rows(f"CREATE TEMP TABLE {kept} AS SELECT {columns} {known}{group}")
-        self.reader.rows(f"DROP TABLE {links}")
-        sizes = (source.size, target.size)
-        return NumberedLinks(kept, self.reader, self.edge_type, sizes, total - count)
-
-    def _treat_repeated(self, count: int, known: str) -> None:
-        if self.duplicates == "error":
-            ((ordinal,),) = self.reader.rows(
-                f"SELECT min(again) FROM (SELECT min(ordinal, 2)[2] AS again {known} "
-                "GROUP BY source, target HAVING count(*) > 1)"
-            )
-            raise HanmeError(
-                f"{self.table.place(ordinal // PER_ROW)}: the link repeats an earlier one; "
-                f'duplicates = "first" in relations.{self.name} keeps one of each'
-            )
-        what = "each counts" if self.duplicates == "all" else "each is kept once"
-        self.reader.notes.append(f"{self.name}: {count:,} links are repetitions of others; {what}")
+        if unique < count:
+            repeated = f"{count - unique:,} links are repetitions of others"
+            what = "each is kept once" if once else "each counts"
+            reader.notes.append(f"{self.name}: {repeated}; {what}")
+        distinct = "DISTINCT " if once else ""
+        reader.rows(f"CREATE TEMP TABLE {kept} AS SELECT {distinct}{known}")
+        reader.rows(f"DROP TABLE {links}")
+        return kept, total - count
 
     def _refuse_unknown(self, links: str) -> None:
-        ((ordinal, known, source, target),) = self.reader.rows(
-            f"SELECT ordinal, links.source IS NOT NULL, rows.source, rows.target FROM {links} AS "
-            f"links JOIN ({self.select}) AS rows USING (ordinal) WHERE links.source IS NULL OR "
-            "links.target IS NULL ORDER BY ordinal LIMIT 1",
-            *self.values,
+        ((row, known, source, target),) = self.table.reader.rows(
+            f"SELECT row, source IS NOT NULL, source_id, target_id FROM {links} "
+            "WHERE source IS NULL OR target IS NULL ORDER BY row LIMIT 1"
         )
         side, kind, value = ("source", self.edge_type[0], source)
         if known:
             side, kind, value = ("target", self.edge_type[2], target)
         what = "the id is empty" if value is None else f"no {kind} has the id {value[:60]!r}"
-        if isinstance(self.relation, LinkTable):
-            where = self.table.place(ordinal // PER_ROW, side)
+        if isinstance(self.spec, LinkTable):
+            where = self.table.place(row, side)
         else:
-            columns = ", ".join(self.relation.columns)
-            where = f"{self.table.place(ordinal // PER_ROW)}, column {columns}"
+            where = f"{self.table.place(row)}, column {', '.join(self.spec.columns)}"
         raise HanmeError(
             f'{where}: {what}; unknown = "drop" in relations.{self.name} leaves such links out'
         )
 
 
-def open_links(
+def open_relations(
     reader: Reader,
     config: GraphConfig,
+    sources: Mapping[str, ResolvedSource],
+    ids: Mapping[str, NodeIds],
+    known: Collection[EdgeType] | None,
+) -> dict[str, list[LinkRows]]:
+    """Read the links of all relations, and add the ids that only they name.
+
+    A relation with ``each`` becomes one per value; if a trained run has the `known` edge types,
+    only those. Relations that add nodes come first, because others may link to these nodes.
+    """
+    opened: dict[str, list[LinkRows]] = {name: [] for name in config.relations}
+    tables: dict[object, Table] = {}
+    taken = set(config.relations)
+    for name in sorted(config.relations, key=lambda name: config.relations[name].unknown != "add"):
+        spec, edge_type = config.relations[name], config.edge_types[name][0]
+        if isinstance(spec, ColumnLinks):
+            opened[name].append(_column_links(config, name, ids[edge_type[0]]))
+        else:
+            source = sources[f"relations.{name}"]
+            columns = {"source": spec.source.column, "target": spec.target.column}
+            columns |= {f"where{i}": column for i, column in enumerate(spec.where)}
+            columns |= {"each": spec.each} if spec.each else {}
+            key = (source.spec.model_dump_json(), *columns.items())
+            if key not in tables:
+                requests = {alias: ColumnRequest(column) for alias, column in columns.items()}
+                tables[key] = reader.read(source, requests)
+            opened[name] += _table_links(name, spec, edge_type, tables[key], ids, known, taken)
+        for links in opened[name]:
+            taken.add(links.name)
+            links.add_ids(ids)
+    return opened
+
+
+def _column_links(config: GraphConfig, name: str, owner: NodeIds) -> LinkRows:
+    spec, table = config.relations[name], owner.table
+    assert isinstance(spec, ColumnLinks)
+    assert table is not None
+    lists = [table.items(alias, spec.separator) for alias in link_aliases(config, name)]
+    select = (
+        f"SELECT rowid AS row, id AS source, unnest(flatten([{', '.join(lists)}])) AS target "
+        f"FROM {table.sql}"
+    )
+    return LinkRows(name, config.edge_types[name][0], spec, table, select)
+
+
+def _table_links(
     name: str,
-    source: ResolvedSource | None,
-    rows: Mapping[str, NodeRows],
-    opened: list[LinkRows],
-) -> LinkRows:
-    """Read the table of a relation; relations of the same table that are `opened` share it."""
-    relation, edge_type = config.relations[name], config.edge_types[name][0]
-    if isinstance(relation, ColumnLinks):
-        every = rows[edge_type[0]].every
-        lists = [every.items(a, relation.separator) for a in link_aliases(config, name)]
-        select = (
-            f"SELECT row * {PER_ROW} + generate_subscripts(items, 1) AS ordinal, source, "
-            "unnest(items) AS target FROM (SELECT rowid AS row, id AS source, "
-            f"flatten([{', '.join(lists)}]) AS items FROM {every.sql})"
-        )
-        return LinkRows(name, edge_type, relation, every, select)
-    assert source is not None
-    columns = {
-        "source": ColumnRequest(relation.source.column),
-        "target": ColumnRequest(relation.target.column),
-        **{f"where{i}": ColumnRequest(column) for i, column in enumerate(relation.where)},
-    }
-    if relation.weight is not None:
-        columns["weight"] = ColumnRequest(relation.weight, "number")
-    names = {alias: request.column for alias, request in columns.items()}
-    tables = (links.table for links in opened if links.table.source.spec == source.spec)
-    same = next((table for table in tables if table.columns == names), None)
-    table = same or reader.read(source, columns)
-    conditions = [f"where{i} = trim(?)" for i in range(len(relation.where))]
-    if relation.weight is not None:
-        _check_weights(table)
-        conditions.append("weight > 0")
-    select = f"SELECT rowid * {PER_ROW} AS ordinal, source, target FROM {table.sql}"
-    select += f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return LinkRows(name, edge_type, relation, table, select, tuple(relation.where.values()))
+    spec: LinkTable,
+    edge_type: EdgeType,
+    table: Table,
+    ids: Mapping[str, NodeIds],
+    known: Collection[EdgeType] | None,
+    taken: Collection[str],
+) -> Iterator[LinkRows]:
+    """Yield the links of a table, by value if it has ``each``."""
+    where = " AND ".join([f"where{i} = trim(?)" for i in range(len(spec.where))] or ["true"])
+    select = f"SELECT rowid AS row, source, target FROM {table.sql} WHERE {where}"
+    values = tuple(spec.where.values())
+    if spec.each is None:
+        yield LinkRows(name, edge_type, spec, table, select, values)
+        return
+    linked = ""
+    if spec.unknown == "drop" and known is None:
+        for side, kind in (("source", edge_type[0]), ("target", edge_type[2])):
+            if ids[kind].table is not None:
+                linked += f" AND {side} IN (SELECT id FROM {ids[kind].sql})"
+    found = table.reader.rows(
+        f"SELECT DISTINCT each FROM {table.sql} WHERE each IS NOT NULL AND {where}{linked} "
+        f"ORDER BY each LIMIT {MAX_RELATIONS + 1}",
+        *values,
+    )
+    if not 0 < len(found) <= MAX_RELATIONS:
+        what = f"more than {MAX_RELATIONS:,} different values" if found else "no value has a link"
+        raise HanmeError(f"relations.{name}: {what} in {table.column_title('each')}")
+    own: set[str] = set()
+    for (value,) in found:
+        plain = _plain_name(value)
+        types = [(edge_type[0], option, edge_type[2]) for option in (plain, f"{name}_{plain}")]
+        fitting = [e for e in types if (e[1] not in taken if known is None else e in known)]
+        if known is not None and not fitting:
+            continue  # a relation that the run does not know
+        if not fitting or fitting[0][1] in own:
+            raise HanmeError(
+                f"{table.column_title('each')}: {value!r} reads as {plain}, as another relation or "
+                "value does; rename it"
+            )
+        own.add(fitting[0][1])
+        part, own_values = f"{select} AND each = ?", (*values, value)
+        yield LinkRows(fitting[0][1], fitting[0], spec, table, part, own_values)
 
 
-def _check_weights(table: Table) -> None:
-    values = table.numbers("weight")
-    for row in np.flatnonzero(~(values >= 0))[:1]:
-        what = "empty" if np.isnan(values[row]) else f"{values[row]:g}"
-        raise HanmeError(
-            f"{table.place(int(row), 'weight')}: the weight is {what}; expected 0 or more"
-        )
+def _plain_name(value: str) -> str:
+    """Return a value as the name of a relation; http://x/ns#bornIn becomes bornIn."""
+    last = re.split(r"[/#]", value.strip().rstrip("/#>"))[-1] if "://" in value else value
+    return re.sub(r"\W+", "_", last).strip("_") or "relation"

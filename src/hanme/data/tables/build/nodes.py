@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from hanme.data.tables.build.features import Fitted, fit, request
+from hanme.data.tables.build.features import Fitted, request
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import FeatureSpec, NodeTable
+from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
-
-
-@dataclass(frozen=True)
-class NodeRows:
-    """The rows of a node type."""
-
-    table: Table  # one row for each node
-    every: Table  # all rows; more than nodes if several rows of an id make one node
-    node: NDArray[np.int64] | None = None  # the node of each row in `every`; None if the same
-
-    def nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the nodes of some rows of `every`."""
-        return rows if self.node is None else self.node[rows]
 
 
 class NodeIds:
@@ -36,11 +22,12 @@ class NodeIds:
 
     def __init__(self, reader: Reader, kind: str, table: Table | None) -> None:
         self.reader, self.kind, self.sql = reader, kind, reader.new_name()
+        self.table = table  # its rows; None for a type whose nodes are the ids that relations name
+        self.size = 0 if table is None else table.size
         ids = "SELECT ''::VARCHAR AS id, 0::BIGINT AS node WHERE false"
         if table is not None:
             ids = f"SELECT id, rowid::BIGINT AS node FROM {table.sql}"
         reader.rows(f"CREATE TEMP TABLE {self.sql} AS {ids}")
-        self.size = 0 if table is None else table.size
 
     def add(self, select: str, *values: object) -> None:
         """Add new ids in the order of their rows; `select` has the columns id and row."""
@@ -52,38 +39,35 @@ class NodeIds:
         )
         ((self.size,),) = self.reader.rows(f"SELECT count(*) FROM {self.sql}")
 
-    def texts(self, size: int, named: Table | None = None) -> Iterator[NDArray[Any]]:
-        """Yield the ids by number, `size` at a time; or the names of a table, if not empty."""
+    def texts(self, size: int, *, names: bool = False) -> Iterator[NDArray[Any]]:
+        """Yield the ids by number, `size` at a time; or the names of the table, if not empty."""
         for begin in range(0, self.size, size):
             text, join = "i.id", ""
-            if named is not None:
-                part = named.part(begin, begin + size).sql
+            if names and self.table is not None:
+                part = self.table.part(begin, begin + size).sql
                 join = f"LEFT JOIN {part} AS t ON i.node - {begin} = t.rowid"
                 text = "coalesce(t.name, i.id)"
             some = f"WHERE i.node >= {begin} AND i.node < {begin + size} ORDER BY i.node"
             yield from self.reader.arrays(f"SELECT {text} FROM {self.sql} AS i {join} {some}")
 
+    def features(
+        self, spec: NodeTable, fitted: Mapping[str, Fitted], size: int
+    ) -> Iterator[csr_array]:
+        """Yield the features of the nodes, `size` at a time; ids without a row get zeros."""
+        assert self.table is not None
+        aliases = feature_aliases(spec)
+        for begin in range(0, self.table.size, size):
+            part = self.table.part(begin, min(begin + size, self.table.size))
+            blocks = [one.encode(part, aliases[c], spec.features[c]) for c, one in fitted.items()]
+            yield csr_array(hstack(blocks, format="csr", dtype=np.float32))
+        width = sum(map(len, fitted.values()))
+        for begin in range(self.table.size, self.size, size):
+            yield csr_array((min(size, self.size - begin), width), dtype=np.float32)
 
-def read_rows(reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str) -> NodeRows:
-    """Read the table of a node type, with the columns of its relations."""
-    nodes = config.nodes[kind]
-    columns = {alias: request(*pair) for alias, pair in feature_columns(nodes).items()}
-    named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
-    columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
-    if nodes.label is not None:
-        columns["label"] = ColumnRequest(nodes.label, "list")
-    for name, relation in config.column_links(kind):
-        for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
-            columns[alias] = ColumnRequest(cell, "list")
-    group = config.split.group if config.split and kind == config.target else None
-    if group is not None and group not in config.relations:
-        columns["together"] = ColumnRequest(group)
-    if nodes.id is None and (nodes.duplicates in ("error", "first") or not columns):
-        columns |= {f"cell{i}": ColumnRequest(c) for i, c in enumerate(reader.columns(source))}
-    every = reader.read(source, columns)
-    if nodes.id is None:
-        every = reader.numbered(every)
-    return _without_duplicates(every, nodes, kind)
+
+def feature_aliases(nodes: NodeTable) -> dict[str, str]:
+    """Return the name in the database of each column that becomes features."""
+    return {column: f"feature{i}" for i, column in enumerate(sorted(nodes.features))}
 
 
 def link_aliases(config: GraphConfig, name: str) -> list[str]:
@@ -92,67 +76,48 @@ def link_aliases(config: GraphConfig, name: str) -> list[str]:
     return [f"link{list(config.relations).index(name)}_{i}" for i in range(len(columns))]
 
 
-def _without_duplicates(every: Table, nodes: NodeTable, kind: str) -> NodeRows:
-    """Check that every row has an id of its own, or do what `duplicates` says."""
-    how = nodes.duplicates or ("all" if nodes.id is None else "error")
-    if nodes.id is None and how == "all":
-        return NodeRows(every, every)
-    key = "id"
-    if nodes.id is None:
-        key = ", ".join(alias for alias in every.columns if alias.startswith("cell"))
-    else:
-        ((empty,),) = every.reader.rows(f"SELECT min(rowid) FROM {every.sql} WHERE id IS NULL")
-        if empty is not None:
-            raise HanmeError(f"{every.place(empty, 'id')}: the id is empty")
-    repeated = every.reader.rows(
-        f"SELECT any_value(id), min(rowid), min(rowid, 2)[2] FROM {every.sql} "
+def read_nodes(reader: Reader, source: ResolvedSource, config: GraphConfig, kind: str) -> Table:
+    """Read the table of a node type, one row per node, with the columns of its relations."""
+    nodes = config.nodes[kind]
+    columns = {a: request(c, nodes.features[c]) for c, a in feature_aliases(nodes).items()}
+    named = {"id": nodes.id, "name": nodes.name, "split": nodes.split}
+    columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
+    if nodes.label is not None:
+        columns["label"] = ColumnRequest(nodes.label, "list")
+    for name, relation in config.column_links(kind):
+        for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
+            columns[alias] = ColumnRequest(cell, "list")
+    if nodes.id is not None:
+        return _unique(reader.read(source, columns), nodes, kind, "id")
+    cells = {f"cell{i}": ColumnRequest(c) for i, c in enumerate(reader.columns(source))}
+    if nodes.duplicates == "first" or not columns:
+        columns |= cells
+    table = reader.read(source, columns)
+    reader.rows(f"ALTER TABLE {table.sql} ADD COLUMN id VARCHAR")
+    reader.rows(f"UPDATE {table.sql} SET id = CAST(rowid + 1 AS VARCHAR)")
+    if nodes.duplicates == "first":
+        return _unique(table, nodes, kind, ", ".join(cells))
+    return table
+
+
+def _unique(table: Table, nodes: NodeTable, kind: str, key: str) -> Table:
+    """Refuse or drop rows with the key of an earlier row; refuse empty ids."""
+    ((empty,),) = table.reader.rows(f"SELECT min(rowid) FROM {table.sql} WHERE id IS NULL")
+    if empty is not None:
+        raise HanmeError(f"{table.place(empty, 'id')}: the id is empty")
+    repeated = table.reader.rows(
+        f"SELECT any_value(id), min(rowid), min(rowid, 2)[2] FROM {table.sql} "
         f"GROUP BY {key} HAVING count(*) > 1 ORDER BY 3 LIMIT 1"
     )
     if not repeated:
-        return NodeRows(every, every)
-    if how == "error":
+        return table
+    if nodes.duplicates == "error":
         text, first, second = repeated[0]
-        where = every.place(second, None if nodes.id is None else "id")
-        what = "the same as" if nodes.id is None else f"the id {text[:60]!r} is already that of"
-        hint = 'duplicates = "first" drops such rows'
-        raise HanmeError(f"{where}: {what} {every.place(first)}; {hint}")
-    table = every.reader.keep(
-        every, f"rowid IN (SELECT min(rowid) FROM {every.sql} GROUP BY {key})"
-    )
-    what = "dropped, as" if how == "first" else "joined with"
-    what += (
-        " an earlier row is the same node" if how == "first" else " an earlier row of the same id"
-    )
-    every.reader.notes.append(f"{kind}: {every.size - table.size:,} rows {what}")
-    if how == "first":
-        return NodeRows(table, table)
-    (node,) = every.reader.arrays(
-        f"SELECT t.rowid AS node FROM {every.sql} AS e JOIN {table.sql} AS t USING (id) "
-        "ORDER BY e.rowid"
-    )
-    return NodeRows(table, every, node)
-
-
-def feature_columns(nodes: NodeTable) -> dict[str, tuple[str, FeatureSpec]]:
-    """Return the columns that become features, by their names in the database."""
-    return {f"feature{i}": pair for i, pair in enumerate(nodes.features.items())}
-
-
-def fit_features(table: Table, nodes: NodeTable) -> dict[str, Fitted]:
-    """Fit the features of a node type."""
-    columns = feature_columns(nodes).items()
-    return {name: fit(table, alias, spec) for alias, (name, spec) in columns}
-
-
-def feature_rows(
-    ids: NodeIds, table: Table, nodes: NodeTable, fitted: Mapping[str, Fitted], size: int
-) -> Iterator[csr_array]:
-    """Yield the features of a type's nodes, `size` at a time; ids without a row get zeros."""
-    columns = feature_columns(nodes).items()
-    for begin in range(0, table.size, size):
-        part = table.part(begin, min(begin + size, table.size))
-        blocks = [fitted[name].encode(part, alias, spec) for alias, (name, spec) in columns]
-        yield csr_array(hstack(blocks, format="csr", dtype=np.float32))
-    width = sum(one.width for one in fitted.values())
-    for begin in range(table.size, ids.size, size):
-        yield csr_array((min(size, ids.size - begin), width), dtype=np.float32)
+        raise HanmeError(
+            f"{table.place(second, 'id')}: the id {text[:60]!r} is already that of "
+            f'{table.place(first)}; duplicates = "first" drops such rows'
+        )
+    kept = table.reader.keep(table, f"rowid IN (SELECT min(rowid) FROM {table.sql} GROUP BY {key})")
+    dropped = f"{table.size - kept.size:,} rows dropped, as an earlier row is the same node"
+    table.reader.notes.append(f"{kind}: {dropped}")
+    return kept

@@ -198,4 +198,3 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
     if rare:
         what = "1 label has" if rare == 1 else f"{rare:,} labels have"
         draft.set((*place, "label_min_count"), MIN_ROWS, f"{what} fewer rows")
-        draft.set((*place, "label_rest"), "drop", '"other" joins them as one label')

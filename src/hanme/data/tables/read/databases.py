@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import identifier, interruptible, quoted
+from hanme.data.tables.read.sql import identifier
 from hanme.errors import HanmeError, one_line
 
 BLOCK = 100_000
@@ -25,33 +23,18 @@ ALLOWED = {
 }  # fmt: skip
 
 
-def attach(connection: Any, path: Path, name: str) -> None:
-    """Attach a DuckDB file under a name."""
-    try:
-        connection.execute(f"ATTACH {quoted(str(path))} AS {name} (READ_ONLY)")
-    except duckdb.Error as error:
-        raise HanmeError(f"{path}: the database cannot be opened ({one_line(error)})") from None
-
-
 def table_names(path: Path, kind: str) -> list[str]:
-    """Return the names of the tables in a database file; in DuckDB, also of its views."""
-    if kind == "sqlite":
+    """Return the names of the tables and views in a database file."""
+    if kind == "duckdb":
+        with duckdb.connect(path, read_only=True) as connection:
+            rows = connection.execute("SHOW TABLES").fetchall()
+    else:
         with closing(_open(path)) as opened:
-            try:
-                names = opened.execute(
-                    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-                    "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
-                ).fetchall()
-            except sqlite3.Error as error:
-                raise HanmeError(f"{path}: the database cannot be read ({error})") from None
-            return [name for (name,) in names]
-    with duckdb.connect() as connection:
-        attach(connection, path, "db")
-        names = connection.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'db' "
-            "AND table_schema = 'main' ORDER BY table_name"
-        ).fetchall()
-        return [name for (name,) in names]
+            rows = opened.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
+            ).fetchall()
+    return [name for (name,) in rows]
 
 
 class DeclaredKeys(NamedTuple):
@@ -92,21 +75,23 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
     with closing(_open(source.files[0])) as opened:
         # The query can read tables and call functions: it can attach no file and change nothing.
         opened.set_authorizer(
-            lambda action, first, second, *_: (
+            lambda action, _, function, *__: (
                 sqlite3.SQLITE_OK
-                if action in ALLOWED and second != "load_extension"
+                if action in ALLOWED and function != "load_extension"
                 else sqlite3.SQLITE_DENY
             )
         )
+        opened.set_progress_handler(lambda: 0, 1_000_000)  # lets Ctrl-C interrupt the query
         try:
-            rows = interruptible(opened, lambda: opened.execute(query))
+            rows = opened.execute(query)
             if rows.description is None:
                 raise HanmeError(f"{source.title}: it must be one SELECT statement")
-            columns = [column[0] for column in rows.description]
-            typed = ", ".join(f"{identifier(column)} VARCHAR" for column in columns)
+            typed = ", ".join(f"{identifier(column[0])} VARCHAR" for column in rows.description)
             connection.execute(f"CREATE TEMP TABLE {name} ({typed})")
-            for block in _blocks(opened, rows):
-                connection.register("hanme_block", block)
+            while block := rows.fetchmany(BLOCK):
+                columns = enumerate(zip(*block, strict=True))
+                texts = {f"c{i}": np.array([*map(_text, c)], dtype=object) for i, c in columns}
+                connection.register("hanme_block", texts)
                 connection.execute(f"INSERT INTO {name} SELECT * FROM hanme_block")
                 connection.unregister("hanme_block")
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -115,35 +100,19 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
             raise HanmeError(f"{source.title}: it cannot be read ({one_line(error)})") from None
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    refuse_cut(path)
-    try:
-        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise HanmeError(f"{path}: the database cannot be opened ({error})") from None
-    opened.text_factory = lambda text: text.decode("utf-8", "replace")
-    return opened
-
-
-def refuse_cut(path: Path) -> None:
-    """Refuse a file that ends within a page, the rest of which SQLite would read as zeros."""
-    with path.open("rb") as file:
-        page = int.from_bytes(file.read(18)[16:], "big")
-        size = file.seek(0, os.SEEK_END)
-    if size % (page if page > 1 else 65536):  # that is too large for its two bytes
-        raise HanmeError(f"{path}: the database is cut off: copy it again")
-
-
-def _blocks(opened: sqlite3.Connection, rows: sqlite3.Cursor) -> Iterator[dict[str, NDArray[Any]]]:
-    while block := interruptible(opened, lambda: rows.fetchmany(BLOCK)):
-        columns = zip(*block, strict=True)
-        yield {
-            f"c{i}": np.array([_text(cell) for cell in column], dtype=object)
-            for i, column in enumerate(columns)
-        }
-
-
 def _text(cell: Any) -> str | None:
     if cell is None or isinstance(cell, str):
         return cell
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with path.open("rb") as file:
+        page = int.from_bytes(file.read(18)[16:], "big")
+        size = file.seek(0, os.SEEK_END)
+    if size % (page if page > 1 else 65536):  # that is too large for its two bytes
+        # SQLite would read the rest of the last page as zeros.
+        raise HanmeError(f"{path}: the database is cut off: copy it again")
+    opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    opened.text_factory = lambda text: text.decode("utf-8", "replace")
+    return opened

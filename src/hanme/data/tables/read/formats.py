@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
-import os
+import re
 import zlib
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TextIO, cast
 
@@ -21,6 +24,9 @@ FORMATS = {
 LONGEST_LINE = 2_000_000
 """Maximum number of bytes in a line of CSV, DuckDB's limit."""
 
+UNREADABLE = (ValueError, csv.Error, EOFError, OSError, zlib.error)
+"""Errors of a damaged or badly encoded text file."""
+
 Database = Literal["duckdb", "sqlite"]
 
 
@@ -33,18 +39,14 @@ def table_format(path: Path, spec: Source, title: str | None = None) -> str:
     """Return how to read a file: csv, parquet or json."""
     if spec.format is not None:
         return "csv" if spec.format == "tsv" else spec.format
-    form = FORMATS.get(suffix(path.name))
-    if form is None and database_kind(path):
-        raise HanmeError(
-            f"{title or path}: a database; write database = {path.name!r}, and table = for a table "
-            "in it"
-        )
-    if form is None:
-        raise HanmeError(
-            f"{title or path}: unknown format; expected one of {', '.join(FORMATS)}, or "
-            'format = "tsv", "csv", "parquet" or "json" in graph.toml'
-        )
-    return form
+    if (form := FORMATS.get(suffix(path.name))) is not None:
+        return form
+    if database_kind(path):
+        raise HanmeError(f"{title or path}: a database; write database = {path.name!r} and table =")
+    raise HanmeError(
+        f"{title or path}: unknown format; expected one of {', '.join(FORMATS)}, or "
+        'format = "tsv", "csv", "parquet" or "json" in graph.toml'
+    )
 
 
 def database_kind(path: Path) -> Database | None:
@@ -59,88 +61,74 @@ def database_kind(path: Path) -> Database | None:
     return "duckdb" if start[8:12] == b"DUCK" else None
 
 
-def separator(path: Path, spec: Source) -> str:
-    """Return the character between the cells of a CSV file."""
-    tabs = spec.format == "tsv" or (spec.format is None and suffix(path.name) == ".tsv")
-    return spec.separator or ("\t" if tabs else ",")
+def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
+    """Open a text file, compressed or not."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+    return cast(TextIO, opener(path, "rt", encoding=encoding, errors=errors, newline=""))
 
 
-def csv_options(path: Path, spec: Source) -> str:
-    """Return the options of ``read_csv`` that do not depend on the columns."""
-    return (
-        f"header = true, delim = {quoted(separator(path, spec))}, quote = '\"', escape = '\"', "
-        f"encoding = '{spec.encoding}', strict_mode = true, hive_partitioning = false"
-    )
+def skip_comments(text: TextIO) -> tuple[int, str]:
+    """Return the number of comment lines above the header, and the header's first line."""
+    lines = 0
+    while re.match(r"#(#|\s|$)", line := text.readline()):
+        lines += 1
+    return lines, line
 
 
-def typed_csv_options(path: Path, spec: Source) -> str:
-    """Return options with which numbers are numbers and all else is text.
+def csv_header(path: Path, spec: Source, title: str) -> tuple[list[str], str]:
+    """Return the column names of a CSV file, and options of ``read_csv``.
 
-    No other type is guessed, so that dates and the like stay as they are written.
+    DuckDB would rename repeated columns. It finds mistakes below the header, and knows the line.
     """
-    nulls = ", ".join(map(quoted, ["", *spec.empty]))
-    return (
-        f"{csv_options(path, spec)}, nullstr = [{nulls}], sample_size = -1, "
-        "auto_type_candidates = ['BIGINT', 'DOUBLE', 'VARCHAR']"
-    )
-
-
-def csv_header(path: Path, spec: Source, title: str) -> list[str]:
-    """Read the column names of a CSV file; DuckDB would rename repeated ones."""
-    encoding = "utf-8-sig" if spec.encoding == "utf-8" else spec.encoding
+    tabs = spec.format == "tsv" or (spec.format is None and suffix(path.name) == ".tsv")
+    separator = spec.separator or ("\t" if tabs else ",")
     try:
-        # DuckDB finds mistakes below the header, and knows the line.
-        with open_text(path, encoding) as file:
-            rows = csv.reader(file, delimiter=separator(path, spec), strict=True)
-            columns = next(rows, [])
-    except (ValueError, csv.Error, EOFError, OSError, zlib.error) as error:
+        with open_text(path, spec.encoding) as text:
+            skip, first = skip_comments(text)
+            columns = next(csv.reader(chain([first], text), delimiter=separator, strict=True), [])
+    except UNREADABLE as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
     if not any(columns):
         raise HanmeError(f"{title} line 1: no header")
     if any(odd in column for odd in "\ufffd\0" for column in columns):
         raise HanmeError(f"{title} line 1: the text is not in the encoding {spec.encoding}")
-    return columns
-
-
-def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
-    """Open a text file, compressed or not."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return cast(TextIO, opener(path, "rt", encoding=encoding, errors=errors, newline=""))
-
-
-def check_file(path: Path, title: str, spec: Source) -> None:
-    """Refuse a path that is not a file in a known format with something in it."""
-    if path.is_dir():
-        raise HanmeError(f"{title}: it is a folder; name a file, or {path.name}/*.csv")
-    if not path.is_file():
-        raise HanmeError(f"{title}: it is not a file")
-    table_format(path, spec, title)
-    try:
-        with path.open("rb") as file:
-            empty = not file.read(1)
-    except OSError as error:
-        raise HanmeError(f"{title}: it cannot be read ({error.strerror})") from None
-    if empty:
-        raise HanmeError(f"{title}: the file is empty")
+    return columns, (
+        f"header = true, skip = {skip}, delim = {quoted(separator)}, quote = '\"', escape = '\"', "
+        f"encoding = '{spec.encoding}', strict_mode = true, hive_partitioning = false"
+    )
 
 
 def check_end(path: Path, form: str, title: str) -> None:
     """Refuse what DuckDB reads incompletely: a damaged .gz file, a last line beyond its limit."""
-    end = b""
+    packed, end = path.suffix.lower() == ".gz", b""
     try:
-        if path.suffix.lower() == ".gz":
-            with gzip.open(path) as packed:
-                while block := packed.read(LONGEST_LINE):
-                    end = (end + block)[-LONGEST_LINE:]
-        elif form == "csv":
-            with path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_LINE))
-                end = file.read()
-    except (EOFError, OSError, zlib.error) as error:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            if not packed:
+                file.seek(max(0, path.stat().st_size - LONGEST_LINE))
+            while (packed or form == "csv") and (block := file.read(LONGEST_LINE)):
+                end = (end + block)[-LONGEST_LINE:]
+    except UNREADABLE as error:
         raise HanmeError(f"{title}: it cannot be read ({error})") from None
-    last = end.rstrip(b"\r\n\0")
-    if form == "csv" and len(end) == LONGEST_LINE and b"\n" not in last and b"\r" not in last:
+    if form == "csv" and len(end) == LONGEST_LINE and len(end.rstrip(b"\r\n\0").splitlines()) == 1:
         raise HanmeError(f"{title}: its last line is longer than {LONGEST_LINE:,} bytes")
+
+
+def typed_rows(files: Sequence[Path], spec: Source, title: str) -> str:
+    """Return SQL for the rows of files in one format, with columns as queries see them.
+
+    A column of numbers in CSV is numbers. No other type is guessed, so that dates and the like stay
+    as they are written.
+    """
+    form, options = table_format(files[0], spec, title), "hive_partitioning = false"
+    if form == "csv":
+        nulls = ", ".join(map(quoted, ["", *spec.empty]))
+        _, options = csv_header(files[0], spec, title)
+        options += f", nullstr = [{nulls}], auto_type_candidates = ['BIGINT', 'DOUBLE', 'VARCHAR']"
+    if form != "parquet":
+        options += ", sample_size = -1"
+    paths = ", ".join(quoted(glob.escape(str(path))) for path in files)
+    return f"read_{form}([{paths}], {options})"
 
 
 def file_title(path: Path, folder: Path) -> str:

@@ -1,27 +1,21 @@
-"""Write SQL, run it so that Ctrl-C interrupts it, and turn messages of DuckDB into one line."""
+"""Write SQL, and turn messages of DuckDB into one line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from concurrent.futures import Future, wait
-from threading import Thread
-from typing import Any, TypeVar
 
 import duckdb
 
 from hanme.errors import HanmeError
 
-T = TypeVar("T")
-
 # What DuckDB says, and what it means; {0} and {1} are the groups, {flat} is the message.
 MESSAGES = (
     (
         r"Invalid unicode|not [\w-]+ encoded",
-        "the text is not in the encoding it is read in (default: utf-8); save it as UTF-8",
+        "the text is not in the encoding it is read in (default: utf-8); save it as UTF-8, for "
+        "example with iconv -f cp1252 -t utf-8",
     ),
     (r"Expected Number of Columns: (\d+) Found: (\d+)", "{1} cells, but the header has {0}"),
-    (r"state machine", "not CSV: lines end with CR LF and with LF; use one of the two"),
     (
         r"Failed to parse format specifier (.*?):",
         "{0!r} is not a format of dates; expected one such as %Y-%m-%d",
@@ -29,7 +23,7 @@ MESSAGES = (
     (r"unterminated quote", "a quote is not closed"),
     (
         r"Cannot access file|external access",
-        "a query reads only the files that it names in quotes ({flat:.120})",
+        "a query reads only the files that it names, as FROM 'films.csv' ({flat:.120})",
     ),
     (
         r'Error when sniffing file "(?:[^"]*/)?([^"]*)"',
@@ -72,26 +66,3 @@ def translate(message: str, title: str, form: str) -> str:
         flat = re.sub(r"^.*?Original Line: ", "", flat)
         return f"{place}: not CSV ({flat.split('Possible')[0].strip()[:160]})"
     return f"{place}: {'DuckDB' if form == 'query' else f'not {form}'} ({flat[:240]})"
-
-
-def interruptible(connection: Any, work: Callable[[], T]) -> T:
-    """Run work on a connection of DuckDB or SQLite; an exception in this thread interrupts it.
-
-    A database does not look for signals while it computes, so it runs in another thread.
-    """
-    done: Future[T] = Future()
-    thread = Thread(target=_do, args=[work, done], daemon=True)
-    try:
-        thread.start()
-        return done.result()
-    finally:
-        while thread.is_alive() and not done.done():
-            connection.interrupt()
-            wait([done], 0.1)
-
-
-def _do(work: Callable[[], T], done: Future[T]) -> None:
-    try:
-        done.set_result(work())
-    except BaseException as error:
-        done.set_exception(error)

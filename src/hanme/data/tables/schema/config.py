@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,88 +27,72 @@ from hanme.graph import EdgeType
 from hanme.graph.metapath import Metapath
 
 FILE = "graph.toml"
-TARGET_ONLY = (
-    "label", "label_separator", "label_min_count", "label_rest", "split", "shares",
-)  # fmt: skip
+TARGET_ONLY = ("label", "label_separator", "label_min_count", "split", "shares")
 
 
 class GraphConfig(Section):
     """The content of a graph.toml."""
 
-    target: Name = Field(description="The node type to classify.")
-    nodes: dict[Name, NodeTable] = Field(min_length=1)
+    target: Name
+    """The node type to classify."""
+    nodes: dict[Name, NodeTable]
     relations: dict[Name, Relation] = Field(default={})
-    split: SplitRule | None = Field(
-        default=None, description="How to split the labelled nodes, unless at random."
-    )
-    metapaths: list[Filled] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1000,
-        description="Metapaths of models (default: each relation of the target there and back).",
-    )
+    split: SplitRule | None = None
+    """How to split the labelled nodes, unless at random."""
+    metapaths: list[Filled] | None = Field(default=None, min_length=1, max_length=1000)
+    """Metapaths of models (default: each relation of the target there and back)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        self._check_target()
+        self._check_type(self.target, "target")
+        target, where = self.nodes[self.target], f"nodes.{self.target}"
+        if target.implied:
+            raise ValueError(f"{where}: give a table or a query; it is the target")
+        if target.split and ("shares" in target.model_fields_set or self.split):
+            raise ValueError(f"{where}: give split or shares or [split], one of them")
         for kind, nodes in self.nodes.items():
+            self._hide_answers(kind, nodes.features, f"nodes.{kind}.features")
             for key in TARGET_ONLY:
                 if kind != self.target and key in nodes.model_fields_set:
-                    raise ValueError(
-                        f"nodes.{kind}.{key}: only the target {self.target} may have it"
-                    )
+                    raise ValueError(f"nodes.{kind}.{key}: only the target {self.target} has it")
         for name, relation in self.relations.items():
-            self._check_relation(name, relation)
+            where = f"relations.{name}"
+            if isinstance(relation, LinkTable):
+                self._check_type(relation.source.type, f"{where}.source")
+                self._check_type(relation.target.type, f"{where}.target")
+                continue
+            source = relation.source or self.target
+            self._check_type(source, f"{where}.source")
+            if self.nodes[source].implied:
+                raise ValueError(f"{where}.source: {source} has no table")
+            self._hide_answers(source, relation.columns, f"{where}.columns")
         if not any(isinstance(r, LinkTable) and r.each for r in self.relations.values()):
             self.check_names()
         return self
 
-    def _check_target(self) -> None:
-        if self.target not in self.nodes:
-            raise ValueError(f"target: no node type {self.target!r}; expected {self._types()}")
-        target, where = self.nodes[self.target], f"nodes.{self.target}"
-        if target.implied:
-            raise ValueError(f"{where}: give a table or a query; it is the target")
-        _refuse_answers(target, target.features, f"{where}.features")
-        if target.split and "shares" in target.model_fields_set:
-            raise ValueError(f"{where}: give split or shares, not both")
-        if target.split and self.split is not None:
-            raise ValueError(f"split: {where}.split names a column already; give one of the two")
+    def _check_type(self, kind: str, where: str) -> None:
+        if kind not in self.nodes:
+            known = ", ".join(self.nodes)
+            raise ValueError(f"{where}: no node type {kind!r}; expected one of {known}")
 
-    def _check_relation(self, name: str, relation: LinkTable | ColumnLinks) -> None:
-        if isinstance(relation, LinkTable):
-            ends = {"source": relation.source.type, "target": relation.target.type}
-        else:
-            ends = {"source": relation.source or self.target}
-        for side, kind in ends.items():
-            if kind not in self.nodes:
-                raise ValueError(
-                    f"relations.{name}.{side}: no node type {kind!r}; expected {self._types()}"
-                )
-        if isinstance(relation, ColumnLinks):
-            owner = self.nodes[ends["source"]]
-            if owner.implied:
-                raise ValueError(f"relations.{name}.source: {ends['source']} has no table")
-            _refuse_answers(owner, relation.columns, f"relations.{name}.columns")
+    def _hide_answers(self, kind: str, columns: Collection[str], where: str) -> None:
+        """Refuse the label and the split among columns that a model sees."""
+        for key in ("label", "split"):
+            if (column := getattr(self.nodes[kind], key)) in columns:
+                raise ValueError(f"{where}: {column} is the {key}, which no model may see")
 
     def check_names(self) -> None:
         """Refuse relations of the same name, and metapaths that the graph does not have."""
-        seen: list[EdgeType] = []
-        for there, back in self.edge_types.values():
-            for edge_type in (there, back):
-                if edge_type in seen:
-                    raise ValueError(
-                        f"relations: two are called {edge_type[1]} from {edge_type[0]} to "
-                        f"{edge_type[2]}; rename one"
-                    )
-                seen.append(edge_type)
+        edge_types = [e for pair in self.edge_types.values() for e in pair]
+        for (source, name, target), count in Counter(edge_types).items():
+            if count > 1:
+                raise ValueError(
+                    f"relations: two are called {name} from {source} to {target}; rename one"
+                )
         for text in self.metapaths or ():
-            root = Metapath.parse(text, (list(self.node_types), seen)).root
+            root = Metapath.parse(text, (list(self.node_types), edge_types)).root
             if root != self.target:
                 raise ValueError(f"metapath {text!r}: it starts at {root}, not at {self.target}")
-
-    def _types(self) -> str:
-        return f"one of {', '.join(self.nodes)}"
 
     @property
     def node_types(self) -> dict[str, NodeTable]:
@@ -122,7 +106,7 @@ class GraphConfig(Section):
             if isinstance(relation, ColumnLinks) and (relation.source or self.target) == kind:
                 yield name, relation
 
-    @cached_property
+    @property
     def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
         """The edge type of each relation, and of its reverse."""
         edge_types = {}
@@ -135,12 +119,6 @@ class GraphConfig(Section):
             edge_types[name] = ((source, name, target), (target, back, source))
         return edge_types
 
-    def changed(self, **values: Any) -> GraphConfig:
-        """Return a copy with other values, and without what was computed from the old ones."""
-        copy = self.model_copy(update=values)
-        copy.__dict__.pop("edge_types", None)
-        return copy
-
     def default_metapaths(self) -> list[str]:
         """Return each relation of the target there and back."""
         metapaths: list[str] = []
@@ -151,13 +129,6 @@ class GraphConfig(Section):
                 away, home = (there, back) if there[0] == self.target else (back, there)
                 metapaths.append(f"{self.target}-{away[1]}:{away[2]}-{home[1]}:{self.target}")
         return metapaths
-
-
-def _refuse_answers(nodes: NodeTable, columns: Collection[str], where: str) -> None:
-    """Refuse the label and the split among columns that a model sees."""
-    for key in ("label", "split"):
-        if getattr(nodes, key) in columns:
-            raise ValueError(f"{where}: {getattr(nodes, key)} is the {key}, which no model may see")
 
 
 def config_path(name: str | Path) -> Path:
@@ -187,28 +158,19 @@ def check_config(values: dict[str, Any], where: str) -> GraphConfig:
     try:
         return GraphConfig.model_validate(values)
     except ValidationError as error:
-        raise HanmeError(f"{where}: {_first(error)}") from None
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("["))
-    match first["type"]:
-        case "missing":
-            what = "it is missing"
-        case "value_error":
-            what = str(first["ctx"]["error"])
-        case "string_pattern_mismatch":
-            what = "a name is letters, digits and underscores"
-        case _:
-            what = f"{first['msg']}, but got {str(first['input'])[:80]!r}"
-    return f"{where}: {what}" if where else what
+        first = error.errors()[0]
+    place = [str(part) for part in first["loc"] if not str(part).startswith("[")]
+    what = f"{first['msg']}, but got {str(first['input'])[:80]!r}"
+    if first["type"] == "value_error":
+        what = str(first["ctx"]["error"])
+    elif first["type"] == "missing":
+        what = "it is missing"
+    elif first["type"] == "string_pattern_mismatch":
+        what = "a name is letters, digits and underscores"
+    raise HanmeError(": ".join([where, *([".".join(place)] if place else []), what]))
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of ``graph.toml``, for editors and programs."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **GraphConfig.model_json_schema(),
-        "title": FILE,
-    }
+    version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return version | GraphConfig.model_json_schema() | {"title": FILE}
