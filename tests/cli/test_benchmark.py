@@ -1,6 +1,5 @@
 """hanme benchmark as a user meets it: killed half way and started again, and when a run fails."""
 
-import csv
 import json
 import os
 import shutil
@@ -79,13 +78,6 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
         micro = [scores["without_fallback"]["test"]["micro"] for scores in values]
         assert row["without_fallback.test.micro"]["values"] == micro
         assert row["without_fallback.test.micro"]["mean"] == pytest.approx(sum(micro) / 2)
-    with (out / "benchmark.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["lts"] for row in rows] == ["none", "none", "linear"]
-    assert (
-        float(rows[0]["without_fallback.test.micro.mean"])
-        == (table["rows"][0]["without_fallback.test.micro"]["mean"])
-    )
     text = (out / "benchmark.md").read_text()
     assert "| han + LTS linear |" in text
     assert "--set training.epochs=3" in text
@@ -197,7 +189,6 @@ def test_a_mistake_in_an_experiment_names_file_and_field(
 def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Path) -> None:
     assert "han-mine" not in models("planted", tmp_path)
     (tmp_path / "han-mine-planted.toml").write_text("")
-    (tmp_path / "han-my-planted.toml").write_text('[data]\nname = "IMDB"\n')  # of another graph
     assert models("planted", tmp_path) == sorted([*models("planted"), "han-mine"])
 
 

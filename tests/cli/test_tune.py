@@ -118,13 +118,11 @@ def test_a_mistake_is_one_line_and_status_2(
     assert not Path("new.toml").exists()
 
 
-def test_it_shows_the_best_trials_and_prunes(tmp_path: Path) -> None:
-    line = ["tune", "han", "planted", "--prune", "--trials", "12", "--epochs", "30"]
+def test_it_shows_the_best_trials(tmp_path: Path) -> None:
+    line = ["tune", "han", "planted", "--trials", "2", "--epochs", "3"]
     line += ["--set", "data.options.movies=100", "--out", tmp_path / "a.toml"]
     done = hanme(*line)
     assert done.returncode == 0
     assert "Best trials" in done.stdout
-    assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 12")
-    states = [trial["state"] for trial in read_json(tmp_path / "a.json")["trials"]]
-    assert states.count("PRUNED") > 0
-    assert len(states) == 12
+    assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 2")
+    assert len(read_json(tmp_path / "a.json")["trials"]) == 2

@@ -48,7 +48,7 @@ def benchmark(
     is named at the end, with exit status 2.
 
     Args:
-        out: Folder for tables (.md, .csv, .json) and figures.
+        out: Folder for tables (.md, .json) and figures.
         model: First part of a configuration's name, such as hanme-direct (default: all models).
         graph: planted, IMDB, ACM, DBLP, or a graph.toml (default: IMDB, ACM and DBLP).
         seeds: Number of seeds (default: those of the --config).

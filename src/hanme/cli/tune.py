@@ -24,7 +24,6 @@ def tune(
     seeds: Annotated[int, Range(1, 1000)] = 1,
     epochs: Positive | None = None,
     seed: Annotated[int, Range(0, 2**31)] = 0,
-    prune: bool = False,
     force: bool = False,
     device: str | None = None,
     json_: bool = False,
@@ -52,7 +51,6 @@ def tune(
         seeds: Number of runs per trial, with seeds 0, 1, ...
         epochs: Maximum number of epochs in the search (default: as configured).
         seed: Seed of the search.
-        prune: Stop trials that score below the median so far.
         force: Overwrite OUT.
     """
     from hanme.data import is_tables, known_name
@@ -67,7 +65,7 @@ def tune(
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     values = changed_config(model, graph, config_folder, changed_fields(changes))
     space = search_space(model, None if is_tables(graph) else known_name(graph), values)
-    search = Search(values, space, list(range(seeds)), epochs, seed, prune)
+    search = Search(values, space, list(range(seeds)), epochs, seed)
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,

@@ -5,6 +5,7 @@ An experiment is a TOML file such as the packaged ``benchmark.toml`` and ``paper
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
@@ -25,7 +26,6 @@ from hanme.experiments.configuration import (
     refuse_fixed,
     resolve,
 )
-from hanme.experiments.summary import slug
 from hanme.runs import RunConfig
 from hanme.runs.pool import Job
 
@@ -121,9 +121,11 @@ class Experiment(Closed):
         more = (seed for seed in count(1) if seed not in self.seeds)
         return [*self.seeds, *islice(more, number)][:number]
 
-    def stems(self, graph: str) -> dict[str, str]:
-        """Return the names of a graph's figures by kind, without suffix."""
-        return {kind: name.replace("{graph}", graph) for kind, name in self.figures.items()}
+    def file_names(self, graph: str) -> dict[str, str]:
+        """Return the names of a graph's figures by kind."""
+        return {
+            kind: f"{name.replace('{graph}', graph)}.svg" for kind, name in self.figures.items()
+        }
 
     def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
         """Make the rows with some fields changed; a row keeps the fields that it sets itself."""
@@ -155,6 +157,11 @@ def from_source(graph: str, source: Path | None) -> dict[str, str]:
     """Return the field that reads a benchmark graph from ``source``; none for other graphs."""
     own = graph == "planted" or is_tables(graph)
     return {} if source is None or own else {"data.source": str(source)}
+
+
+def slug(name: str) -> str:
+    """Turn a name into that of a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def _pace(config: RunConfig) -> str:

@@ -38,17 +38,10 @@ def models(graph: str, folder: Path | None = None) -> list[str]:
 
     A user's own tables need no file: all packaged models can be trained on them.
     """
-    end = f"-{graph_name(graph)}"
-    own = folder.glob("*-*.toml") if folder else []
-    names = packaged() + [path.stem for path in own if _applies(path, graph)]
+    own = [path.stem for path in folder.glob("*-*.toml")] if folder else []
+    end, names = f"-{graph_name(graph)}", [*packaged(), *own]
     listed = {name.removesuffix(end) for name in names if name.endswith(end)}
     return sorted(listed | set(models("planted"))) if is_tables(graph) else sorted(listed)
-
-
-def _applies(path: Path, graph: str) -> bool:
-    """Return whether a configuration applies to this graph: ``x-my-films`` not to ``films``."""
-    name = look_up(read_toml(path), "data.name")
-    return not isinstance(name, str) or known_name(name) == known_name(graph)
 
 
 def graph_name(graph: str) -> str:
@@ -60,10 +53,7 @@ def graph_name(graph: str) -> str:
 
 
 def find_config(name: str, folder: Path | None = None) -> Path:
-    """Find a configuration file, ``path/to/a.toml`` or a name such as ``han-IMDB``.
-
-    Files in ``folder`` replace the packaged ones.
-    """
+    """Find a configuration file by path or name, such as ``han-IMDB``, first in ``folder``."""
     if name.endswith(".toml") or len(Path(name).parts) > 1:
         return Path(name)
     for place in (folder, CONFIGS):
@@ -106,9 +96,8 @@ def changed_config(
 
 def refuse_fixed(changes: Mapping[str, Any], why: str) -> None:
     """Refuse to change a field that an experiment sets itself."""
-    for field in FIXED:
-        if field in changes:
-            raise HanmeError(f"--set {field}: it cannot be changed here; {why}")
+    for field in set(FIXED) & changes.keys():
+        raise HanmeError(f"--set {field}: it cannot be changed here; {why}")
 
 
 def resolve(

@@ -1,20 +1,21 @@
-"""From finished runs to a report: tables in Markdown, CSV and JSON, and figures."""
+"""From finished runs to a report: tables in Markdown and JSON, and figures."""
 
 from __future__ import annotations
 
-import csv
 import json
+import statistics
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
-from hanme.experiments.boxes import draw_boxes
-from hanme.experiments.curves import draw_curves
-from hanme.experiments.summary import AVERAGES, RULES, summarise
+from hanme.experiments.figures import AVERAGES, RULES, draw_boxes, draw_curves
 from hanme.runs import Run
+
+COSTS = ("seconds_per_epoch", "peak_memory_mb")
 
 Row = dict[str, Any]
 """A row of the report, as its JSON file holds it."""
@@ -30,7 +31,7 @@ def report(
     command: str,
     failed: Mapping[Path, str],
 ) -> dict[str, Any]:
-    """Write ``NAME.md``, ``.csv``, ``.json`` and figures; return what the JSON file holds.
+    """Write ``NAME.md``, ``.json`` and figures; return what the JSON file holds.
 
     Run folders are in ``runs``. ``command`` tells the reader how the report was made. ``failed``
     has error messages by run folder; rows with a failed run are left out, as a mean is over all
@@ -50,16 +51,15 @@ def report(
     remove_leftovers(out)
     with replacing(out / f"{experiment.name}.json") as path:
         path.write_text(json.dumps(table, indent=2) + "\n")
-    _write_csv(table["rows"], experiment.rule, out / f"{experiment.name}.csv")
     for graph, rows in _by_graph(table["rows"]).items():
-        stems = experiment.stems(graph)
-        if "boxes" in stems:
-            draw_boxes(rows, graph, experiment.rule, out / stems["boxes"])
-        if "curves" in stems:
+        names = experiment.file_names(graph)
+        if "boxes" in names:
+            draw_boxes(rows, graph, experiment.rule, out / names["boxes"])
+        if "curves" in names:
             drawn = [entry for entry in kept if entry.graph == graph and entry.curves]
             opened = {entry.name: Run.open(entry.run_folder(runs, seeds[0])) for entry in drawn}
             curves = {name: run.metrics() for name, run in opened.items()}
-            draw_curves(curves, out / stems["curves"])
+            draw_curves(curves, out / names["curves"])
     with replacing(out / f"{experiment.name}.md") as path:
         path.write_text(markdown(experiment, table), encoding="utf-8")
     return table
@@ -72,10 +72,10 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
     made = f"Made by `{table['command']}`; do not edit."
     lines = [f"# {experiment.title}", "", made, "", about.replace("{seeds}", seeds)]
     for graph, rows in _by_graph(table["rows"]).items():
-        lines += ["", f"## {graph}", "", *_scores(rows, experiment)]
-        for kind, stem in experiment.stems(graph).items():
+        lines += ["", f"## {graph}", "", *_score_table(rows, experiment)]
+        for kind, name in experiment.file_names(graph).items():
             shows = "Test F1" if kind == "boxes" else f"F1 by epoch, seed {table['seeds'][0]},"
-            lines += ["", f"![{shows} on {graph}]({stem}.svg)"]
+            lines += ["", f"![{shows} on {graph}]({name})"]
     lines += ["", "## Against published figures", "", *_against(table["rows"], experiment)]
     if table["failed"]:
         lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
@@ -84,24 +84,38 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
 
 
 def _row(entry: Entry, runs: Path, seeds: Sequence[int], *, majority: bool = False) -> Row:
-    """Return the row of an entry, or of the most common labels, which its runs have scored, too."""
+    """Return the row of an entry, or of the most common labels, which its runs have scored, too.
+
+    Scores have mean and standard deviation over the seeds, by rule, part of the split and average.
+    """
     results = [Run.open(entry.run_folder(runs, seed)).result() for seed in seeds]
-    summary = summarise(results, majority=majority)
-    published = () if majority else entry.published
-    return {
+    row: Row = {
         "name": "majority" if majority else entry.name,
         "model": "majority" if majority else entry.model,
         "graph": entry.graph,
         "lts": "none" if majority else entry.lts,
-        "published": [figure | _differences(figure, summary) for figure in published],
-        **summary,
+        "published": [],
+        "parameters": 0 if majority else results[0]["parameters"],
     }
+    for cost in COSTS:
+        row[cost] = 0.0 if majority else statistics.median(result[cost] for result in results)
+    for rule, part, average in product(RULES, ("val", "test"), AVERAGES):
+        values = [_scores(result, rule, majority)[part][average] for result in results]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        mean = statistics.mean(values)
+        row[f"{rule}.{part}.{average}"] = {"mean": mean, "std": spread, "values": values}
+    for figure in () if majority else entry.published:
+        means = {name: row[f"{figure['rule']}.test.{name}"]["mean"] for name in AVERAGES}
+        differences = {f"difference_{k}": round(means[k] - figure[k], 4) for k in AVERAGES}
+        row["published"].append(figure | differences)
+    return row
 
 
-def _differences(figure: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
-    """Return our means minus a published figure, under the rule of the figure."""
-    means = {average: ours[f"{figure['rule']}.test.{average}"]["mean"] for average in AVERAGES}
-    return {f"difference_{name}": round(mean - figure[name], 4) for name, mean in means.items()}
+def _scores(result: Mapping[str, Any], rule: str, majority: bool) -> Any:
+    """Return the scores of a result by part of the split and average."""
+    if majority:
+        return result["baselines"]["majority"]
+    return result["expected_f1"] if rule == "expected_f1" else result["scores"][rule]
 
 
 def _by_graph(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -111,36 +125,13 @@ def _by_graph(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return graphs
 
 
-def _columns(rows: Sequence[Row], rule: str) -> dict[str, str]:
-    """Return the headings of the score columns by key; the scores under ``rule`` come first.
-
-    A rule that some runs were not scored under has no column.
-    """
+def _score_table(rows: Sequence[Row], experiment: Experiment) -> list[str]:
+    """Return the table of one graph; scores under the experiment's rule come first."""
+    rule = experiment.rule
     rules = [rule, *(other for other in RULES if other != rule)]
-    heads = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in rules for a in AVERAGES}
-    heads |= {f"{rule}.val.{average}": f"validation {average}" for average in AVERAGES}
-    return {key: head for key, head in heads.items() if all(key in row for row in rows)}
-
-
-def _write_csv(rows: Sequence[Row], rule: str, path: Path) -> None:
-    """Write a line per row: names, means and deviations, costs, and the first published figure."""
-    own = ("name", "model", "graph", "lts", "parameters", "seconds_per_epoch", "peak_memory_mb")
-    theirs = ("micro", "macro", "rule", "source", "difference_micro", "difference_macro")
-    parts = [(key, part) for key in _columns(rows, rule) for part in ("mean", "std")]
-    heads = [*own, *(f"{key}.{part}" for key, part in parts), *(f"published.{k}" for k in theirs)]
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heads)
-        for row in rows:
-            figure = row["published"][0] if row["published"] else {}
-            scores = [row[key][part] for key, part in parts]
-            known = [figure.get(key, "") for key in theirs]
-            writer.writerow([*(row[key] for key in own), *scores, *known])
-
-
-def _scores(rows: Sequence[Row], experiment: Experiment) -> list[str]:
-    """Return the table of one graph."""
-    columns = _columns(rows, experiment.rule)
+    columns = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in rules for a in AVERAGES}
+    columns |= {f"{rule}.val.{average}": f"validation {average}" for average in AVERAGES}
+    columns = {key: head for key, head in columns.items() if all(key in row for row in rows)}
     costs = ["parameters", "s / epoch", "peak MB"] if experiment.costs else []
     heads = ["published micro", "published macro", *columns.values(), *costs]
     lines = [_line(["model", *heads]), "| --- " + "| ---: " * len(heads) + "|"]

@@ -7,9 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from hanme.common.files import lock, read_json, remove_leftovers, replacing, write_json
 from hanme.common.options import Closed, validated
@@ -19,24 +17,18 @@ from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_network, load_graph
 from hanme.runs.results import rule_name
 from hanme.runs.train import train_in_memory
-from hanme.training import Epoch
 
 SPACES = Path(__file__).parent / "spaces.toml"
-
-REPORT_EPOCHS = 10
-"""Epochs between the scores that a trial reports to the pruner: few, as each may end it."""
 
 
 class Trial(Closed):
     """A configuration that was tried."""
 
     number: int  # counts the trials
+    params: dict[str, Any]  # what Optuna has drawn by field: a number, or the place of a choice
     changes: dict[str, Any]  # fields that differ from the configuration that the search starts from
-    score: float | None  # in percent, None if the trial was stopped
-    why: str = ""  # why it was stopped
-    state: Literal["COMPLETE", "PRUNED", "FAIL"] = "COMPLETE"
-    params: dict[str, Any] = Field(default_factory=dict)  # the changes as Optuna has them
-    steps: dict[int, float] = Field(default_factory=dict)  # scores reported to the pruner, by epoch
+    score: float | None  # in percent, None if training failed
+    why: str = ""  # why it failed
 
 
 class Study(Closed):
@@ -55,7 +47,6 @@ class Search:
     seeds: Sequence[int]  # the score of a trial is the mean over these
     epochs: int | None = None  # maximum number of epochs (default: as configured)
     seed: int = 0  # of the search
-    prune: bool = False  # stop trials that score below the median of earlier ones
 
     def configs(self, changes: Mapping[str, Any], source: Path | None) -> list[RunConfig]:
         """Return the runs of a trial, one per seed."""
@@ -94,17 +85,11 @@ def run_trials(
     source: Path | None = None,
     on_trial: Callable[[int], None] = lambda done: None,
 ) -> list[Trial]:
-    """Try configurations until there are enough trials, including those of an earlier call.
+    """Try configurations until there are enough trials, including those stored in ``path``.
 
     The first is the one the search starts from. The next ones depend only on ``search`` and on the
     scores so far: a search that was killed and started again tries the same configurations.
-
-    Args:
-        search: What to search for.
-        path: The JSON file with the trials; one process at a time may use it.
-        trials: Number of trials.
-        source: Folder or archive with the files of a benchmark graph.
-        on_trial: Called with the number of finished trials, first and after each new one.
+    ``on_trial`` is called with the number of finished trials, first and after each new one.
     """
     import optuna
 
@@ -118,13 +103,11 @@ def run_trials(
         done = _read(path, search)
         remove_leftovers(path.parent, f"{path.stem}.")
         ranges = {field: _distribution(entry) for field, entry in search.space.items()}
-        study = _replay(done, ranges, search, path)
         on_trial(len(done))
         while len(done) < trials:
-            study.sampler = optuna.samplers.TPESampler(seed=search.seed + len(done))
-            done.append(_try(search, source, study, ranges, len(done)))
-            stored = Study(search=_plain(search), trials=done)
-            write_json(path, stored.model_dump(mode="json"))
+            params = _suggest(search, ranges, done, path)
+            done.append(_try(search, source, params, len(done)))
+            write_json(path, Study(search=_plain(search), trials=done).model_dump(mode="json"))
             on_trial(len(done))
     return done
 
@@ -160,92 +143,53 @@ def _plain(search: Search) -> dict[str, Any]:
     return asdict(search) | {"seeds": list(search.seeds)}
 
 
-def _replay(done: list[Trial], ranges: dict[str, Any], search: Search, path: Path) -> Any:
-    """Return a study in memory that knows the trials so far."""
-    import optuna
+def _suggest(
+    search: Search, ranges: dict[str, Any], done: list[Trial], path: Path
+) -> dict[str, Any]:
+    """Return what Optuna draws after the trials so far; first, where the search starts."""
+    from optuna import create_study
+    from optuna.samplers import TPESampler
+    from optuna.trial import TrialState, create_trial
 
-    pruner = optuna.pruners.MedianPruner() if search.prune else optuna.pruners.NopPruner()
-    study = optuna.create_study(direction="maximize", pruner=pruner)
     if not done:
-        study.enqueue_trial({f: _label(look_up(search.values, f)) for f in search.space})
+        start = {field: look_up(search.values, field) for field in search.space}
+        return {
+            field: entry["choices"].index(start[field]) if "choices" in entry else start[field]
+            for field, entry in search.space.items()
+        }
+    study = create_study(direction="maximize", sampler=TPESampler(seed=search.seed + len(done)))
     try:
         for trial in done:
+            state = TrialState.FAIL if trial.score is None else TrialState.COMPLETE
             study.add_trial(
-                optuna.trial.create_trial(
-                    state=optuna.trial.TrialState[trial.state],
-                    params=trial.params,
-                    distributions=ranges,
-                    value=trial.score,
-                    intermediate_values=trial.steps,
+                create_trial(
+                    state=state, params=trial.params, distributions=ranges, value=trial.score
                 )
             )
     except ValueError as error:
         raise HanmeError(f"{path}: not a study ({error})") from None
-    return study
+    drawn: dict[str, Any] = study.ask(ranges).params
+    return drawn
 
 
-def _try(
-    search: Search, source: Path | None, study: Any, ranges: dict[str, Any], number: int
-) -> Trial:
-    """Run the next trial."""
-    import optuna
-
-    trial, why = study.ask(ranges), ""
-    changes = {field: _value(search.space[field], drawn) for field, drawn in trial.params.items()}
+def _try(search: Search, source: Path | None, params: dict[str, Any], number: int) -> Trial:
+    """Run a trial. Its score is the mean of micro and macro F1 on validation nodes, in percent."""
+    changes = {
+        field: entry["choices"][params[field]] if "choices" in entry else _rounded(params[field])
+        for field, entry in search.space.items()
+    }
+    values = []
     try:
-        result: dict[str, Any] = {"values": _score_all(search, source, trial, changes)}
-    except optuna.TrialPruned:
-        result, why = (
-            {"state": optuna.trial.TrialState.PRUNED},
-            "below the median of earlier trials",
-        )
+        for config in search.configs(changes, source):
+            run = train_in_memory(config, load_graph(config))
+            f1 = run.result["scores"][rule_name(run.decision)]["val"]
+            values.append((f1["micro"] + f1["macro"]) / 2)
     except HanmeError as error:
         if not number:
             raise
-        result, why = {"state": optuna.trial.TrialState.FAIL}, str(error)
-    ended = study.tell(trial, **result)
-    return Trial(
-        number=number,
-        changes=changes,
-        score=None if why else ended.value,
-        why=why,
-        state=ended.state.name,
-        params=ended.params,
-        steps=ended.intermediate_values,
-    )
-
-
-def _score_all(
-    search: Search, source: Path | None, trial: Any, changes: Mapping[str, Any]
-) -> float:
-    """Return the mean score of a trial over its seeds."""
-    f1 = []
-    for number, config in enumerate(search.configs(changes, source)):
-        before = number * config.training.epochs
-        watch = _watch(trial, before, config.training.every) if search.prune else lambda _: None
-        f1.append(_score(config, watch))
-    return statistics.mean(f1)
-
-
-def _score(config: RunConfig, on_epoch: Callable[[Epoch], None]) -> float:
-    """Train and return the mean of micro and macro F1 on validation nodes, in percent."""
-    graph = load_graph(config)
-    run = train_in_memory(config, graph, on_epoch)
-    f1 = run.result["scores"][rule_name(run.decision)]["val"]
-    return float(round((f1["micro"] + f1["macro"]) / 2, 4))
-
-
-def _watch(trial: Any, before: int, every: int) -> Callable[[Epoch], None]:
-    """Report the scores of a trial to the pruner, after ``before`` epochs with other seeds."""
-    import optuna
-
-    def on_epoch(epoch: Epoch) -> None:
-        if epoch.epoch % REPORT_EPOCHS < every:
-            trial.report(100 * (epoch.val_micro + epoch.val_macro) / 2, before + epoch.epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
-    return on_epoch
+        return Trial(number=number, params=params, changes=changes, score=None, why=str(error))
+    score = round(statistics.mean(values), 4)
+    return Trial(number=number, params=params, changes=changes, score=score)
 
 
 def _including(value: Any, dimension: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -260,28 +204,15 @@ def _including(value: Any, dimension: Mapping[str, Any], field: str) -> dict[str
 
 
 def _distribution(dimension: Mapping[str, Any]) -> Any:
-    """Return a range or choices as Optuna has them."""
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    """Return a range, or the places of choices, as Optuna has them."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if "choices" in dimension:
-        return CategoricalDistribution([_label(choice) for choice in dimension["choices"]])
+        return CategoricalDistribution(range(len(dimension["choices"])))
     low, high, log = dimension["low"], dimension["high"], dimension.get("log", False)
     whole = isinstance(low, int) and isinstance(high, int)
     return (IntDistribution if whole else FloatDistribution)(low, high, log=log)
 
 
-def _label(choice: Any) -> Any:
-    """Return a choice as Optuna stores it: a list, such as metapaths, becomes one string."""
-    return ", ".join(map(str, choice)) if isinstance(choice, list) else choice
-
-
-def _value(dimension: Mapping[str, Any], drawn: Any) -> Any:
-    """Return the value of a field, of Optuna's rounded to 4 digits."""
-    for choice in dimension.get("choices", []):
-        if _label(choice) == drawn:
-            return choice
+def _rounded(drawn: float) -> float:
     return float(f"{drawn:.4g}") if isinstance(drawn, float) else drawn
