@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+import sqlite3
 import tomllib
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from drafts import write_draft
 from hanme.data.tables.build.load import load_tables
-from hanme.data.tables.draft.profile import singular
+from hanme.data.tables.draft.names import singular
 from hanme.errors import HanmeError
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
@@ -217,7 +218,8 @@ def test_numbers_of_rows_are_no_feature_and_lists_of_numbers_no_keys(tmp_path: P
     assert found["nodes"]["atom"]["label"] == "species"
     assert features_of(found, "atom")["size"] == "number"
     assert "rownames" not in features_of(found, "atom")
-    assert found["relations"] == {"state": {"columns": ["states"], "separator": ","}}
+    assert features_of(found, "atom")["states"] == {"kind": "list", "separator": ","}
+    assert "relations" not in found
 
 
 def test_the_key_that_other_tables_use_is_the_id(tmp_path: Path) -> None:
@@ -305,7 +307,7 @@ def test_text_of_windows(tmp_path: Path) -> None:
 
 def test_lists_of_mostly_one_value_are_lists(tmp_path: Path) -> None:
     rows = [
-        {"id": f"c{i}", "by": [f"a{i % 9}"], "of": [1 + i % 4], "kind": ["xyz"[i % 3]]}
+        {"id": f"c{i}", "by": [f"a{i % 40}"], "of": [1 + i % 4], "kind": ["xyz"[i % 3]]}
         for i in range(120)
     ]
     rows[0]["by"], rows[1]["kind"] = ["a1", "a2"], ["x", "y"]
@@ -368,8 +370,8 @@ def test_a_second_column_of_ids_refers_to_the_table_that_the_first_refers_to(
     see = f"other_id,word_id\n{see}{again}"
     found = guessed(tmp_path, words_csv=f"word_id,field\n{words}", see_also_csv=see)
     found = found["relations"]["see_also"]
-    assert found["source"] == {"type": "word", "column": "word_id"}
-    assert found["target"] == {"type": kind, "column": "other_id"}
+    ends = {end["column"]: end["type"] for end in (found["source"], found["target"])}
+    assert ends == {"word_id": "word", "other_id": kind}
 
 
 def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_path: Path) -> None:
@@ -389,7 +391,7 @@ def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_pat
     assert (word["label"], word["label_separator"]) == ("field", ";")
     assert word["features"]["kinds"] == {"kind": "list", "separator": ";"}
     assert word["features"]["site"] == "category"
-    assert "separator" not in str(found["relations"]) + str(word["features"].get("price"))
+    assert "separator" not in str(word["features"].get("price"))
     assert load_tables(tmp_path).labels == ["art", "food, cooking", "law"]
 
 
@@ -491,3 +493,154 @@ def test_comments_show_labels_one_by_one(tmp_path: Path) -> None:
     text = (tmp_path / "graph.toml").read_text()
     assert 'label = "kind"  # art, law, sea, ...\n' in text
     assert "# 1 label has fewer rows\n" in text
+
+
+def ends_of(found: dict) -> dict[str, tuple[str, str]]:
+    return {
+        name: (relation["source"]["type"], relation["target"]["type"])
+        for name, relation in found["relations"].items()
+        if "table" in relation
+    }
+
+
+def test_links_between_several_tables_make_a_relation_for_each_pair(tmp_path: Path) -> None:
+    """Ids of techniques, groups and software in one column, as in MITRE ATT&CK's spreadsheets."""
+    draw = random.Random(0)
+    techniques = "".join(f"T{i:03},{'xyz'[i % 3]}\n" for i in range(80))
+    groups = "".join(f"G{i:03},Group {i}\n" for i in range(30))
+    software = "".join(f"S{i:03},Tool {i}\n" for i in range(30))
+    links = "".join(
+        f"{draw.choice('TGS')}{draw.randrange(30):03},uses,T{draw.randrange(80):03},"
+        f"https://x.org/{i},relationship--{i},2020-01-0{1 + i % 9}\n"
+        for i in range(400)
+    )
+    header = "source ID,mapping type,target ID,url,STIX ID,created"
+    found = guessed(
+        tmp_path, techniques_csv=f"ID,tactics\n{techniques}", groups_csv=f"ID,name\n{groups}",
+        software_csv=f"ID,name\n{software}", relationships_csv=f"{header}\n{links}",
+    )  # fmt: skip
+    assert sorted(ends_of(found).values()) == [
+        ("group", "technique"), ("software", "technique"), ("technique", "technique")
+    ]  # fmt: skip
+    graph = load_tables(tmp_path)
+    assert sum(graph.links[a, name, b].size(1) for name, (a, b) in ends_of(found).items()) == 400
+
+
+def test_a_column_of_types_says_whose_ids_numbers_are(tmp_path: Path) -> None:
+    films = "".join(f"{i},{'xyz'[i % 3]}\n" for i in range(1, 61))
+    people = "".join(f"{i},Person {i}\n" for i in range(1, 61))
+    kinds, draw = ("Film", "Person"), random.Random(0)
+    likes = "".join(
+        f"{draw.randint(1, 60)},{kinds[i % 2]},{draw.randint(1, 60)},{kinds[i % 3 > 0]}\n"
+        for i in range(240)
+    )
+    found = guessed(
+        tmp_path, films_csv=f"id,genre\n{films}", people_csv=f"id,name\n{people}",
+        links_csv=f"source_id,source_type,target_id,target_type\n{likes}",
+    )  # fmt: skip
+    assert len(ends_of(found)) == 4
+    assert found["relations"]["link_film_film"]["where"] == {
+        "source_type": "Film", "target_type": "Film"
+    }  # fmt: skip
+    assert load_tables(tmp_path).links["film", "link_film_person", "person"].size(1) == 80
+
+
+def test_numbers_are_ids_by_their_name_and_not_by_accident(tmp_path: Path) -> None:
+    """Tables as those of the Tate: year, width and counts are valid ids, artistId nearly always."""
+    artists = "".join(f"{i},Artist {i}\n" for i in range(1, 3001))
+    works = "".join(
+        f"{i},{i * 37 % 3000 + 1 if i % 500 else 99999},{1800 + i % 200},{i * 13 % 2000 + 1},"
+        f"{i % 4 + 1},{'' if i % 90 else 'no date'}{'' if i % 90 == 0 else i % 2900 + 1},"
+        f"{'xyz'[i % 3]}\n"
+        for i in range(2000)
+    )
+    found = guessed(
+        tmp_path, artist_data_csv=f"id,name\n{artists}",
+        artwork_data_csv=f"id,artistId,year,width,artist_count,depth,class\n{works}",
+    )  # fmt: skip
+    assert found["relations"] == {"artist": {"columns": ["artistId"], "unknown": "add"}}
+    numbers = {"year", "width", "artist_count", "depth"}
+    assert {k for k, v in features_of(found, "artwork").items() if v == "number"} == numbers
+
+
+def test_few_values_are_features_and_many_in_small_groups_relations(tmp_path: Path) -> None:
+    rows = "".join(
+        f"c{i},{'ab'[i % 2]},{['card', 'bank', 'cash', 'cheque'][i % 4]},{'yn'[i % 3 > 0]},"
+        f"{'yn'[i % 5 > 0]},s{i % 150},{' ' if i % 97 == 0 else i / 8},{i % 24}\n"
+        for i in range(1, 1500)
+    )
+    header = "id,churn,payment,option_1,option_2,seller,charges,month"
+    found = guessed(tmp_path, customers_csv=f"{header}\n{rows}")
+    assert found["relations"] == {"seller": {"columns": ["seller"]}}
+    assert features_of(found, "customer") == {
+        "payment": "category", "option_1": "category", "option_2": "category",
+        "charges": "number", "month": "number",
+    }  # fmt: skip
+
+
+def test_declared_keys_are_used_and_labels_shown_by_name(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as opened:
+        opened.executescript(
+            "CREATE TABLE Genre (GenreId INTEGER PRIMARY KEY, Name TEXT);"
+            "CREATE TABLE Person (PersonNo INTEGER PRIMARY KEY, Name TEXT);"
+            "CREATE TABLE Track (TrackId INTEGER PRIMARY KEY, Length INTEGER, "
+            "GenreId INTEGER REFERENCES Genre, Author INTEGER REFERENCES Person);"
+        )
+        opened.executemany("INSERT INTO Genre VALUES (?, ?)", [(1, "Rock"), (2, "Jazz")])
+        opened.executemany("INSERT INTO Person VALUES (?, ?)", [(i, f"P{i}") for i in range(400)])
+        rows = [(i, i * 7, 1 + i % 2, i % 30) for i in range(90)]
+        opened.executemany("INSERT INTO Track VALUES (?, ?, ?, ?)", rows)
+    found = guessed(tmp_path)
+    track = found["nodes"]["track"]
+    assert (track["id"], track["label"], track["label_type"]) == ("TrackId", "GenreId", "genre")
+    assert found["relations"] == {"author": {"columns": ["Author"], "type": "person"}}
+    graph = load_tables(tmp_path)
+    assert graph.labels == ["Jazz", "Rock"]
+    assert graph.y[:4].tolist() == [1, 0, 1, 0]
+
+
+def test_addresses_that_contain_ids_are_no_text(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{i},https://x.org/art/a-work-of-art-{i},/img/{i}/small.jpg,joe.{i}@mail.org,"
+        f"work of art {i % 40} in oil,{'xyz'[i % 3]}\n"
+        for i in range(90)
+    )
+    found = guessed(tmp_path, works_csv=f"id,url,thumb,mail,about,class\n{rows}")
+    assert list(features_of(found, "work")) == ["about"]
+    assert "# url: left out (addresses)" in (tmp_path / "graph.toml").read_text()
+
+
+def test_rows_about_the_target_are_nodes_with_numbers_and_dates(tmp_path: Path) -> None:
+    baskets = "".join(f"b{i},{int(i % 9 == 0)}\n" for i in range(90))
+    items = "".join(
+        f"b{i % 90},{['tv', 'pc', 'pen'][i % 3]},{i * 7 % 200}.5,2020-02-{1 + i % 28}\n"
+        for i in range(300)
+    )
+    visits = "".join(f"b{i % 90},u{i % 17},{i % 5},{i * 7}\n" for i in range(200))
+    found = guessed(
+        tmp_path, baskets_csv=f"ID,fraud_flag\n{baskets}",
+        products_csv=f"basket_ID,item,cash_price,bought\n{items}",
+        visits_csv=f"basket_ID,user_id,stars,seconds\n{visits}",
+    )  # fmt: skip
+    assert (found["target"], found["nodes"]["basket"]["label"]) == ("basket", "fraud_flag")
+    assert features_of(found, "product") == {
+        "item": "category", "cash_price": "number", "bought": "date"
+    }  # fmt: skip
+    assert features_of(found, "visit") == {"stars": "number", "seconds": "number"}
+    assert ends_of(found) == {"visit": ("basket", "user")}
+    graph = load_tables(tmp_path)
+    assert graph.sizes == {"basket": 90, "product": 300, "visit": 200, "user": 17}
+    assert graph.links["product", "product_basket", "basket"].size(1) == 300
+
+
+def test_dates_with_a_few_other_cells_are_dates(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{i},{1 + i % 12}/{1 + i % 28}/2020 {i % 24}:15,{'?' if i == 7 else i * 1.5},"
+        f"{'xy'[i % 2]}\n"
+        for i in range(200)
+    )
+    found = guessed(tmp_path, a_csv=f"id,seen,size,kind\n{rows}")
+    assert features_of(found, "a") == {
+        "seen": {"kind": "date", "format": "%m/%d/%Y %H:%M"}, "size": "number"
+    }  # fmt: skip
+    load_tables(tmp_path)

@@ -13,7 +13,7 @@ import torch
 from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.labels import read_labels
+from hanme.data.tables.build.labels import name_labels, read_labels
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.split import (
@@ -65,6 +65,9 @@ class GraphSource:
                     for kind, spec in self.config.nodes.items()
                     if not spec.implied
                 }
+                if label_type := self.config.nodes[self.config.target].label_type:
+                    target = self.config.target
+                    tables[target] = name_labels(tables[target], tables[label_type])
                 ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
                 config, relations = self._relations(reader, ids)
                 writer = GraphWriter(store, config, features, half, progress)

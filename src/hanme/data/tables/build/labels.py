@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ def read_labels(
     else:
         y[row] = label
     return torch.from_numpy(y), names
+
+
+def name_labels(table: Table, names: Table) -> Table:
+    """Replace labels that are ids of a node type by its names."""
+    sql = table.reader.new_name()
+    table.reader.rows(
+        f"CREATE TEMP TABLE {sql} AS SELECT t.* REPLACE (coalesce(n.name, t.label) AS label) "
+        f"FROM {table.sql} AS t LEFT JOIN {names.sql} AS n ON t.label = n.id ORDER BY t.rowid"
+    )
+    return replace(table, sql=sql)
 
 
 def _names(table: Table, nodes: NodeTable, items: str) -> list[str]:

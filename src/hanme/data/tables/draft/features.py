@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hanme.data.tables.draft.profile import FEW_VALUES, MAX_CATEGORIES, ColumnProfile
-from hanme.data.tables.draft.relations import can_link
 
 TEXT = {"kind": "text", "method": "tfidf", "size": 2000}
 
@@ -31,13 +30,14 @@ def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
             return None, "row numbers"
         is_id = column.unique and column.filled > 2 and column.named(("id", "key", "code"))
         return (None, "ids") if is_id else ("number", "")
+    if column.is_address and column.distinct > FEW_VALUES:
+        return None, "addresses"
     if column.separator:
         return {"kind": "list", "separator": column.separator}, ""
     if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
         return TEXT, ""
     if column.distinct <= min(MAX_CATEGORIES, max(20, column.filled / 2)):
-        hint = "; or a relation: columns = [...]" if can_link(column) else ""
-        return "category", f"{column.distinct:,} values{hint}"
+        return "category", f"{column.distinct:,} values"
     if column.words >= 2 and column.repetition >= 2:  # other rows use the same words
         return TEXT, ""
     return None, f"{column.distinct:,} different values"

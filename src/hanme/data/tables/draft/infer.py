@@ -13,7 +13,7 @@ from hanme.data.tables.draft.features import (
     infer_feature,
     is_also_category,
 )
-from hanme.data.tables.draft.labels import MIN_ROWS, copies_label, count_labels, is_split
+from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
 from hanme.data.tables.draft.profile import (
     FEW_VALUES,
     ColumnProfile,
@@ -34,8 +34,6 @@ from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
-
-COPY = "each of its values has only one label, so it may be a copy of the label"
 
 
 def infer(path: Path, target: str | None = None, label: str | None = None) -> InferredConfig:
@@ -92,80 +90,77 @@ def _apply_rules(
     target, label = infer_roles(tables, target_name, label_name)
     draft = Draft(target.kind, {table.kind for table in tables if table.is_nodes})
     draft.reasons["target",] = "the node type to classify"
-    copies = [c for c in target.columns if label and copies_label(target, c, label)]
-    linked = any(
-        table.facts or any(reference.table is target for reference in table.references)
-        for table in tables
-    )
     for table in tables:
         if table is target:
-            _add_target(draft, table, label, copies, linked)
+            _add_target(draft, table, label)
         elif table.is_nodes:
-            columns, name = _add_nodes(draft, table)
+            columns, name = _add_nodes(draft, table, table.ends, target)
             _add_features(draft, table, [column for column in columns if column is not name])
     for table in tables:
-        if table.facts and not table.is_nodes:
+        if table.facts and table.is_links:
             add_fact_relations(draft, table, target)
-        elif not table.is_nodes:
+        elif table.is_links:
             add_link_relations(draft, table)
     for kind in draft.implied:
         draft.reasons["nodes", kind] = "no table: its nodes are the ids in links"
     if not draft.relations:
         draft.reasons["relations",] = (
-            "no column links rows to each other, so a linear model is trained. To add a relation, "
-            'write [relations.NAME] and columns = ["a column whose values repeat"].'
+            "no column links rows to each other, so linear models and trees are trained. To add a "
+            'relation, write [relations.NAME] and columns = ["a column whose values repeat"].'
         )
     return InferredConfig(draft.config(), draft.reasons, tuple(skipped))
 
 
 def _add_nodes(
-    draft: Draft, table: ProfiledTable, used: tuple[ColumnProfile | None, ...] = ()
+    draft: Draft, table: ProfiledTable, used: list[ColumnProfile], target: ProfiledTable
 ) -> tuple[list[ColumnProfile], ColumnProfile | None]:
-    """Add a node type with its references; return its other columns, and the one of names."""
+    """Add a node type with its references; return its other columns, and the one of names.
+
+    Rows of links that are nodes, too, are facts about the target.
+    """
     place = ("nodes", table.kind)
-    draft.set(place, source_values(table.source), f"{table.size:,} rows")
+    facts = "; each is a link, and a node with the numbers and dates" if table.is_links else ""
+    draft.set(place, source_values(table.source), f"{table.size:,} rows{facts}")
     for key, reason in (("encoding", "not UTF-8"), ("empty", "such cells count as empty")):
         if key in draft.nodes[table.kind]:
             draft.reasons[(*place, key)] = reason
     unique = "unique" if table.id else "no column is unique, so rows are numbered from 1"
     draft.set((*place, "id"), table.id.name if table.id else None, unique)
-    few = len(table.columns) < 4 or table.repeated * 5 >= table.size
-    if table.repeated and (table.id is not None or not few):
+    if table.repeated and (table.id is not None or (table is target and len(table.columns) > 3)):
         again = f"{table.repeated:,} rows repeat an earlier one"
         draft.set((*place, "duplicates"), "first", again)
-    rest = [c for c in table.columns if c not in (table.id, *used) and not table.refers(c)]
-    names = [c for c in rest if c.named(NAME_WORDS) and not c.number and not c.is_object]
-    names = [c for c in names if c.distinct * 2 > c.filled]
-    name = max(names, key=lambda column: column.distinct, default=None)
+    rest = [column for column in table.own_columns() if column not in used]
+    name = _name_column(rest)
     draft.set((*place, "name"), name.name if name else None)
-    for reference in table.references:
-        add_column_relation(draft, table, [reference.column], reference)
+    to_target = [r for r in table.references if r.table is target and r.column not in used]
+    for reference in (to_target if table.is_links else []) or table.references:
+        if reference.column not in used:
+            add_column_relation(draft, table, [reference.column], reference)
     return rest, name
 
 
-def _add_target(
-    draft: Draft,
-    table: ProfiledTable,
-    label: ColumnProfile | None,
-    copies: list[ColumnProfile],
-    linked: bool,
-) -> None:
+def _name_column(columns: list[ColumnProfile]) -> ColumnProfile | None:
+    """Return the column of names; a table of two columns need not call it so."""
+    names = [c for c in columns if c.named(NAME_WORDS) or len(columns) == 1]
+    names = [c for c in names if not c.number and not c.is_object and c.distinct * 2 > c.filled]
+    return max(names, key=lambda column: column.distinct, default=None)
+
+
+def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) -> None:
     """Add the node type to classify; columns that could be features may become relations."""
-    columns, name = _add_nodes(draft, table, (label,))
+    columns, name = _add_nodes(draft, table, [label] if label else [], table)
     _add_label(draft, table, label)
     split = next((column for column in columns if is_split(column)), None)
     if split is not None:
         draft.set(("nodes", table.kind, "split"), split.name, "it holds train, val and test")
-    columns = [column for column in columns if column not in (name, split, *copies)]
-    groups = relation_columns(table, columns, linked or bool(table.references))
+    place = ("nodes", table.kind, "features")
+    columns = [column for column in columns if column not in (name, split)]
+    groups = relation_columns(table, columns)
     for group in groups:
         add_column_relation(draft, table, group)
     relations = {c: c.separator for group in groups for c in group}
     _add_features(draft, table, [c for c in columns if c not in relations])
-    place = ("nodes", table.kind, "features")
-    for column in copies:
-        draft.set((*place, column.name), None, f"left out ({COPY})")
-    relations |= {reference.column: reference.separator for reference in table.references}
+    relations |= {r.column: r.separator for r in table.references if r.column is not label}
     for column, separator in relations.items():
         if is_also_category(column, separator):
             draft.set((*place, column.name), "category", "also a relation")
@@ -190,6 +185,9 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
         return
     examples, rare = count_labels(table, label)
     more = ", ..." if label.values > len(examples) else ""
+    for names in (reference.table for reference in table.refers(label)[:1]):
+        if _name_column(names.own_columns()):
+            draft.set((*place, "label_type"), names.kind, "labels are shown by its names")
     empty = f"; {table.size - label.filled:,} rows without" if label.filled < table.size else ""
     draft.set((*place, "label"), label.name, f"{', '.join(examples)}{more}{empty}")
     if label.separator:

@@ -2,28 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
 
-from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, Reference, words_of
+from hanme.data.tables.draft.names import is_key, mentions, type_name, words_of
+from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
+from hanme.data.tables.read.sql import quoted
 
 MATCHES = 0.8
 """Share of values that must be ids of a table, if the column's name does not mention the table."""
 
 NAMED_MATCHES = 0.5
-"""The same share if the column's name mentions the table."""
+"""The same share if the column's name mentions the table, and ends in id if it holds numbers."""
+
+NUMBER_MATCHES = 0.98
+"""The same share for numbers in a column whose name mentions a table, but does not end in id."""
+
+LEAST_SHARE = 0.02
+"""Share of values that must be ids of a further table, if a column has ids of several."""
 
 FEW_TEXTS = 5
 """Fewer different texts may occur in another table by accident."""
 
 
+class Match(NamedTuple):
+    """The values of a column that are ids of a table."""
+
+    table: ProfiledTable
+    rows: int  # number of values that are ids
+    ids: int  # number of different ones
+    share: float  # share of the column's values
+    spread: bool  # whether they reach beyond the first quarter of the ids, or ids have gaps
+
+
 def infer_keys(tables: list[ProfiledTable]) -> None:
-    """Set the id and the references of each table."""
+    """Set the id and the references of each table, declared ones first."""
+    by_title = {table.title.lower(): table for table in tables}
     for table in tables:
-        table.id = _find_id(table, [other for other in tables if other is not table])
+        others = [other for other in tables if other is not table]
+        table.id = _column(table, table.declared.primary) or _find_id(table, others)
     for table in tables:
-        table.references = _same_rows(table, tables)
-        if table.facts is None:
-            table.references += _find_references(table, tables)
+        for name, (title, key) in table.declared.foreign.items():
+            other, column = by_title.get(title.lower()), _column(table, name)
+            if other and column and (ids := _column(other, key)) and ids.unique:
+                other.id = ids
+                table.references.append(Reference(column, other))
+    known = KnownIds(tables)
+    for table in tables:
+        table.references = [known.counted(table, r) for r in table.references]
+        table.references += _same_rows(table, tables, known)
+        columns = [c for c in table.own_columns() if c.filled and c.date is None]
+        for column in columns:
+            table.references += _find_references(table, column, known)
+        for column in columns:
+            if not table.refers(column):
+                table.references += _by_type(table, column, known)
+            if column.numeric and not table.refers(column):
+                table.references += _numbers_that_are_ids(table, column, known)
+
+
+class KnownIds:
+    """The ids of all tables, as one table in the reader's database."""
+
+    def __init__(self, tables: list[ProfiledTable]) -> None:
+        self.tables = [table for table in tables if table.id is not None]
+        self.sql = tables[0].table.reader.new_name()
+        ids = " UNION ALL ".join(
+            f"SELECT DISTINCT {table.id.alias} AS id, {i} AS number FROM {table.table.sql}"
+            for i, table in enumerate(self.tables)
+            if table.id is not None
+        )
+        ids = ids or "SELECT '' AS id, 0 AS number WHERE false"
+        tables[0].table.reader.rows(f"CREATE TEMP TABLE {self.sql} AS {ids}")
+        number = "TRY_CAST(id AS DOUBLE)"
+        rows = tables[0].table.reader.rows(
+            f"SELECT number, max({number}), max({number}) - min({number}) > 2 * count(*) "
+            f"FROM {self.sql} GROUP BY number"
+        )
+        self.largest = {self.tables[i]: most or 0.0 for i, most, _ in rows}
+        self.gaps = {self.tables[i] for i, _, gaps in rows if gaps}
+
+    def match(
+        self, table: ProfiledTable, column: ColumnProfile, separator: str | None, where: str = ""
+    ) -> list[Match]:
+        """Return the tables that have values of a column as ids; those with most values first."""
+        # A copy of the own id is not a link.
+        own = table.id.alias if table.id is not None and table in self.tables else "NULL"
+        number = self.tables.index(table) if table in self.tables else -1
+        cells = table.items(column, separator, f"{own} AS own", *([where] if where else []))
+        cells += " WHERE chosen" if where else ""
+        values = f"SELECT item, own, count(*) AS n FROM {cells} GROUP BY ALL"
+        rows = table.table.reader.rows(
+            f"WITH items AS ({values}) SELECT number, sum(n) - coalesce(sum(n) FILTER (number = "
+            f"{number} AND item = own), 0), count(DISTINCT item), max(TRY_CAST(item AS DOUBLE)), "
+            f"(SELECT sum(n) FROM items) - coalesce(sum(n) FILTER (number = {number} AND item = "
+            f"own), 0) FROM items JOIN {self.sql} ON item = id GROUP BY number"
+        )
+        matches = [
+            Match(
+                other := self.tables[i], int(count), ids, int(count) / int(total),
+                other in self.gaps or (most is not None and most >= self.largest[other] / 4),
+            )
+            for i, count, ids, most, total in rows
+            if count
+        ]  # fmt: skip
+        return sorted(matches, key=lambda match: -match.rows)
+
+    def counted(self, table: ProfiledTable, reference: Reference) -> Reference:
+        """Return a reference with the number of its values that are not ids."""
+        ids = f"SELECT id FROM {self.sql} WHERE number = {self.tables.index(reference.table)}"
+        items = table.items(reference.column, reference.separator)
+        rows, distinct = table.select(
+            "count(*), count(DISTINCT item)", f"{items} WHERE item NOT IN ({ids})"
+        )
+        return replace(reference, unknown_rows=rows, unknown_ids=distinct)
+
+
+def _column(table: ProfiledTable, name: str | None) -> ColumnProfile | None:
+    return next((column for column in table.columns if column.name == name), None)
 
 
 def _find_id(table: ProfiledTable, others: list[ProfiledTable]) -> ColumnProfile | None:
@@ -32,26 +129,30 @@ def _find_id(table: ProfiledTable, others: list[ProfiledTable]) -> ColumnProfile
     Repeated rows count once. A column that another table repeats comes before one that has the
     table's own name: if flights name their carrier, the carrier identifies an airline.
     """
-    kinds = {other.kind for other in others}
     unique = [
         column
         for column in table.columns
         if column.distinct == table.size - table.repeated
         and column.filled == table.size
-        and kinds.isdisjoint(words_of(column.plain))
+        and (
+            mentions(column.plain, table.kind, "") == 2
+            or not any(mentions(column.plain, other.kind, "") == 2 for other in others)
+        )
     ]
-    own_names = {"id", f"{table.kind}_id", f"{table.kind}id", "key", "uuid"}
 
     def own(column: ColumnProfile) -> bool:
-        return column.plain.lower() in own_names
+        name = column.plain.lower()
+        return name in ("id", "key", "uuid") or (
+            is_key(name) and mentions(column.plain, table.kind, "") == 2
+        )
 
     rules: tuple[Callable[[ColumnProfile], bool], ...] = (
         lambda c: own(c) and _is_repeated(table, c, others, by_name=True),
         lambda c: _is_repeated(table, c, others),
         own,
-        lambda c: c.plain.lower() == table.kind,
+        lambda c: type_name(c.plain) == table.kind,
         lambda c: c.plain.lower().endswith("id"),
-        lambda c: c is table.columns[0] and c.words <= 2,
+        lambda c: c is table.columns[0] and c.words <= 2 and not c.is_address,
     )
     return next((column for rule in rules for column in unique if rule(column)), None)
 
@@ -63,130 +164,144 @@ def _is_repeated(
 
     That column has the same name, mentions the table or, unless `by_name`, holds texts.
     """
+    candidates = []
     for other in others:
         for one in other.columns:
-            same = one.plain == column.plain or table.kind in words_of(one.plain)
+            same = mentions(one.plain, table.kind, column.plain) == 2 or one.plain == column.plain
             texts = not (by_name or one.numeric or column.numeric) and one.distinct >= FEW_TEXTS
-            if one.unique or one.date is not None or not (same or texts):
-                continue
-            *_, unknown = _match(other, one, None, table, column)
-            if unknown <= one.distinct * (1 - MATCHES):
-                return True
+            if one.filled and not one.unique and one.date is None and (same or texts):
+                candidates.append((other, one))
+    # Most candidates can be excluded by their most frequent values.
+    listed = ", ".join({quoted(text) for _, one in candidates for text in one.examples}) or "NULL"
+    present = f"SELECT {column.alias} FROM {table.table.sql} WHERE {column.alias} IN ({listed})"
+    known = {text for (text,) in table.table.reader.rows(present)}
+    for other, one in candidates:
+        if 2 * len(known.intersection(one.examples)) < len(one.examples):
+            continue
+        ids = f"(SELECT {column.alias} FROM {table.table.sql})"
+        (unknown,) = other.select(f"count(DISTINCT {one.alias}) FILTER ({one.alias} NOT IN {ids})")
+        if unknown <= one.distinct * (1 - MATCHES):
+            return True
     return False
 
 
-def _same_rows(table: ProfiledTable, tables: list[ProfiledTable]) -> list[Reference]:
+def _same_rows(
+    table: ProfiledTable, tables: list[ProfiledTable], known: KnownIds
+) -> list[Reference]:
     """Return the reference from the id of a table to an earlier table with the same ids."""
     if table.id is None or table.id.is_row_number:
         return []
     for other in tables[: tables.index(table)]:
         if other.id is None or other.id.plain != table.id.plain or other.size != table.size:
             continue
-        _, _, unknown, _ = _match(table, table.id, None, other, other.id)
-        if not unknown:
-            return [Reference(table.id, other, None)]
+        reference = known.counted(table, Reference(table.id, other))
+        if not reference.unknown_rows:
+            return [reference]
     return []
 
 
-def _find_references(table: ProfiledTable, tables: list[ProfiledTable]) -> list[Reference]:
-    """Return the columns whose values are ids of a table, numbers by their names alone last."""
-    columns = [c for c in table.columns if c is not table.id and c.filled and c.date is None]
-    found = [reference for c in columns if (reference := _find_reference(table, c, tables))]
-    for column in columns:
-        if column.numeric and all(reference.column is not column for reference in found):
-            linked = [reference.table for reference in (*table.references, *found)]
-            other = _numbers_that_are_ids(table, column, tables, linked)
-            found += [Reference(column, other, column.separator)] if other else []
-    return found
-
-
-def _find_reference(
-    table: ProfiledTable, column: ColumnProfile, tables: list[ProfiledTable]
-) -> Reference | None:
-    """Return the table whose ids are the cells of a column, or the values within them.
+def _find_references(
+    table: ProfiledTable, column: ColumnProfile, known: KnownIds
+) -> list[Reference]:
+    """Return the tables whose ids are the cells of a column, or the values within them.
 
     Whole cells come first: an id such as ``(0008,0005)`` contains a comma and is not a list.
     """
-    best: tuple[tuple[float, bool, int], Reference] | None = None
+    best: tuple[tuple[float, int, int], list[Match], str | None] | None = None
     inferred = column.separator and not column.is_list and column.typed is None
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
-        for other in tables:
-            named = _mentions(column.plain, other)
-            # Numbers may be among other numbers by accident, so their name must fit too.
-            if other.id is None or (numeric and not named):
+        matches = known.match(table, column, separator)
+        for match in matches:
+            named = _mentions(column, match.table)
+            if not _is_reference(column, match, named, numeric):
                 continue
-            total, matched, unknown_rows, unknown_ids = _match(
-                table, column, separator, other, other.id
-            )
-            share = 1 - unknown_rows / max(1, total)
-            if share < (NAMED_MATCHES if named else MATCHES) or matched < 1 + (share < 1):
-                continue
-            score = (share, named, -other.size)
+            score = (match.share, named, -match.table.size)
             if best is None or score > best[0]:
-                best = (score, Reference(column, other, separator, unknown_rows, unknown_ids))
-    return best[1] if best else None
+                best = (score, [match], separator)
+        several = [] if numeric else _disjoint(matches)
+        if len(several) > 1 and (best is None or best[0][0] < sum(m.share for m in several)):
+            best = ((sum(m.share for m in several), 0, 0), several, separator)
+    if best is None:
+        return []
+    _, matches, separator = best
+    partial = len(matches) > 1
+    references = [Reference(column, m.table, separator, partial=partial) for m in matches]
+    return [known.counted(table, reference) for reference in references]
 
 
-def _match(
-    table: ProfiledTable,
-    column: ColumnProfile,
-    separator: str | None,
-    other: ProfiledTable,
-    ids: ColumnProfile,
-) -> tuple[int, int, int, int]:
-    """Compare the values of a column with the ids in a column of a table.
+def _is_reference(column: ColumnProfile, match: Match, named: int, numeric: bool) -> bool:
+    """Return whether values of a column are ids of a table, and not by accident.
 
-    Returns:
-        The number of values, of different ids among them, of values that are not ids, and of
-        different ones of these.
+    Numbers are among other numbers by accident, so their name must fit. If it does not say that
+    they are ids, they must also reach beyond the first quarter of the ids, unless ids have gaps.
     """
-    own = ids.alias if other is table else "NULL"  # a copy of the id is not a link
-    total, matched, unknown_rows, unknown_ids = table.select(
-        "count(*), count(DISTINCT ids.id), count(*) FILTER (ids.id IS NULL), "
-        "count(DISTINCT item) FILTER (ids.id IS NULL)",
-        f"{table.items(column, separator, f'{own} AS own')} LEFT JOIN (SELECT DISTINCT "
-        f"{ids.alias} AS id FROM {other.table.sql}) AS ids ON item = ids.id "
-        "WHERE item IS DISTINCT FROM own",
-    )
-    return total, matched, unknown_rows, unknown_ids
+    if match.ids < 1 + (match.share < 1):
+        return False
+    if not numeric:
+        return match.share >= (NAMED_MATCHES if named else MATCHES)
+    if named == 2 and is_key(column.plain):
+        return match.share >= NAMED_MATCHES
+    return named > 0 and match.share >= NUMBER_MATCHES and match.spread
+
+
+def _disjoint(matches: Iterable[Match]) -> list[Match]:
+    """Return the tables that share the values of a column among them, if they do."""
+    some = [match for match in matches if match.share >= LEAST_SHARE and match.ids > 1]
+    total = sum(match.share for match in some)
+    return some if MATCHES <= total <= 1 + LEAST_SHARE else []
+
+
+def _by_type(table: ProfiledTable, column: ColumnProfile, known: KnownIds) -> list[Reference]:
+    """Return the tables that another column names, such as ``source_type`` for ``source_id``."""
+    if not is_key(column.plain) or column.separator:
+        return []
+    stem = set(words_of(column.plain)[:-1])
+    for kinds in table.columns:
+        shares_name = words_of(kinds.plain)[-1] in ("type", "kind", "table", "class")
+        if not shares_name or set(words_of(kinds.plain)[:-1]) != stem or kinds.separator:
+            continue
+        if not 2 <= kinds.distinct <= FEW_VALUES:
+            continue
+        values = table.table.reader.rows(
+            f"SELECT DISTINCT {kinds.alias} FROM {table.table.sql} WHERE {kinds.alias} IS NOT NULL "
+            "ORDER BY ALL"
+        )
+        references = []
+        for (value,) in values:
+            chosen = f"{kinds.alias} = {quoted(value)} AS chosen"
+            for match in known.match(table, column, None, chosen):
+                if match.table.kind == type_name(value) and match.share >= MATCHES:
+                    where = {kinds.name: value}
+                    references.append(Reference(column, match.table, partial=True, where=where))
+        if references:
+            return references
+    return []
 
 
 def _numbers_that_are_ids(
-    table: ProfiledTable,
-    column: ColumnProfile,
-    tables: list[ProfiledTable],
-    linked: list[ProfiledTable],
-) -> ProfiledTable | None:
+    table: ProfiledTable, column: ColumnProfile, known: KnownIds
+) -> list[Reference]:
     """Return the table that has all numbers of a column as ids, if that is not an accident.
 
     It is not if the column is called ``id``, repeats values and fits only one table; nor if its
     name ends in ``id``, another column refers to that table, and the ids have gaps.
     """
     if words_of(column.plain)[-1] != "id":
-        return None
+        return []
     fitting = [
-        other
-        for other in tables
-        if other is not table
-        and other.id is not None
-        and not _match(table, column, column.separator, other, other.id)[2]
+        match.table
+        for match in known.match(table, column, column.separator)
+        if match.share == 1 and match.table is not table
     ]
+    linked = {reference.table for reference in table.references}
     if column.plain.lower() == "id":
-        return fitting[0] if len(fitting) == 1 and not column.unique else None
-    return next((other for other in fitting if other in linked and _has_gaps(other)), None)
+        fitting = fitting if len(fitting) == 1 and not column.unique else []
+    else:
+        fitting = [other for other in fitting if other in linked and other in known.gaps]
+    return [Reference(column, other, column.separator) for other in fitting[:1]]
 
 
-def _has_gaps(table: ProfiledTable) -> bool:
-    """Return whether most numbers between the smallest and the largest id are not ids."""
-    assert table.id is not None
-    number = f"TRY_CAST({table.id.alias} AS DOUBLE)"
-    (gaps,) = table.select(f"max({number}) - min({number}) > 2 * count(*)")
-    return bool(gaps)
-
-
-def _mentions(name: str, other: ProfiledTable) -> bool:
+def _mentions(column: ColumnProfile, other: ProfiledTable) -> int:
     """Return whether the name of a column mentions a table or has the name of its id."""
-    own = other.id.plain.lower() if other.id else ""
-    named = other.kind in words_of(name) or name.lower() == f"{other.kind}id"
-    return named or (own == name.lower() and own != "id")
+    return mentions(column.plain, other.kind, other.id.plain if other.id else "")

@@ -1,14 +1,20 @@
-"""Rules for labels: which column is the label, which is the split, and which copy the label."""
+"""Rules for labels: which column is the label, and which is the split."""
 
 from __future__ import annotations
 
-from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, words_of
+from hanme.data.tables.draft.names import words_of
+from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable
 
-LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "type", "kind")
+LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "fraud", "churn")
 """Words in the name of a column of labels."""
 
-OUTCOMES = ("status", "outcome", "species", "diagnosis", "response", "survived", "sentiment", "y")
+OUTCOMES = (
+    "status", "outcome", "species", "diagnosis", "response", "survived", "sentiment", "y", "result",
+)  # fmt: skip
 """Whole names of columns of labels."""
+
+KINDS = ("type", "kind", "flag")
+"""Words in the name of a column that is the label unless another is."""
 
 NO_LABELS = ("name", "title", "code", "id", "zip")
 """Words in the name of a column that is hardly the label."""
@@ -20,7 +26,7 @@ MIN_LABELLED = 50
 """A table with fewer labelled rows is the target only if no other table has labels."""
 
 MIN_ROWS = 5
-"""Rows that a value needs: a rarer label can hardly be learnt, and a rarer copy is an accident."""
+"""Rows that a label needs: a rarer one can hardly be learnt."""
 
 
 def find_label(table: ProfiledTable) -> tuple[int, ColumnProfile] | None:
@@ -35,15 +41,20 @@ def find_label(table: ProfiledTable) -> tuple[int, ColumnProfile] | None:
 
 def _label_score(table: ProfiledTable, column: ColumnProfile) -> int | None:
     """Return how likely a column is the label, by its name and its empty cells."""
-    if column is table.id or table.refers(column) or is_split(column):
+    by_name = _name_score(table, column)
+    if column is table.id or is_split(column):
         return None
-    if column.date is not None or column.is_vector or column.is_object:
+    if references := table.refers(column):
+        # An id is the label only if it stands for a name such as that of a genre.
+        names = references[0].table
+        is_lookup = len(names.columns) == 2 and not references[0].partial
+        return by_name if is_lookup and by_name == 4 and column.values <= MAX_LABELS else None
+    if column.date is not None or column.is_vector or column.is_object or column.is_address:
         return None
     if not 2 <= column.values <= min(MAX_LABELS, column.filled // 2):
         return None
     if not column.separator and column.second < min(MIN_ROWS, column.filled // 10):
         return None
-    by_name = _name_score(table, column)
     if column.number and by_name < 3:
         return None
     some_empty = column.filled < 0.95 * table.size
@@ -56,7 +67,7 @@ def _name_score(table: ProfiledTable, column: ColumnProfile) -> int:
         return 5
     if column.named(LABEL_WORDS):
         return 4
-    if len(words) == 1 and words[0] in OUTCOMES:
+    if column.named(KINDS) or (len(words) == 1 and words[0] in OUTCOMES):
         return 3
     return -2 if column.named(NO_LABELS) else 0
 
@@ -81,17 +92,3 @@ def count_labels(table: ProfiledTable, label: ColumnProfile) -> tuple[list[str],
         counts,
     )
     return examples or [], rare if others >= 2 else 0
-
-
-def copies_label(table: ProfiledTable, column: ColumnProfile, label: ColumnProfile) -> bool:
-    """Return whether each value of a column has one label, and enough rows to mean it."""
-    if column is label or column is table.id or table.refers(column) or is_split(column):
-        return False
-    if label.filled == table.size and column.filled < MIN_ROWS * column.distinct:
-        return False  # as the query would find
-    both, values, rows = table.select(
-        f"count(DISTINCT ({column.alias}, {label.alias})), count(DISTINCT {column.alias}), "
-        "count(*)",
-        f"{table.table.sql} WHERE {column.alias} IS NOT NULL AND {label.alias} IS NOT NULL",
-    )
-    return bool(values >= 2 and both == values and rows >= MIN_ROWS * values)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hanme.data.tables.draft.names import type_name, words_of
+from hanme.data.tables.read.databases import DeclaredKeys, declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.read.sql import quoted
@@ -25,9 +27,12 @@ MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN
 ALWAYS_MISSING = ("NULL", "#N/A", "\\N")
 """Texts that mean an empty cell in any column."""
 
+JUNK = 0.02
+"""Share of cells that may be something else in a column of numbers or dates."""
+
 DATES = (
     "%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d",
-    "%d-%b-%y", "%Y%m%d",
+    "%d-%b-%y", "%Y%m%d", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M", "%d.%m.%Y %H:%M", "%m/%d/%y",
 )  # fmt: skip
 """Formats of dates, in the order in which they are tried after ISO 8601."""
 
@@ -42,6 +47,9 @@ TYPOS = 0.01
 
 NAME_LENGTH = 2.4
 """Mean number of words in a part above which a column with commas is prose, not names."""
+
+ADDRESS = r"^(\w+://|www\.|[\w.+-]+@[\w-]+\.\w|(\.{0,2}|[A-Za-z]:)[/\\]\S|\S+[/\\]\S+\.\w{2,4}$)"
+"""What a URL, an e-mail address or a path begins with."""
 
 WORDS = r"regexp_extract_all({}, '[\p{{L}}\p{{N}}]+')"
 TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
@@ -69,7 +77,7 @@ class ColumnProfile:
     alias: str  # its name in the reader's database
     filled: int  # number of cells that are not empty
     distinct: int  # number of different values
-    numeric: bool  # whether every cell that is not empty is a number
+    numeric: bool  # whether the cells are numbers, but for a share of ``JUNK``
     words: float  # mean number of words in a cell
     examples: list[str]  # the three most frequent values
     second: int  # number of rows with the second of these
@@ -77,6 +85,7 @@ class ColumnProfile:
     is_list: bool  # whether cells are lists, joined by | here
     is_object: bool  # whether every cell is a JSON object, or a list of them
     is_row_number: bool  # whether it increases by 1 from row to row
+    is_address: bool  # whether most cells are URLs, e-mail addresses or paths
     is_vector: bool = False  # whether every cell has the same number of numbers
     date: str | None = None  # format of the dates, empty for ISO 8601; None if there are none
     repetition: float = 0  # how often a word of the first rows occurs, on average
@@ -97,6 +106,12 @@ class ColumnProfile:
     def number(self) -> bool:
         """Whether it holds numbers that are not ids by their header."""
         return self.numeric and not self.is_list and self.typed in (None, "float")
+
+    @property
+    def measure(self) -> bool:
+        """Whether it holds numbers or dates that vary and are not row numbers."""
+        is_number = self.number and not self.is_row_number
+        return self.distinct > 1 and (is_number or self.date is not None)
 
     @cached_property
     def separator(self) -> str | None:
@@ -139,13 +154,15 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Reference:
-    """A column whose values are ids of a table."""
+    """A column whose values are ids of a table, in all rows or in some."""
 
     column: ColumnProfile
     table: ProfiledTable  # whose ids they are
-    separator: str | None  # the text between two ids of a cell
+    separator: str | None = None  # the text between two ids of a cell
     unknown_rows: int = 0  # number of values that are not ids of the table
     unknown_ids: int = 0  # number of different ones
+    partial: bool = False  # whether other values are ids of other tables
+    where: Mapping[str, str] = field(default_factory=dict)  # the rows it is about, if not all
 
 
 @dataclass(eq=False)
@@ -158,11 +175,13 @@ class ProfiledTable:
     kind: str  # the name of its node type, or of its links
     columns: list[ColumnProfile]
     repeated: int  # number of rows that are equal to an earlier one
+    declared: DeclaredKeys  # keys that the database declares
     id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
     references: list[Reference] = field(default_factory=list)
     # columns of a link table whose values are likely ids, but of no table
     ends: list[ColumnProfile] = field(default_factory=list)
-    is_nodes: bool = False  # whether a row is a node; otherwise it is a link
+    is_nodes: bool = False  # whether a row is a node
+    is_links: bool = False  # whether a row is a link; it may be both
     # columns of head, relation and tail of a table of facts
     facts: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
 
@@ -171,9 +190,18 @@ class ProfiledTable:
         """The number of rows."""
         return self.table.size
 
-    def refers(self, column: ColumnProfile) -> Reference | None:
-        """Return the reference that a column is, if it is one."""
-        return next((r for r in self.references if r.column is column), None)
+    def refers(self, column: ColumnProfile) -> list[Reference]:
+        """Return the references of a column."""
+        return [reference for reference in self.references if reference.column is column]
+
+    @property
+    def referring(self) -> list[ColumnProfile]:
+        """The columns that are references."""
+        return [column for column in self.columns if self.refers(column)]
+
+    def own_columns(self) -> list[ColumnProfile]:
+        """Return the columns that are neither the id nor references."""
+        return [c for c in self.columns if c is not self.id and not self.refers(c)]
 
     def select(self, columns: str, rows: str | None = None) -> tuple[Any, ...]:
         """Return the first row of a query on the table, or on a query of it."""
@@ -198,32 +226,38 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
         return profile_table(reader, replace(source, spec=spec))
     ((distinct,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
     title = source.spec.table or ""
-    kind = re.sub(r"\W+", "_", title.split(".")[0].lower()).strip("_") or "node"
-    kind = singular(f"node_{kind}" if kind[0].isdigit() else kind)
-    return ProfiledTable(title, source.spec, table, kind, columns, table.size - distinct)
+    repeated = table.size - distinct
+    keys = declared_keys(source)
+    return ProfiledTable(title, source.spec, table, type_name(title), columns, repeated, keys)
 
 
 def _profile(table: Table, alias: str) -> ColumnProfile:
     number = f"TRY_CAST({alias} AS DOUBLE)"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
     step = f"{number} - rowid"
-    ((filled, distinct, finite, words, texts, empty, steps, objects),) = table.reader.rows(
-        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
-        f"coalesce(avg(len({WORDS.format(alias)})), 0), "
-        f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), count(*) FILTER ({missing}), "
-        f"min({step}) = max({step}), count(*) FILTER (starts_with({alias}, '{{')) FROM {table.sql}"
+    ((filled, distinct, finite, words, texts, empty, steps, objects, addresses),) = (
+        table.reader.rows(
+            f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})),"
+            f" coalesce(avg(len({WORDS.format(alias)})), 0), "
+            f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), "
+            f"count(*) FILTER ({missing}), min({step}) = max({step}), "
+            f"count(*) FILTER (starts_with({alias}, '{{')), "
+            f"count(*) FILTER (regexp_matches({alias}, {quoted(ADDRESS)})) FROM {table.sql}"
+        )
     )
     examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
         f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
     )
-    numbers_otherwise = 0 < finite == filled - empty
+    others = filled - finite  # cells that are not numbers
+    junk = JUNK * filled if distinct > FEW_VALUES else 0  # else a category with letters in it
+    numbers_otherwise = finite > 0 and others - empty <= junk
     column = ColumnProfile(
         name=table.columns[alias],
         alias=alias,
         filled=filled,
         distinct=distinct,
-        numeric=0 < filled == finite,
+        numeric=finite > 0 and others <= junk,
         words=words,
         examples=[value for value, _ in examples],
         second=examples[1][1] if len(examples) > 1 else 0,
@@ -231,6 +265,7 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         is_list=table.kinds[alias] == "joined",
         is_object=0 < filled == objects,
         is_row_number=2 < filled == finite and bool(steps),
+        is_address=addresses > 0.8 * filled,
     )
     if column.number or not filled:
         return column
@@ -239,7 +274,7 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         return column
     return replace(
         column,
-        date=_date_format(table, alias),
+        date=_date_format(table, column),
         is_vector=_is_vector(table, column),
         splits={s: _split(table, alias, s) for s in _separators(table, column)},
     )
@@ -282,19 +317,24 @@ def _repetition(table: Table, alias: str) -> float:
     return float(mean)
 
 
-def _date_format(table: Table, alias: str) -> str | None:
-    """Return the first format that every cell has."""
+def _date_format(table: Table, column: ColumnProfile) -> str | None:
+    """Return the format that most cells have; the first, if several have as many."""
+    alias, cells = column.alias, f"{table.sql} WHERE {column.alias} IS NOT NULL"
     formats = {"": f"TRY_CAST({alias} AS TIMESTAMP)"}
     formats |= {form: f"try_strptime({alias}, '{form}')" for form in DATES}
-    (first,) = table.reader.rows(
-        f"SELECT {', '.join(f'count({date})' for date in formats.values())} FROM (SELECT "
-        f"{alias} FROM {table.sql} WHERE {alias} IS NOT NULL LIMIT 1)"
-    )
-    for (form, date), fits in zip(formats.items(), first, strict=True):
-        other = f"SELECT 1 FROM {table.sql} WHERE {alias} IS NOT NULL AND year({date}) IS NULL"
-        if fits and not table.reader.rows(f"{other} LIMIT 1"):
-            return form
-    return None
+
+    def parsed(rows: str) -> dict[str, int]:
+        counts = ", ".join(f"count(year({date}))" for date in formats.values())
+        (row,) = table.reader.rows(f"SELECT {counts} FROM (SELECT {alias} FROM {rows})")
+        return dict(zip(formats, row, strict=True))
+
+    first, some = parsed(f"{cells} LIMIT 100"), min(100, column.filled)
+    formats = {form: date for form, date in formats.items() if first[form] > 0.8 * some}
+    if not formats:
+        return None
+    counts = parsed(cells)
+    best = max(counts, key=counts.__getitem__)
+    return best if counts[best] >= (1 - JUNK) * column.filled else None
 
 
 def _is_vector(table: Table, column: ColumnProfile) -> bool:
@@ -310,26 +350,3 @@ def _is_vector(table: Table, column: ColumnProfile) -> bool:
         f"WHERE {column.alias} IS NOT NULL)"
     )
     return bool(least == most and least >= 2 and not texts and points * 2 > column.filled)
-
-
-def words_of(name: str) -> list[str]:
-    """Return the words of a name: ``director_id`` and ``directorId`` have two."""
-    return re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
-
-
-IRREGULAR = {
-    "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
-    "series": "series", "species": "species",
-}  # fmt: skip
-
-
-def singular(word: str) -> str:
-    """Return the singular of an English plural."""
-    if word in IRREGULAR:
-        return IRREGULAR[word]
-    if word.endswith("ies") and len(word) > 4:
-        return f"{word[:-3]}y"
-    if word.endswith(("sses", "xes", "ches", "shes")):
-        return word[:-2]
-    plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
-    return word[:-1] if plural else word

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 from hanme.data.tables.draft.draft import Draft, Field
-from hanme.data.tables.draft.profile import (
-    FEW_VALUES,
-    ColumnProfile,
-    ProfiledTable,
-    Reference,
-    singular,
-    words_of,
-)
+from hanme.data.tables.draft.names import value_type
+from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
+from hanme.data.tables.read.sql import quoted
 from hanme.data.tables.schema.sections import Source
 
 MAX_NEIGHBOURS = 300
-"""Mean number of neighbours above which a relation costs more than it tells."""
+"""Mean number of rows with the same value above which a relation costs more than it tells."""
 
 MIN_REPETITION = 3
 """Mean number of rows from which on unknown ids become nodes."""
 
+MIN_LINKS = 5
+"""Fewer links between two tables are taken for accidents, if a column has ids of several."""
+
 
 def relation_columns(
-    table: ProfiledTable, columns: list[ColumnProfile], linked: bool
+    table: ProfiledTable, columns: list[ColumnProfile]
 ) -> list[list[ColumnProfile]]:
-    """Return the columns that become relations, as groups such as ``actor_1`` and ``actor_2``.
-
-    If the table is not `linked` otherwise, that is at least the group that links the fewest pairs
-    of rows.
-    """
+    """Return the columns that become relations, as groups such as ``actor_1`` and ``actor_2``."""
     by_name: dict[str, list[ColumnProfile]] = {}
     for column in columns:
-        if can_link(column):
+        if _can_link(column):
             by_name.setdefault(re.sub(r"\d+", "#", column.name), []).append(column)
-    groups = list(by_name.values())
-    chosen = [g for g in groups if len(g) > 1 or any(_links_well(table, c) for c in g)]
-    if groups and not chosen and not linked:
-        chosen = [min(groups, key=lambda group: sum(_pairs(table, c) for c in group))]
+    chosen = []
+    for group in by_name.values():
+        together = len(group) > 1 and _links_well(table, group)
+        chosen += [group] if together else [[c] for c in group if _links_well(table, [c])]
     return chosen
+
+
+def _can_link(column: ColumnProfile) -> bool:
+    """Return whether values of a column repeat, so that it could link rows."""
+    if column.distinct < 2 or column.date is not None or column.is_vector or column.is_object:
+        return False
+    if column.separator:
+        parts = column.splits[column.separator]
+        return parts.total >= 1.2 * parts.distinct
+    if column.number and not column.named(("id", "code", "key", "zip")):
+        return False
+    return column.distinct <= 0.8 * column.filled and column.words < 6
+
+
+def _links_well(table: ProfiledTable, columns: list[ColumnProfile]) -> bool:
+    """Return whether columns have many values, and few rows share one."""
+    items = " UNION ALL ".join(f"FROM {table.items(c, c.separator)}" for c in columns)
+    values, rows, pairs = table.select(
+        "count(*), sum(n), sum(n * n)", f"(SELECT count(*) AS n FROM ({items}) GROUP BY item)"
+    )
+    return bool(values > FEW_VALUES and pairs <= MAX_NEIGHBOURS * rows)
 
 
 def add_column_relation(
@@ -49,17 +65,24 @@ def add_column_relation(
 ) -> None:
     """Add a relation from columns of a node table to a table, or to nodes made of their values."""
     first, is_target = columns[0], table.kind == draft.target
-    stem = _stem(first.plain, numbered=len(columns) > 1)
+    stem = value_type(first.plain, numbered=len(columns) > 1)
     separator = reference.separator if reference else first.separator
-    place = draft.add_relation(
-        stem if is_target else f"{table.kind}_{stem}",
-        {
-            "columns": [column.name for column in columns],
-            "separator": separator,
-            "source": None if is_target else table.kind,
-        },
-        f"{first.distinct:,} {'different cells' if separator else 'values'}",
-    )
+    partial = reference is not None and reference.partial
+    name = stem if is_target else f"{table.kind}_{stem}"
+    name = f"{name}_{reference.table.kind}" if reference and partial else name
+    if reference and reference.where:  # columns know no condition
+        if table.id is not None:
+            own = {"type": table.kind, "column": table.id.name}
+            rows = _count_links(table, [reference])
+            _add_links(draft, table, name, (own, _end(reference)), [reference], rows)
+        return
+    values = {
+        "columns": [column.name for column in columns],
+        "separator": separator,
+        "source": None if is_target else table.kind,
+    }
+    reason = f"{first.distinct:,} {'different cells' if separator else 'values'}"
+    place = draft.add_relation(name, values, reason)
     kind = reference.table.kind if reference else draft.new_type(place[1])
     draft.set((*place, "type"), kind if kind != place[1] else None)
     if reference and reference.unknown_rows:
@@ -68,39 +91,78 @@ def add_column_relation(
 
 
 def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
-    """Add the relations of a table of links."""
-    columns = [reference.column for reference in table.references]
+    """Add the relations of a table of links: one for each pair of tables that it links."""
+    columns = table.referring
     first, *others = columns + table.ends[: max(0, 2 - len(columns))]
     more = [
         column
         for column in table.ends
-        if column not in others and not column.separator and _links_well(table, column)
+        if column not in others and not column.separator and _links_well(table, [column])
     ]
     to_target = (r.column for r in table.references if r.table.kind == draft.target)
     start = next(to_target, first)
     pairs = [(first, end) for end in others] + [(start, end) for end in more]
+    used = [*columns, *others, *more, table.id]
+    each = [
+        c for c in table.columns if c not in used and not c.number and 2 <= c.distinct <= FEW_VALUES
+    ]
     for source, end in pairs:
         is_main = len(others) == 1 and end in others
-        name = table.kind if is_main else f"{table.kind}_{_stem(end.plain)}"
-        place = draft.add_relation(
-            re.sub(r"\W+", "_", name.lower()).strip("_"),
-            source_values(table.source)
-            | {"source": _end(draft, table, source), "target": _end(draft, table, end)},
-            f"{table.size:,} rows",
-        )
-        references = [r for c in (source, end) if (r := table.refers(c))]
-        unknown = max(
-            table.size - c.filled + (r.unknown_rows if (r := table.refers(c)) else 0)
-            for c in (source, end)
-        )
-        if unknown:
-            _set_unknown(draft, place, f"{unknown:,} rows name no known id", references)
-    used = [*columns, *others, *more, table.id]
-    for column in table.columns:
-        if column not in used and 2 <= column.distinct <= FEW_VALUES:
-            examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
-            reason = f"would make one relation per {column.name}: {examples}"
-            draft.set((*place, f'each = "{column.name}"'), None, reason)
+        name = table.kind if is_main else f"{table.kind}_{value_type(end.plain)}"
+        ends: list[list[tuple[dict[str, str], Reference | None]]] = [
+            [(_end(r), r) for r in table.refers(column)] or [(_new_end(draft, column), None)]
+            for column in (source, end)
+        ]
+        several = max(map(len, ends)) > 1
+        for (from_, first_reference), (to, second_reference) in product(*ends):
+            references = [r for r in (first_reference, second_reference) if r]
+            rows = _count_links(table, references) if several else table.size
+            if rows < MIN_LINKS < table.size:
+                continue
+            own = f"{name}_{from_['type']}_{to['type']}" if several else name
+            place = _add_links(draft, table, own, (from_, to), references, rows)
+            for column in each:
+                examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
+                reason = f"would make one relation per {column.name}: {examples}"
+                draft.set((*place, f'each = "{column.name}"'), None, reason)
+
+
+def _add_links(
+    draft: Draft,
+    table: ProfiledTable,
+    name: str,
+    ends: tuple[dict[str, str], dict[str, str]],
+    references: list[Reference],
+    rows: int,
+) -> Field:
+    """Add a relation of the rows of a table, with what to do with unknown ids."""
+    where = {key: value for r in references for key, value in r.where.items()}
+    values = source_values(table.source) | {"source": ends[0], "target": ends[1]}
+    name = re.sub(r"\W+", "_", name.lower()).strip("_")
+    place = draft.add_relation(name, values | ({"where": where} if where else {}), f"{rows:,} rows")
+    if any(reference.partial for reference in references):
+        draft.set((*place, "unknown"), "drop", "leaves out rows with ids of other tables")
+        return place
+    columns = {end["column"] for end in ends}
+    empty = max(table.size - c.filled for c in table.columns if c.name in columns)
+    unknown = max([empty, *(table.size - r.column.filled + r.unknown_rows for r in references)])
+    if unknown:
+        _set_unknown(draft, place, f"{unknown:,} rows name no known id", references)
+    return place
+
+
+def _count_links(table: ProfiledTable, references: list[Reference]) -> int:
+    """Return the number of rows in which all references name an id of their table."""
+    names = {column.name: column.alias for column in table.columns}
+    conditions = [
+        f"{names[name]} = {quoted(value)}" for r in references for name, value in r.where.items()
+    ] + [
+        f"{r.column.alias} IN (SELECT {r.table.id.alias} FROM {r.table.table.sql})"
+        for r in references
+        if r.table.id is not None
+    ]
+    (count,) = table.select(f"count(*) FILTER ({' AND '.join(conditions) or 'true'})")
+    return int(count)
 
 
 def add_fact_relations(draft: Draft, table: ProfiledTable, target: ProfiledTable) -> None:
@@ -161,60 +223,28 @@ def _facts_at_target(table: ProfiledTable, target: ProfiledTable) -> tuple[int, 
     return both, heads, tails
 
 
-def can_link(column: ColumnProfile) -> bool:
-    """Return whether values of a column repeat, so that it could link rows."""
-    if column.distinct < 2 or column.date is not None or column.is_vector or column.is_object:
-        return False
-    if column.separator:
-        parts = column.splits[column.separator]
-        return parts.total >= 1.2 * parts.distinct
-    if column.number and not column.named(("id", "code", "key", "zip")):
-        return False
-    return column.distinct <= 0.8 * column.filled and column.words < 6
-
-
-def _links_well(table: ProfiledTable, column: ColumnProfile) -> bool:
-    """Return whether a column links rows without linking everything to everything."""
-    few_pairs = _pairs(table, column) <= MAX_NEIGHBOURS * column.filled
-    return column.values > FEW_VALUES and few_pairs
-
-
-def _pairs(table: ProfiledTable, column: ColumnProfile) -> int:
-    """Return how many pairs of rows share a value; a row and itself is one of them."""
-    if column.number:
-        return 0
-    items = table.items(column, column.separator)
-    (pairs,) = table.select(
-        "coalesce(sum(n * n), 0)::BIGINT", f"(SELECT count(*) AS n FROM {items} GROUP BY item)"
-    )
-    return int(pairs)
-
-
 def _set_unknown(draft: Draft, place: Field, said: str, references: list[Reference]) -> None:
     """Set what to do with unknown ids: those that repeat become nodes, but not of the target."""
     some = [reference for reference in references if reference.unknown_rows]
     add = bool(some) and all(
-        r.unknown_rows >= MIN_REPETITION * r.unknown_ids and r.table.kind != draft.target
+        r.unknown_rows >= MIN_REPETITION * r.unknown_ids
+        and r.table.kind != draft.target
+        and not r.partial
         for r in some
     )
     then = "they become nodes without features" if add else "such links are left out"
     draft.set((*place, "unknown"), "add" if add else "drop", f"{said}: {then}")
 
 
-def _end(draft: Draft, table: ProfiledTable, column: ColumnProfile) -> dict[str, str]:
-    """Return an end of a relation, of a new node type if the column refers to no table."""
-    if reference := table.refers(column):
-        return {"type": reference.table.kind, "column": column.name}
-    kind = _stem(column.plain)
+def _end(reference: Reference) -> dict[str, str]:
+    """Return an end of a relation at a table."""
+    return {"type": reference.table.kind, "column": reference.column.name}
+
+
+def _new_end(draft: Draft, column: ColumnProfile) -> dict[str, str]:
+    """Return an end of a relation at a node type without a table."""
+    kind = value_type(column.plain)
     if kind not in draft.implied:
         kind = draft.new_type(kind)
         draft.implied.append(kind)
     return {"type": kind, "column": column.name}
-
-
-def _stem(name: str, *, numbered: bool = False) -> str:
-    """Return what a column's values are: ``actor_1_name`` are of type actor."""
-    words = [word for word in words_of(name) if word]
-    short = [w for w in words if w not in ("id", "name", "key") and not (numbered and w.isdigit())]
-    stem = "_".join(short or words) or "value"
-    return f"value_{stem}" if stem[0].isdigit() else singular(stem)

@@ -7,7 +7,8 @@ import re
 from hanme.common.text import unused_name
 from hanme.data.tables.draft.keys import infer_keys
 from hanme.data.tables.draft.labels import find_label
-from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, words_of
+from hanme.data.tables.draft.names import SIDES, words_of
+from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable
 from hanme.errors import HanmeError
 
 NAME_WORDS = ("name", "title")
@@ -21,6 +22,12 @@ TAILS = ("tail", "t", "object", "obj", "o", "target", "to")
 MAX_RELATIONS = 1000
 """Maximum number of relations of a table of facts, the limit of ``each``."""
 
+MIN_SCORE = 4
+"""Score of a label from which on rows are rather to be classified than links."""
+
+MAX_FACTS = 2_000_000
+"""Maximum number of links whose numbers and dates become features of nodes: a node takes memory."""
+
 
 def infer_roles(
     tables: list[ProfiledTable], target: str | None, label: str | None
@@ -30,29 +37,38 @@ def infer_roles(
     The user may name the `target`, by its file or its node type, and the column of the `label`.
     """
     _name_types(tables)
+    infer_keys(tables)
     for table in tables:
         table.facts = _find_facts(table)
-    infer_keys(tables)
     chosen = _named_target(tables, target, label)
     for table in tables:
-        rest = [c for c in table.columns if not table.refers(c) and c is not table.id]
-        table.ends = [column for column in rest if _is_end(column)]
-        table.is_nodes = table is chosen or not (table.facts or _is_links(table, tables))
-        table.ends = [] if table.is_nodes else table.ends
+        own = table.own_columns()
+        least = FEW_VALUES + 1 if any(column.measure for column in own) else 2
+        ends = [column for column in own if _is_end(column, least)]
+        linking = bool(table.facts) or _is_links(table, ends, tables)
+        table.is_links = table is not chosen and linking
+        table.is_nodes = not table.is_links
+        table.ends = ends if table.is_links else []
     if not any(table.is_nodes for table in tables):
-        max(tables, key=lambda t: (t.facts is None, t.size)).is_nodes = True
-    nodes = [table for table in tables if table.is_nodes]
-    labels = {id(table): best for table in nodes if (best := find_label(table))}
+        nodes = max(tables, key=lambda t: (t.facts is None, t.size))
+        nodes.is_nodes, nodes.is_links, nodes.ends = True, False, []
+    nodes_tables = [table for table in tables if table.is_nodes]
+    labels = {id(table): best for table in nodes_tables if (best := find_label(table))}
     if chosen is None:
         # The table with the likeliest label; without one, the one with most references, or rows.
         chosen = max(
-            nodes, key=lambda t: (labels.get(id(t), (-100,))[0], len(t.references), t.size)
+            nodes_tables, key=lambda t: (labels.get(id(t), (-100,))[0], len(t.references), t.size)
         )
     column = labels[id(chosen)][1] if id(chosen) in labels else None
     if label is not None:
         column = next(c for c in chosen.columns if label in (c.name, c.plain))
-    chosen.references = [r for r in chosen.references if r.column is not column]
+    for table in tables:  # numbers and dates of links are facts about their ends
+        table.is_nodes |= not table.facts and len(_measures(table)) > 0 and table.size <= MAX_FACTS
     return chosen, column
+
+
+def _measures(table: ProfiledTable) -> list[ColumnProfile]:
+    return [c for c in table.own_columns() if c.measure and c not in table.ends]
 
 
 def _name_types(tables: list[ProfiledTable]) -> None:
@@ -77,29 +93,42 @@ def _find_facts(
     head, relation, tail = by_name
     if head is None or relation is None or tail is None or len(table.columns) > 4:
         return None
+    if any(reference.partial for reference in table.references):
+        return None  # ids of several tables: links between each pair of them
     few = relation.distinct <= min(MAX_RELATIONS, max(2, relation.filled // 2))
     return (head, relation, tail) if few else None
 
 
-def _is_end(column: ColumnProfile) -> bool:
-    """Return whether the values of a column in a table of links are likely ids."""
+def _is_end(column: ColumnProfile, least: int) -> bool:
+    """Return whether the values of a column in a table of links are likely ids.
+
+    Texts need the `least` number of values: beside numbers and dates, few are a category.
+    """
     is_id = words_of(column.plain)[-1] == "id" or column.typed == "token"
     text = not column.number and column.date is None and column.words <= 4
-    return column.distinct >= 2 and (is_id or (text and column.distinct < 0.8 * column.filled))
+    repeats = least <= column.distinct < 0.8 * column.filled
+    return column.distinct >= 2 and (is_id or (text and repeats))
 
 
-def _is_links(table: ProfiledTable, tables: list[ProfiledTable]) -> bool:
-    """Return whether rows link two others: two references, few other columns, no name."""
+def _is_links(table: ProfiledTable, ends: list[ColumnProfile], tables: list[ProfiledTable]) -> bool:
+    """Return whether rows link two others: two references, few other columns, no name.
+
+    Columns such as ``source ID`` and ``target ID`` may have any columns beside them.
+    """
     if any(reference.table is table for other in tables for reference in other.references):
         return False
-    if table.id is not None and any(column.named(NAME_WORDS) for column in table.columns):
-        return False
-    columns = [reference.column for reference in table.references]
-    rest = [c for c in table.columns if c not in columns and c is not table.id]
-    one_end_unknown = len(columns) == 1 and table.id is None
-    ends = len(columns) + (one_end_unknown and bool(table.ends))
-    limit = max(2, len(columns)) + (len(table.ends) if one_end_unknown else 0)
-    return ends >= 2 and len(rest) <= limit
+    columns = table.referring
+    sides = {words_of(column.plain)[0] for column in columns} & SIDES
+    if len(columns) == len(sides) == 2:
+        return True
+    if table.id is not None:
+        label = find_label(table)
+        has_name = any(column.named(NAME_WORDS) for column in table.columns)
+        if has_name or (label is not None and label[0] >= MIN_SCORE):
+            return False
+    one_end_unknown = len(columns) == 1 and table.id is None and bool(ends)
+    limit = 3 if one_end_unknown else max(2, len(columns))
+    return len(columns) + one_end_unknown >= 2 and len(table.own_columns()) <= limit
 
 
 def _named_target(
@@ -110,7 +139,10 @@ def _named_target(
         return None
     chosen = tables
     if target is not None:
-        chosen = [t for t in tables if target in (t.kind, t.title, t.title.split(".")[0])]
+        names = {target.lower(), target.lower().split(".")[0]}
+        chosen = [
+            t for t in tables if names & {t.kind, t.title.lower(), t.title.lower().split(".")[0]}
+        ]
         if not chosen:
             kinds = ", ".join(table.kind for table in tables)
             raise HanmeError(f"--target {target}: no such table; expected one of {kinds}")
@@ -119,6 +151,9 @@ def _named_target(
         if not having:
             columns = ", ".join(c.name for table in chosen for c in table.columns)[:300]
             raise HanmeError(f"--label {label}: no such column; expected one of {columns}")
+        # The label of one table may be the id of another, which has its name.
+        others = [t for t in having if t.id is None or label not in (t.id.name, t.id.plain)]
+        having = others or having
         if len(having) > 1:
             kinds = " or ".join(table.kind for table in having)
             raise HanmeError(f"--label {label}: several tables have it; add --target {kinds}")

@@ -27,7 +27,7 @@ from hanme.graph import EdgeType
 from hanme.graph.metapath import Metapath
 
 FILE = "graph.toml"
-TARGET_ONLY = ("label", "label_separator", "label_min_count", "split", "shares")
+TARGET_ONLY = ("label", "label_separator", "label_type", "label_min_count", "split", "shares")
 
 
 class GraphConfig(Section):
@@ -48,6 +48,8 @@ class GraphConfig(Section):
         target, where = self.nodes[self.target], f"nodes.{self.target}"
         if target.implied:
             raise ValueError(f"{where}: give a table or a query; it is the target")
+        if target.label_type and getattr(self.nodes.get(target.label_type), "name", None) is None:
+            raise ValueError(f"{where}.label_type: no node type {target.label_type!r} with names")
         if target.split and ("shares" in target.model_fields_set or self.split):
             raise ValueError(f"{where}: give split or shares or [split], one of them")
         for kind, nodes in self.nodes.items():

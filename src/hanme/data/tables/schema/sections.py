@@ -148,6 +148,8 @@ class NodeTable(Source):
     """Target: the column of labels. An empty cell is a node to predict."""
     label_separator: Filled | None = None
     """Target: the text between two labels, if a node may have several."""
+    label_type: Name | None = None
+    """Target: the node type whose ids the labels are; its names become the labels."""
     label_min_count: int | None = Field(default=None, ge=1)
     """Target: labels of fewer rows count as no label."""
     split: Filled | None = None
