@@ -151,10 +151,11 @@ def test_typed_headers_and_unknown_endings(hanme: Command, tmp_path: Path) -> No
     nodes = graph["nodes"]["item"]
     assert (nodes["format"], nodes["id"]) == ("tsv", "item_id:token")
     assert (nodes["label"], nodes["label_separator"]) == ("class:token_seq", " ")
-    (relation,) = graph["relations"].values()
+    relation = graph["relations"]["inter"]
     assert relation["format"] == "tsv"
     assert {relation["source"]["type"], relation["target"]["type"]} == {"user", "item"}
     assert graph["nodes"]["user"] == {}
+    assert list(graph["nodes"]["inter"]["features"]) == ["rating:float"]  # and row numbers
 
 
 def test_a_knowledge_graph(hanme: Command, tmp_path: Path) -> None:

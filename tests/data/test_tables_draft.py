@@ -380,7 +380,7 @@ def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_pat
     ]
     sites = [("Transport, Inner Membrane", "Transport", "Sun, Moon")[i % 3] for i in range(100)]
     kinds = ["Land", "Artifact; Creature"] + [("Artifact", "Creature")[i % 2] for i in range(98)]
-    prices = ["1,234", "1", "234"] + [f"{i * 7}" for i in range(97)]
+    prices = ["1,234", "1", "234"] + [f"{i * 7},5" for i in range(97)]
     rows = "".join(
         f'"{field}","{site}","{kind}","{price}"\n'
         for field, site, kind, price in zip(fields, sites, kinds, prices, strict=True)
@@ -565,7 +565,7 @@ def test_numbers_are_ids_by_their_name_and_not_by_accident(tmp_path: Path) -> No
 
 def test_few_values_are_features_and_many_in_small_groups_relations(tmp_path: Path) -> None:
     rows = "".join(
-        f"c{i},{'ab'[i % 2]},{['card', 'bank', 'cash', 'cheque'][i % 4]},{'yn'[i % 3 > 0]},"
+        f"c{i},{'ab'[i % 7 > 3]},{['card', 'bank', 'cash', 'cheque'][i % 4]},{'yn'[i % 3 > 0]},"
         f"{'yn'[i % 5 > 0]},s{i % 150},{' ' if i % 97 == 0 else i / 8},{i % 24}\n"
         for i in range(1, 1500)
     )

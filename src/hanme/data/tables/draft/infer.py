@@ -14,6 +14,7 @@ from hanme.data.tables.draft.features import (
     is_also_category,
 )
 from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
+from hanme.data.tables.draft.leakage import find_leak
 from hanme.data.tables.draft.profile import (
     FEW_VALUES,
     ColumnProfile,
@@ -155,6 +156,10 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
         draft.set(("nodes", table.kind, "split"), split.name, "it holds train, val and test")
     place = ("nodes", table.kind, "features")
     columns = [column for column in columns if column not in (name, split)]
+    for column in [c for c in columns if label and c.filled]:
+        if label and (leak := find_leak(table.table, column.alias, label.alias)):
+            draft.set((*place, column.name), None, f"left out ({leak})")
+            columns.remove(column)
     groups = relation_columns(table, columns)
     for group in groups:
         add_column_relation(draft, table, group)
