@@ -10,6 +10,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
@@ -149,27 +150,28 @@ class Visitor:
             picture.quantize(96).save(Path(PICTURES) / f"{name}.png", optimize=True)
 
 
-@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
-def visitor(browser, address: str, request: pytest.FixtureRequest) -> Iterator[Visitor]:
-    width, height = request.param
-    scheme = "light" if request.param == WIDE else "dark"
-    size = {"width": width, "height": height}
-    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+@contextmanager
+def visiting(browser, address: str, size: tuple[int, int], scheme: str) -> Iterator[Visitor]:
+    viewport = {"width": size[0], "height": size[1]}
+    context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
     person = Visitor(context, address)
     yield person
     context.close()
     left = [line for line in person.wrong if not any(e in line for e in person.expected)]
     assert left == []
+
+
+@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
+def visitor(browser, address: str, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    scheme = "light" if request.param == WIDE else "dark"
+    with visiting(browser, address, request.param, scheme) as person:
+        yield person
 
 
 @pytest.fixture
 def wide(browser, address: str) -> Iterator[Visitor]:
-    context = browser.new_context(viewport={"width": WIDE[0], "height": WIDE[1]})
-    person = Visitor(context, address)
-    yield person
-    context.close()
-    left = [line for line in person.wrong if not any(e in line for e in person.expected)]
-    assert left == []
+    with visiting(browser, address, WIDE, "light") as person:
+        yield person
 
 
 on_both = pytest.mark.parametrize("run", ["films", "planted"])

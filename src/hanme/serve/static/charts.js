@@ -49,22 +49,23 @@ const known = (value) => value !== null && value !== undefined;
 const strip = (...children) => s("svg.strip", { viewBox: "0 0 100 18", preserveAspectRatio: "none" }, ...children);
 
 /** Lines over a common x: series of {name, kind, points: [[x, y], ...]}; y from 0 to 1. */
-export function lines(series, { width = 460, height = 220, across, marked = null, unit = "epoch" } = {}) {
+export function lines(series, { marked = null } = {}) {
+  const width = 460, height = 220;
   const left = 44, right = width - 12, top = 10, bottom = height - 34;
   const xs = series.flatMap((one) => one.points.map(([x]) => x));
-  const [first, last] = across ?? [Math.min(...xs), Math.max(...xs)];
+  const first = Math.min(...xs), last = Math.max(...xs);
   const x = (v) => round(left + ((right - left) * (v - first)) / Math.max(1e-9, last - first));
   const y = (v) => round(bottom - (bottom - top) * v);
   return draw(width, height,
     [0, 0.25, 0.5, 0.75, 1].map((v) => [line(left, y(v), right, y(v), "grid"), text(left - 6, y(v) + 4, percent(v), { "text-anchor": "end", class: "tick" })]),
-    [first, last].map((v, i) => text(x(v), bottom + 16, `${unit} ${count(v)}`, { "text-anchor": i ? "end" : "start", class: "tick" })),
+    [first, last].map((v, i) => text(x(v), bottom + 16, `epoch ${count(v)}`, { "text-anchor": i ? "end" : "start", class: "tick" })),
     marked !== null && [line(x(marked), top, x(marked), bottom, "mark"), text(x(marked), bottom + 30, `chosen: ${marked}`, { "text-anchor": x(marked) > width / 2 ? "end" : "start", class: "tick" })],
     series.map((one) => s(`polyline.line.${one.kind}`, { points: one.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })));
 }
 
 /** How often labels were there (y) against how likely they were said to be (x): bins of [count, said, seen]. */
-export function reliability(bins, { width = 300 } = {}) {
-  const left = 44, top = 8, side = width - left - 12, bottom = top + side;
+export function reliability(bins) {
+  const width = 300, left = 44, top = 8, side = width - left - 12, bottom = top + side;
   const x = (v) => round(left + side * v), y = (v) => round(bottom - side * v);
   const most = Math.max(1, ...bins.map(([n]) => n));
   return draw(width, bottom + 38,

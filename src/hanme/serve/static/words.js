@@ -2,7 +2,7 @@
 import { a, plural } from "./dom.js";
 
 /** Split "film-directed_by:person-directed:film" into [{type, relation}, ...]. */
-export function steps(metapath) {
+function steps(metapath) {
   return metapath.split("-").map((step) => {
     const [relation, type] = step.includes(":") ? step.split(":") : ["", step];
     return { type, relation };
