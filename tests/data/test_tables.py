@@ -130,6 +130,20 @@ def test_features_against_scikit_learn(films: Path) -> None:
     assert min(seen[w] for w in words) >= max(left_out)
 
 
+def test_a_vocabulary_grows_with_the_texts(films: Path) -> None:
+    (films / "graph.toml").write_text(GRAPH.replace('{kind = "text", size = 30}', '"text"'))
+    words = load_tables(films).provenance.fitted["features"]["film"]["plot"]["words"]
+    texts = [row["plot"] for row in rows(films / "films.csv")]
+    seen = Counter(w for text in texts for w in set(text.lower().strip(".").split()))
+    assert set(words) == {w for w, n in seen.items() if 2 <= n <= len(texts) / 2}
+    many = "id,plot,y\n" + "".join(
+        f"{i},w{i % 3000} v{i % 2999},{'ab'[i % 2]}\n" for i in range(8000)
+    )
+    graph = SMALL.split("[nodes.b]")[0] + 'features = {plot = "text"}\n'
+    fitted = load_tables(write(films / "many", graph, a_csv=many)).provenance.fitted
+    assert len(fitted["features"]["a"]["plot"]["words"]) == 2000
+
+
 def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> None:
     given = np.random.default_rng(0).normal(size=600).round(3)
     lines = [f"{i},{'uv'[int(abs(n) > 0.7)]},{n if i % 50 else ''}\n" for i, n in enumerate(given)]

@@ -161,8 +161,9 @@ class FittedWords(Closed):
     def fit(cls, table: Table, alias: str, spec: Feature) -> FittedWords:
         """Choose the most frequent words."""
         ((texts,),) = table.reader.rows(f"SELECT count({alias}) FROM {table.sql}")
-        at_most = max(1, int(COMMON_WORDS * texts))
-        words = table.most_frequent(_words(alias), spec.size or 100, at_most=at_most)
+        size, at_least = spec.size or min(max(texts // 4, 1_000), 20_000), 1 if spec.size else 2
+        at_most = max(at_least, int(COMMON_WORDS * texts))
+        words = table.most_frequent(_words(alias), size, at_least, at_most)
         idf = [float(np.log((1 + texts) / (1 + n)) + 1) for n in words.values()]
         return cls(words=list(words), idf=idf)
 

@@ -72,7 +72,8 @@ class Feature(Section):
 
     kind: Kind
     size: int | None = Field(default=None, ge=1, le=2**31)
-    """category, list, text: maximum number of values (default: 1000) or words (default: 100)."""
+    """category, list: maximum number of values (default: 1000). text: of words (default: a quarter
+    of the number of texts, between 1,000 and 20,000; words in at least 2 texts)."""
     separator: Filled = "|"
     """list: the text between two values."""
     format: Filled | None = None
