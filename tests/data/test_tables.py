@@ -161,6 +161,26 @@ def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> No
     assert (names[0], names[1], names[-1]) == ("n", f"n near {knots[0]:g}", "n empty")
 
 
+@pytest.mark.parametrize("junk", [1, 2])
+def test_a_few_cells_of_a_column_of_numbers_may_be_junk(junk: int, tmp_path: Path) -> None:
+    cells = ["soon"] * junk + [str(i) for i in range(110 - junk)] + [""] * 9
+    lines = [f"{i},{'uv'[i % 2]},{cell}\n" for i, cell in enumerate(cells)]
+    graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
+    folder = write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R)
+    if junk > 1:
+        with pytest.raises(HanmeError, match=r"a\.csv row 1, column n: 'soon' is not a finite"):
+            load_tables(folder)
+        return
+    data = load_tables(folder)
+    assert data.provenance.notes == [
+        "a.csv, column n: 1 of 110 cells count as empty, such as 'soon', which is not a finite "
+        "number"
+    ]
+    n = data.nodes["a"].x.to_dense()[:, 0]
+    assert n[[0, *range(110, 119)]].tolist() == [0] * 10
+    assert data.provenance.fitted["features"]["a"]["n"]["mean"] == 54
+
+
 def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
     data = load_tables(films)
     assert data.nodes["person"].x.shape == (60, data.nodes["film"].x.size(1))

@@ -31,6 +31,9 @@ COMMON_WORDS = 0.5
 MAX_VALUES = 1000
 """Maximum number of values of a category or list, unless ``size`` is set."""
 
+JUNK = 0.01
+"""Maximum share of cells in a column of numbers or dates that are something else."""
+
 LARGEST = 1e150
 """Largest number in a vector: the square of a larger one overflows."""
 
@@ -252,17 +255,22 @@ def fit(table: Table, alias: str, spec: Feature, run: Fitted | None) -> Fitted:
 
 
 def _check_numbers(table: Table, alias: str, spec: Feature) -> None:
-    """Refuse cells that are not finite numbers, or not dates."""
-    number = _number_sql(alias, spec)
-    wrong = table.reader.rows(
-        f"SELECT rowid, {alias} FROM {table.sql} WHERE {alias} IS NOT NULL AND NOT "
-        f"coalesce(isfinite({number}), false) ORDER BY rowid LIMIT 1"
+    """Refuse a column in which more than a few cells are not finite numbers, or not dates."""
+    ((filled, wrong, row, text),) = table.reader.rows(
+        f"SELECT count({alias}), count(*) FILTER (wrong), min(rowid) FILTER (wrong), "
+        f"arg_min({alias}, rowid) FILTER (wrong) FROM (SELECT rowid, {alias}, {alias} IS NOT NULL "
+        f"AND NOT coalesce(isfinite({_number_sql(alias, spec)}), false) AS wrong FROM {table.sql})"
     )
     expected = (
         "finite number" if spec.kind == "number" else f"date as {spec.format or '2004-11-12'}"
     )
-    for row, text in wrong:
+    if wrong > JUNK * filled:
         raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a {expected}")
+    if wrong:
+        table.reader.notes.append(
+            f"{table.column_title(alias)}: {wrong:,} of {filled:,} cells count as empty, such as "
+            f"{text[:60]!r}, which is not a {expected}"
+        )
 
 
 def _check_vectors(table: Table, alias: str, size: int | None) -> None:
