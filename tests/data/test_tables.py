@@ -362,6 +362,35 @@ def test_every_format_gives_the_same_graph(form: str, tmp_path: Path) -> None:
     assert data.links["a", "r", "b"].tolist() == plain.links["a", "r", "b"].tolist()
 
 
+@pytest.mark.parametrize("table", ["a.csv", "a.tsv", "a.json"])
+def test_comments_above_a_header_and_records_under_a_key(table: str, tmp_path: Path) -> None:
+    graph = SMALL.replace('"a.csv"', f'"{table}"') + '[split]\nval = "n = 3"\n'
+    rows = [dict(zip(("id", "y", "n"), row, strict=True)) for row in
+            ((1, "u", 1.50), (2, "v", 2), (3, "u", 3), (4, "v", 4))]  # fmt: skip
+    lines = [
+        "# made by hand, 2024",
+        "##",
+        "id,y,n",
+        *(",".join(map(str, r.values())) for r in rows),
+    ]
+    text = json.dumps({"meta": {"pages": 1}, "data": rows})
+    if table != "a.json":
+        text = "\n".join(lines).replace(",", "\t" if table == "a.tsv" else ",") + "\n"
+    write(tmp_path, graph, b_csv=B, r_csv="a,b\n1,x\n2,y\n")
+    (tmp_path / table).write_text(text)
+    data = load_tables(tmp_path)
+    assert list(data.nodes["a"].ids) == ["1", "2", "3", "4"]
+    assert data.y.tolist() == [0, 1, 0, 1]
+    assert data.split.val.tolist() == [False, False, True, False]
+
+
+def test_records_under_several_keys(tmp_path: Path) -> None:
+    write(tmp_path, SMALL.replace('"a.csv"', '"a.json"'), b_csv=B, r_csv=R)
+    (tmp_path / "a.json").write_text('{"old": [{"id": 1}], "new": [{"id": 2}]}')
+    with pytest.raises(HanmeError, match=r"a\.json: rows under several keys, old, new; choose one"):
+        load_tables(tmp_path)
+
+
 def test_a_query_leaves_ids_as_they_are_written(tmp_path: Path) -> None:
     ids = ["7", "007", "01/02/2020", "2020-01-02", "true", "0x1", "1e3", "7 a"]
     links = [f"{a},x,{i / 4}" for i, a in enumerate(["7"] * 30_000 + ids)]
