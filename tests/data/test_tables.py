@@ -147,7 +147,7 @@ def test_a_vocabulary_grows_with_the_texts(films: Path) -> None:
 def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> None:
     given = np.random.default_rng(0).normal(size=600).round(3)
     lines = [f"{i},{'uv'[int(abs(n) > 0.7)]},{n if i % 50 else ''}\n" for i, n in enumerate(given)]
-    graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
+    graph = SMALL.replace("[nodes.b]", 'keep = ["n"]\nfeatures = {n = "number"}\n[nodes.b]')
     data = load_tables(write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R))
     x = data.nodes["a"].x.to_dense().numpy()
     knots = data.provenance.fitted["features"]["a"]["n"]["knots"]

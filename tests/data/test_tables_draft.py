@@ -2,15 +2,18 @@
 
 import gzip
 import json
+import os
 import random
 import re
 import shutil
 import sqlite3
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -644,3 +647,82 @@ def test_dates_with_a_few_other_cells_are_dates(tmp_path: Path) -> None:
         "seen": {"kind": "date", "format": "%m/%d/%Y %H:%M"}, "size": "number"
     }  # fmt: skip
     load_tables(tmp_path)
+
+
+def leaky(folder: Path, cell: Callable[[int, bool], str]) -> tuple[dict, str, Path]:
+    """Write cases with one suspicious column; return the draft and its text."""
+    draw = random.Random(3)
+    labels = [draw.random() < 0.3 for _ in range(400)]
+    rows = "".join(
+        f"{i},{draw.gauss(0, 1):.5f},{cell(i, y)},{'yes' if y else 'no'}\n"
+        for i, y in enumerate(labels)
+    )
+    found = guessed(folder, cases_csv=f"id,size,extra,churn\n{rows}")
+    return found, (folder / "graph.toml").read_text(), folder / "graph.toml"
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        (lambda i, y: f"2020-01-{i % 28 + 1:02}" if y and i % 3 else "", "filled only where"),
+        (lambda i, y: "" if y else str(i * 7 % 50), "empty only where the label is yes"),
+        (lambda i, y: "lost" if y else ["won", "open"][i % 2], "a copy of the label"),
+        (lambda i, y: f"{(i * 7 % 100) / 100 + y:.3f}", "its numbers tell the labels apart"),
+    ],
+)
+def test_columns_that_give_the_label_away_are_left_out(cell, why: str, tmp_path: Path) -> None:
+    found, text, path = leaky(tmp_path, cell)
+    assert features_of(found, "case") == {"size": "number"}
+    assert why in text
+    kind = (
+        "date" if "2020" in cell(1, True) else "category" if cell(0, True) == "lost" else "number"
+    )
+    path.write_text(text.replace('size = "number"', f'size = "number"\nextra = "{kind}"'))
+    (note,) = [note for note in load_tables(path).provenance.notes if "extra" in note]
+    assert why in note
+    assert 'add keep = ["extra"] to [nodes.case]' in note
+    width = load_tables(path).nodes["case"].width
+    path.write_text(
+        path.read_text().replace('label = "churn"', 'label = "churn"\nkeep = ["extra"]')
+    )
+    graph = load_tables(path)
+    assert not graph.provenance.notes
+    assert (graph.nodes["case"].width or 0) > (width or 0)
+
+
+def test_cells_that_are_empty_by_chance_or_in_many_rows_are_no_leak(tmp_path: Path) -> None:
+    found, *_ = leaky(tmp_path, lambda i, y: "" if i % 5 == 0 or (y and i % 2) else str(i % 90))
+    assert features_of(found, "case") == {"size": "number", "extra": "number"}
+    assert not load_tables(tmp_path).provenance.notes
+
+
+def test_near_duplicates_are_in_the_same_part(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    texts = [" ".join(draw.choices([f"w{i}" for i in range(200)], k=9)) for _ in range(300)]
+    rows = [(texts[i], "xyz"[i % 3]) for i in range(300)]
+    rows += [(f"{text.upper()}!", label) for text, label in rows[:60]]
+    (tmp_path / "posts.csv").write_text(
+        "id,text,kind\n" + "".join(f"{i},{text},{label}\n" for i, (text, label) in enumerate(rows))
+    )
+    path = write_draft(tmp_path)
+    assert "60 rows nearly repeat others" in path.read_text()
+    graph = load_tables(path)
+    parts = torch.stack(list(graph.split)).int().argmax(0)
+    assert torch.equal(parts[:60], parts[300:])
+    assert [n for n in graph.provenance.notes if '[split] duplicates = "apart"' in n]
+    path.write_text(path.read_text() + '[split]\nduplicates = "apart"\n')
+    parts = torch.stack(list(load_tables(path).split)).int().argmax(0)
+    assert not torch.equal(parts[:60], parts[300:])
+
+
+@pytest.mark.parametrize("name", ["films", "telco", "fraud", "chinook"])
+def test_clean_tables_raise_no_suspicion(name: str, tmp_path: Path) -> None:
+    given = Path(os.environ.get("HANME_DATA", "-")) / "relational" / name
+    folder = FILMS if name == "films" else given
+    if not folder.exists():
+        pytest.skip("no such data here")
+    shutil.copytree(folder, tmp_path / name)
+    text = write_draft(tmp_path / name).read_text()
+    graph = load_tables(tmp_path / name)
+    for said in (text, *graph.provenance.notes):
+        assert not re.search("only where|may be|repeat others", said)

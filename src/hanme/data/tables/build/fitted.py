@@ -24,6 +24,8 @@ class FittedGraph(Closed):
     # what each feature column of each node type needs to become features
     features: dict[str, dict[str, Fitted]]
     trained_on: str  # the digest of the target's ids, labels and split
+    # columns of the target that are not used, as they give the label away
+    leaks: list[str] = Field(default=[])
     # the number of features of each node type, with those that were filled in
     widths: dict[str, int] = Field(default={})
 
@@ -37,7 +39,8 @@ class FittedGraph(Closed):
 
     def learnt(self) -> dict[str, Any]:
         """Return all but the widths, as JSON holds it."""
-        return self.model_dump(mode="json", exclude={"widths"})
+        exclude = {"widths"} if self.leaks else {"widths", "leaks"}
+        return self.model_dump(mode="json", exclude=exclude)
 
     def fit_to(self, config: GraphConfig, path: Path) -> GraphConfig:
         """Put types and relations of a ``graph.toml`` in the order of the run's weights.
@@ -58,6 +61,7 @@ class FittedGraph(Closed):
             new = {
                 c: spec.kind.replace("text", spec.method)
                 for c, spec in types[kind].features.items()
+                if kind != self.target or c not in self.leaks
             }
             run = {column: fitted.kind for column, fitted in self.features[kind].items()}
             pairs[f"features of {kind}"] = (new, run)

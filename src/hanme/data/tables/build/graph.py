@@ -14,9 +14,11 @@ from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.labels import name_labels, read_labels
+from hanme.data.tables.build.leakage import find_leaks, group_duplicates
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.split import (
+    DUPLICATES,
     check_parts,
     check_split_column,
     draw_split,
@@ -113,8 +115,10 @@ class GraphSource:
     ) -> Graph:
         """Write nodes, links and features; the split is still open."""
         run, nodes, fitted = self.fitted, dict[str, Nodes](), dict[str, dict[str, Fitted]]()
+        leaks = run.leaks if run else find_leaks(config, tables[config.target])
         for kind, spec in config.node_types.items():
-            columns = run.features[kind] if run else dict.fromkeys(spec.features)
+            used = [c for c in spec.features if kind != config.target or c not in leaks]
+            columns = run.features[kind] if run else dict.fromkeys(used)
             fitted[kind] = {
                 column: fit(tables[kind], feature_aliases(spec)[column], spec.features[column], one)
                 for column, one in columns.items()
@@ -129,6 +133,9 @@ class GraphSource:
         split = Split.of(torch.from_numpy(np.where(has_label(y), part, -1)))
         dropped = {name: writer.add_links(relations[name], ids) for name in config.relations}
         graph = Graph(nodes, writer.links, config.target, y, labels, split)
+        if (rows := group_duplicates(config, table)) is not None:
+            alone = np.arange(table.size, size) + size  # ids without a row
+            graph.targets.extra[DUPLICATES] = torch.from_numpy(np.concatenate([rows, alone]))
         if target.split is not None and run is None:
             check_split_column(graph, table, part)
         writer.fill(graph)
@@ -139,6 +146,7 @@ class GraphSource:
             multilabel=graph.multilabel,
             relations=writer.edge_types,
             features=fitted,
+            leaks=leaks,
             trained_on=digest,
         )
         return graph.with_provenance(
@@ -150,7 +158,7 @@ def _digest(graph: Graph, config: GraphConfig) -> str:
     """Hash the target's ids, labels and split, whatever files they come from."""
     digest = hashlib.sha256(config.nodes[config.target].shares.model_dump_json().encode())
     if config.split is not None:
-        digest.update(config.split.model_dump_json().encode())
+        digest.update(config.split.model_dump_json(exclude={"duplicates"}).encode())
     ids = graph.targets.ids
     assert isinstance(ids, Texts)
     y = graph.y.numpy().astype(np.uint8 if graph.multilabel else np.int32)

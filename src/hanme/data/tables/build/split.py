@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.data.tables.read.reader import Table
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.errors import HanmeError
-from hanme.graph import Graph
+from hanme.graph import Graph, Split
 from hanme.graph.splits import PARTS, stratified
+
+DUPLICATES = "duplicates"
+"""Name of a tensor of group numbers: nodes of a group nearly repeat each other."""
 
 
 def evaluate_conditions(config: GraphConfig, table: Table, size: int) -> NDArray[np.int64]:
@@ -73,6 +77,8 @@ def draw_split(graph: Graph, config: GraphConfig, seed: int) -> Graph:
         return graph
     if rule is None or rule.val is rule.test:
         split = stratified(graph.y, val=shares.val, test=shares.test, seed=seed)
+        if DUPLICATES in graph.targets.extra:
+            split = _together(split, graph.targets.extra[DUPLICATES].numpy())
         return replace(graph, split=split)
     name, other = ("val", "test") if rule.val is None else ("test", "val")
     if share := getattr(shares, name) / (1 - getattr(shares, other)):
@@ -81,6 +87,14 @@ def draw_split(graph: Graph, config: GraphConfig, seed: int) -> Graph:
         rest = stratified(y, val=share, test=0, seed=seed)
         split = split._replace(train=rest.train, **{name: rest.val})
     return replace(graph, split=split)
+
+
+def _together(split: Split, group: NDArray[np.int64]) -> Split:
+    """Move the nodes of a group to the same part: train if one is there, else val."""
+    part = np.select([mask.numpy() for mask in split], range(len(PARTS)), len(PARTS))
+    first = np.full(int(group.max()) + 1, len(PARTS))
+    np.minimum.at(first, group, part)
+    return Split.of(torch.from_numpy(np.where(part < len(PARTS), first[group], -1)))
 
 
 def check_parts(graph: Graph, config: GraphConfig, where: str) -> None:

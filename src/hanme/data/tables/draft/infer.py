@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common.files import whole
+from hanme.data.tables.build.leakage import find_leak, near_duplicates
 from hanme.data.tables.draft.draft import Draft, InferredConfig
 from hanme.data.tables.draft.features import (
     TEXT,
@@ -14,7 +15,6 @@ from hanme.data.tables.draft.features import (
     is_also_category,
 )
 from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
-from hanme.data.tables.draft.leakage import find_leak
 from hanme.data.tables.draft.profile import (
     FEW_VALUES,
     ColumnProfile,
@@ -160,6 +160,11 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
         if label and (leak := find_leak(table.table, column.alias, label.alias)):
             draft.set((*place, column.name), None, f"left out ({leak})")
             columns.remove(column)
+    repeats = near_duplicates(table.table, [column.alias for column in (*columns, name) if column])
+    if repeats is not None and split is None:
+        again = f"{table.size - len(set(repeats.tolist())):,} rows nearly repeat others"
+        reason = f'{again}; training keeps them in one part unless duplicates = "apart"'
+        draft.reasons["nodes", table.kind, "[split]"] = reason
     groups = relation_columns(table, columns)
     for group in groups:
         add_column_relation(draft, table, group)

@@ -27,7 +27,9 @@ from hanme.graph import EdgeType
 from hanme.graph.metapath import Metapath
 
 FILE = "graph.toml"
-TARGET_ONLY = ("label", "label_separator", "label_type", "label_min_count", "split", "shares")
+TARGET_ONLY = (
+    "label", "label_separator", "label_type", "label_min_count", "split", "shares", "keep",
+)  # fmt: skip
 
 
 class GraphConfig(Section):

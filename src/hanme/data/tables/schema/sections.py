@@ -158,6 +158,8 @@ class NodeTable(Source):
     shares: Shares = Shares()
     """Target: the shares of a random split."""
     features: dict[str, FeatureSpec] = {}
+    keep: list[Filled] = []
+    """Target: features to use although they seem to give the label away."""
 
     @property
     def implied(self) -> bool:
@@ -235,3 +237,5 @@ class SplitRule(Section):
     """The rows to test on, such as year >= 2015."""
     val: Filled | None = None
     """Of the other rows, those to validate on."""
+    duplicates: Literal["together", "apart"] = "together"
+    """Rows that nearly repeat others are in the same part of a random split, or need not be."""

@@ -7,13 +7,22 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from hanme.common.toml import toml_text
+from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import Table
+from hanme.data.tables.schema.config import GraphConfig
+
+CHECKED = ("number", "date", "category")
+"""Kinds of features that are checked; other cells are hardly ever equal."""
 
 WRONG = 0.01
 """A column gives the label away if it makes at most this share of the errors of chance."""
 
 MIN_ERRORS = 20
 """Errors of chance that are needed to tell: with fewer, a column may fit by accident."""
+
+MIN_NUMBERS = 50
+"""The same for numbers, which can be divided in many ways."""
 
 VALUES_PER_LABEL = 3
 """Maximum number of values per label of a copy of the label; more are groups of the same label."""
@@ -79,30 +88,62 @@ def _by_values(table: Table, column: str, label: str) -> str | None:
         return None
     if values <= VALUES_PER_LABEL * labels and rows >= MIN_ROWS * values:
         return "each of its values has only one label, so it may be a copy of the label"
-    if numbers == values and wrong + (segments - labels) / 2 <= allowed:
+    if numbers == values and chance >= MIN_NUMBERS and wrong + (segments - labels) / 2 <= allowed:
         return "its numbers tell the labels apart, so it may be known only afterwards"
     return None
+
+
+def find_leaks(config: GraphConfig, table: Table) -> list[str]:
+    """Return the features of the target that give the label away, and note why."""
+    nodes, leaks = config.nodes[config.target], []
+    for column, alias in feature_aliases(nodes).items() if nodes.label else ():
+        if nodes.features[column].kind not in CHECKED or column in nodes.keep:
+            continue
+        if why := find_leak(table, alias, "label"):
+            leaks.append(column)
+            table.reader.notes.append(
+                f"{column} is not used: {why}. To use it, add keep = [{toml_text(column)}] to "
+                f"[nodes.{config.target}]"
+            )
+    return leaks
+
+
+def group_duplicates(config: GraphConfig, table: Table) -> NDArray[np.int64] | None:
+    """Return the groups of near-duplicates of the target for a random split, and note them."""
+    nodes, rule = config.nodes[config.target], config.split
+    if nodes.split or (rule and (rule.val or rule.test or rule.duplicates == "apart")):
+        return None
+    columns = [alias for alias in table.columns if alias not in ("id", "label", "split")]
+    groups = near_duplicates(table, columns)
+    if groups is not None:
+        table.reader.notes.append(
+            f"{table.size - len(np.unique(groups)):,} rows of {config.target} nearly repeat others "
+            "and are in the same part of the split as these. To draw each row by itself, write "
+            '[split] duplicates = "apart"'
+        )
+    return groups
 
 
 def near_duplicates(table: Table, columns: Iterable[str]) -> NDArray[np.int64] | None:
     """Return a number per row, the same for rows that nearly repeat each other.
 
-    Texts are compared without case and punctuation, numbers to three digits. None if too few rows
+    Texts are compared without case and punctuation, numbers to six digits. None if too few rows
     repeat others, or if no column tells rows apart.
     """
-    cells = {
-        column: f"coalesce(printf('%.2e', TRY_CAST({column} AS DOUBLE)), "
-        rf"regexp_replace(lower(CAST({column} AS VARCHAR)), '[^\p{{L}}\p{{N}}]+', ' ', 'g'))"
-        for column in columns
-    }
-    if not cells or not table.size:
+    texts = [f"CAST({column} AS VARCHAR)" for column in columns]
+    cells = [
+        f"coalesce(printf('%.5e', TRY_CAST({text} AS DOUBLE)), "
+        rf"trim(regexp_replace(lower({text}), '[^\p{{L}}\p{{N}}]+', ' ', 'g')))"
+        for text in texts
+    ]
+    if not cells:
         return None
-    counts = ", ".join(f"count(DISTINCT {cell})" for cell in cells.values())
+    counts = ", ".join(f"count(DISTINCT {cell})" for cell in cells)
     ((*distinct,),) = table.reader.rows(f"SELECT {counts} FROM {table.sql}")
     if max(distinct) < DISTINCT * table.size:
         return None
     (group,) = table.reader.arrays(
-        f"SELECT dense_rank() OVER (ORDER BY hash({', '.join(cells.values())})) FROM {table.sql} "
+        f"SELECT dense_rank() OVER (ORDER BY hash({', '.join(cells)})) FROM {table.sql} "
         "ORDER BY rowid"
     )
     repeated = table.size - len(np.unique(group))
