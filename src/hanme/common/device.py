@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,15 +23,14 @@ def chosen() -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
         raise HanmeError(f"device {name!r}: name one such as cpu, cuda or cuda:1")
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise HanmeError(f"device {name}: PyTorch finds no GPU here")
-        if device.index is None:
-            rank = int(os.environ.get("LOCAL_RANK", "0"))
-            device = torch.device("cuda", rank % torch.cuda.device_count())
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise HanmeError(f"device {name}: PyTorch finds no GPU here")
+    if device.type == "cuda" and device.index is None:
+        rank = int(os.environ.get("LOCAL_RANK", "0"))
+        return torch.device("cuda", rank % torch.cuda.device_count())
     return device
 
 
@@ -56,15 +54,11 @@ def rng_state(device: torch.device) -> Tensor:
 
 
 def set_rng_state(state: Tensor, device: torch.device) -> None:
-    """Set what :func:`rng_state` returned; a GPU without a state of its own is seeded from it."""
+    """Set what :func:`rng_state` returned."""
     size = torch.get_rng_state().numel()
     torch.set_rng_state(state[:size])
-    for index in _gpus(device):
-        if state.numel() > size:
-            torch.cuda.set_rng_state(state[size:], index)
-        else:
-            with torch.cuda.device(index):
-                torch.cuda.manual_seed(zlib.crc32(state.numpy().tobytes()))
+    for index in _gpus(device) if state.numel() > size else ():
+        torch.cuda.set_rng_state(state[size:], index)
 
 
 def _gpus(device: torch.device) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import re
@@ -59,8 +60,8 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path, stem: str = "") -> None:
     """Remove what a kill in the middle of a context above has left in a folder, or of one file."""
-    for left in folder.glob(".*"):
-        if not is_leftover(left) or not left.name.startswith(f".{stem[:100]}"):
+    for left in folder.glob(f".{glob.escape(stem[:100])}*"):
+        if re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", left.name) is None:
             continue
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
@@ -68,19 +69,9 @@ def remove_leftovers(folder: Path, stem: str = "") -> None:
             left.unlink(missing_ok=True)
 
 
-def is_leftover(path: Path) -> bool:
-    """Return whether a file is temporary and ours, by its name."""
-    return bool(re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", path.name))
-
-
 @contextmanager
 def name_path(path: Path, *also: Path) -> Iterator[None]:
-    """Add the path to an error of the system that names no file, such as a full disk.
-
-    Args:
-        path: The file that is being written.
-        also: Temporary files in its place, whose names are replaced.
-    """
+    """Add the path to an error of the system that names no file, or a temporary one in ``also``."""
     try:
         yield
     except Exception as error:
@@ -174,12 +165,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def checksum(path: Path) -> str | None:
     """Return the checksum that a file carries; None if it has none, or cannot be read."""
-    with suppress(OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError):
+    try:
         if path.suffix == ".json":
-            return parse_json(regular(path).read_bytes()).get("sha256")  # type: ignore[no-any-return]
-        with safe_open(regular(path), framework="pt") as file:
-            return parse_json(file.metadata()["numbers"]).get("sha256")  # type: ignore[no-any-return]
-    return None
+            values = parse_json(regular(path).read_bytes())
+        else:
+            with safe_open(regular(path), framework="pt") as file:
+                values = parse_json(file.metadata()["numbers"])
+        return str(values["sha256"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return None
 
 
 def parse_json(text: str | bytes) -> Any:

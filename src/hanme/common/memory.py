@@ -35,8 +35,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
 def matrix(rows: int, columns: int) -> Tensor:
     """Make a matrix of float32 to fill: in memory, or mapped from a temporary file if it is large.
 
-    The system writes the pages of a file to the disk where it needs their memory. The file has no
-    name, and is gone with the tensor.
+    The file has no name, and is gone with the tensor.
     """
     size = rows * columns
     if size <= LARGE:
@@ -62,10 +61,7 @@ def mapped(handle: int, dtype: torch.dtype, access: int = mmap.ACCESS_COPY) -> T
 
 
 def give_back(beyond_mb: float = 0.0) -> None:
-    """Give the pages of mapped files back to the system if they take more than ``beyond_mb`` MB.
-
-    They come back, mostly from the system's cache, when they are read again.
-    """
+    """Give the pages of mapped files back to the system if they take more than ``beyond_mb`` MB."""
     if hasattr(mmap, "MADV_DONTNEED") and pages_mb() > beyond_mb:
         for found in list(_maps):
             found.madvise(mmap.MADV_DONTNEED)
@@ -82,22 +78,19 @@ def peak_mb() -> float:
 
 def resident_mb() -> float:
     """Return the memory taken at present, in MB; the most so far where the system does not say."""
-    try:
-        return _statm(1)
-    except (OSError, ValueError):
-        return peak_mb()
+    return _statm(1)
 
 
 def pages_mb() -> float:
     """Return how much of that are pages of files; all of it where the system does not say."""
-    try:
-        return _statm(2)
-    except (OSError, ValueError):
-        return peak_mb()
+    return _statm(2)
 
 
 def _statm(field: int) -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[field])
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[field])
+    except (OSError, ValueError):
+        return peak_mb()
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

@@ -97,16 +97,10 @@ LARGEST_SHOWN = 10**6
 def check_options(
     what: str, function: Callable[..., Any], options: Mapping[str, Any], own: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Check names and types of options; the function itself checks ranges.
+    """Check names and types of options; return them completed with the defaults.
 
-    Args:
-        what: Name of the function in messages, such as ``"model han"``.
-        function: A function or a class; its keyword arguments are the options.
-        options: The options.
-        own: Arguments that are not options because the caller passes them.
-
-    Returns:
-        The options, completed with the defaults.
+    The options are the keyword arguments of a function or class, except ``own``, which the caller
+    passes. The function itself checks ranges. ``what`` names it, such as ``"model han"``.
     """
     parameters = inspect.signature(function).parameters
     known = {

@@ -8,7 +8,6 @@ there is one rank, and every function here is for free.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -28,7 +27,7 @@ PATIENCE = timedelta(minutes=60)
 """Time limit for waiting for another rank, e.g. while the first fits the linear model."""
 
 MEETING = timedelta(minutes=1)
-"""How long a rank looks for torchrun, which was there when it started the rank."""
+"""Time limit for finding torchrun, which was there when it started the rank."""
 
 
 class Lost(HanmeError):
@@ -70,7 +69,6 @@ def joined() -> Iterator[None]:
     if not under_torchrun():
         yield
         return
-    _find_torchrun()
     try:
         store, number, size = next(rendezvous("env://", timeout=MEETING))
         store.set_timeout(PATIENCE)
@@ -92,17 +90,6 @@ def joined() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def _find_torchrun() -> None:
-    """Refuse to wait for a torchrun that was killed as it started this process."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return
-    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        socket.create_connection(place, MEETING.total_seconds()).close()
-    except OSError as error:
-        raise HanmeError(f"torchrun is not at {place[0]}:{place[1]}: {error}") from None
-
-
 def speaks_of_failure() -> bool:
     """Return whether this process was the first to fail, so that one line is printed, not many."""
     return _speaks
@@ -121,8 +108,6 @@ def from_first(make: Callable[[], T]) -> T:
 
 def first_before_others(make: Callable[[], T]) -> T:
     """Return what each rank makes; the others find what the first has left in a cache."""
-    if count() == 1:
-        return make()
     if not is_first():
         from_first(lambda: None)
         return make()
