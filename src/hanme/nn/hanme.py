@@ -105,6 +105,7 @@ def preset(**defaults: Any) -> Callable[[type[HANME]], type[HANME]]:
         changed = [
             p.replace(default=defaults.get(p.name, p.default))
             for p in signature.parameters.values()
+            if p.kind is not p.VAR_KEYWORD  # the encoders of presets have no options
         ]
 
         @functools.wraps(base)
