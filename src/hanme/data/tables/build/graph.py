@@ -17,15 +17,7 @@ from hanme.data.tables.build.labels import name_labels, read_labels
 from hanme.data.tables.build.leakage import find_leaks, group_duplicates
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
-from hanme.data.tables.build.split import (
-    DUPLICATES,
-    check_parts,
-    check_split_column,
-    draw_split,
-    evaluate_conditions,
-    has_label,
-    read_split_column,
-)
+from hanme.data.tables.build.split import DUPLICATES, check_parts, draw_split, read_parts
 from hanme.data.tables.build.writer import GraphWriter
 from hanme.data.tables.read.reader import Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
@@ -126,18 +118,15 @@ class GraphSource:
             nodes[kind] = writer.add_nodes(ids[kind], spec, fitted[kind])
         target, table = config.nodes[config.target], tables[config.target]
         size, reader = ids[config.target].size, table.reader
-        part = evaluate_conditions(config, table, size)
-        y, labels = read_labels(table, target, size, run, part > 0)
-        if target.split is not None:
-            part = read_split_column(table, size)
-        split = Split.of(torch.from_numpy(np.where(has_label(y), part, -1)))
+        part = read_parts(config, table, size)
+        y, labels = read_labels(table, target, size, run, part != 0)
+        labelled = (y > 0).any(dim=1) if y.dim() == 2 else y >= 0
+        split = Split.of(torch.where(labelled, torch.from_numpy(part), -1))
         dropped = {name: writer.add_links(relations[name], ids) for name in config.relations}
         graph = Graph(nodes, writer.links, config.target, y, labels, split)
         if (rows := group_duplicates(config, table)) is not None:
             alone = np.arange(table.size, size) + size  # ids without a row
             graph.targets.extra[DUPLICATES] = torch.from_numpy(np.concatenate([rows, alone]))
-        if target.split is not None and run is None:
-            check_split_column(graph, table, part)
         writer.fill(graph)
         digest = _digest(graph, config)
         run = run or FittedGraph(

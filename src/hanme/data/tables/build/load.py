@@ -39,17 +39,9 @@ def load_tables(
     fitted: FittedGraph | None = None,
     cache: Path | None = None,
 ) -> Graph:
-    """Load the graph of a ``graph.toml``.
+    """Load the graph of a ``graph.toml``, or of the one in a folder, see :func:`hanme.data.load`.
 
-    Args:
-        name: The file, or a folder with one of that name.
-        features: What node types other than the target get, see
-            :func:`~hanme.graph.features.fill_features`.
-        seed: Draws the split where the tables have none.
-        fitted: What a run has fitted to its tables. Features are then those of the run, and labels
-            that it does not know count as none.
-        cache: A folder to keep the graph in, from which it is read until the tables change. Large
-            tables are mapped from there, see :data:`LARGE`.
+    In a `cache` folder, it is kept until the tables change; large tables are mapped from there.
     """
     source = open_source(name, fitted)
     if cache is None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hanme.data.tables.read.reader import Table
 from hanme.data.tables.schema.config import GraphConfig
@@ -19,24 +18,18 @@ DUPLICATES = "duplicates"
 """Name of a tensor of group numbers: nodes of a group nearly repeat each other."""
 
 
-def evaluate_conditions(config: GraphConfig, table: Table, size: int) -> NDArray[np.int64]:
-    """Return for each node 1 or 2 if a condition assigns it to val or test, else 0, ``[N]``."""
+def read_parts(config: GraphConfig, table: Table, size: int) -> NDArray[np.int64]:
+    """Return the part of each target node, ``[N]``: by the split column, where -1 is none.
+
+    Without such a column, it is 1 or 2 where a condition is true, else 0.
+    """
     part = np.zeros(size, np.int64)
-    for i, name in ((1, "val"), (2, "test")):  # test takes precedence
-        condition = getattr(config.split, name, None)
-        if condition is not None:
-            fulfilled = table.reader.evaluate(table, condition, f"split.{name}")
-            part[: table.size][fulfilled] = i
-    return part
-
-
-def has_label(y: Tensor) -> NDArray[np.bool_]:
-    """Return which nodes have a label, ``[N]``."""
-    return np.asarray((y > 0).any(dim=1) if y.dim() == 2 else y >= 0)
-
-
-def read_split_column(table: Table, size: int) -> NDArray[np.int64]:
-    """Return the part of each node by the split column, -1 for none, ``[N]``."""
+    if config.nodes[config.target].split is None:
+        for i, name in ((1, "val"), (2, "test")):  # test takes precedence
+            if condition := getattr(config.split, name, None):
+                fulfilled = table.reader.evaluate(table, condition, f"split.{name}")
+                part[: table.size][fulfilled] = i
+        return part
     names = ", ".join(f"'{name}'" for name in PARTS)
     for row, value in table.reader.rows(
         f"SELECT rowid, split FROM {table.sql} WHERE split NOT IN ({names}) ORDER BY rowid LIMIT 1"
@@ -45,28 +38,11 @@ def read_split_column(table: Table, size: int) -> NDArray[np.int64]:
             f"{table.place(row, 'split')}: expected {', '.join(PARTS)} or an empty cell, but got "
             f"{value[:60]!r}"
         )
-    part = np.full(size, -1)
+    part[:] = -1
     (part[: table.size],) = table.reader.arrays(
         f"SELECT list_position([{names}], split) - 1 FROM {table.sql} ORDER BY rowid", missing=-1
     )
     return part
-
-
-def check_split_column(graph: Graph, table: Table, part: NDArray[np.int64]) -> None:
-    """Refuse parts of unlabelled rows, and labels that no training row has."""
-    y = graph.y.numpy()
-    for row in np.flatnonzero((part >= 0) & ~has_label(graph.y))[:1]:
-        raise HanmeError(
-            f"{table.place(int(row), 'split')}: the row is in {PARTS[part[row]]}, but has no label"
-        )
-    for i, name in enumerate(PARTS[:2]):
-        if not (part == i).any():
-            raise HanmeError(f"{table.column_title('split')}: no row is in {name}")
-    for label, name in enumerate(graph.labels):
-        has = y[:, label] > 0 if graph.multilabel else y == label
-        if not has[part == 0].any():
-            row = int(has.argmax())
-            raise HanmeError(f"{table.place(row, 'label')}: no row in train has the label {name!r}")
 
 
 def draw_split(graph: Graph, config: GraphConfig, seed: int) -> Graph:

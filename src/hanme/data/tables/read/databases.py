@@ -49,24 +49,22 @@ def declared_keys(source: ResolvedSource) -> DeclaredKeys:
     if source.database != "sqlite" or source.spec.table is None:
         return DeclaredKeys(None, {})
     with closing(_open(source.files[0])) as opened:
-        primary = _primary_key(opened, source.spec.table)
-        keys: dict[int, list[tuple[str, str, str | None]]] = {}
-        for number, _, table, column, to, *_ in opened.execute(
-            f"PRAGMA foreign_key_list({identifier(source.spec.table)})"
-        ):
-            keys.setdefault(number, []).append((column, table, to))
-        foreign = {}
-        for (column, table, to), *others in keys.values():
-            to = to or _primary_key(opened, table)
-            if to and not others:
-                foreign[column] = (table, to)
-        return DeclaredKeys(primary, foreign)
+        keys = opened.execute(
+            'SELECT min("from"), min("table"), min("to") FROM pragma_foreign_key_list(?) '
+            "GROUP BY id HAVING count(*) = 1",
+            [source.spec.table],
+        ).fetchall()
+        foreign = {
+            column: (table, key)
+            for column, table, to in keys
+            if (key := to or _primary_key(opened, table)) is not None
+        }
+        return DeclaredKeys(_primary_key(opened, source.spec.table), foreign)
 
 
 def _primary_key(opened: sqlite3.Connection, table: str) -> str | None:
-    rows = opened.execute(f"PRAGMA table_info({identifier(table)})").fetchall()
-    columns = [name for _, name, *_, place in rows if place]
-    return columns[0] if len(columns) == 1 else None
+    keys = opened.execute("SELECT name FROM pragma_table_info(?) WHERE pk", [table]).fetchall()
+    return keys[0][0] if len(keys) == 1 else None
 
 
 def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:

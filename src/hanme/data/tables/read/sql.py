@@ -25,11 +25,7 @@ MESSAGES = (
         r"Cannot access file|external access",
         "a query reads only the files that it names, as FROM 'films.csv' ({flat:.120})",
     ),
-    (
-        r'Error when sniffing file "(?:[^"]*/)?([^"]*)"',
-        "{0} is not CSV with the separator and encoding of graph.toml, each row with as many cells "
-        "as the header",
-    ),
+    (r'Error when sniffing file "(?:[^"]*/)?([^"]*)"', "{0} is not CSV as graph.toml describes it"),
     (r"does not support a full read|Maximum line size", "the line is too long"),
 )
 

@@ -60,15 +60,7 @@ def _feature(value: Any) -> Any:
 
 
 class Feature(Section):
-    """How a column becomes features.
-
-    `number`: standardised; an empty cell counts as the mean. From 500 numbers on, also its nearness
-    to each of 5 to 16 quantiles (knots), and whether the cell is empty. `date`: the year with the
-    part of it that has passed, as a number. `vector`: the same number of numbers in every cell,
-    each standardised; a list, or text such as `0.1 0.2 0.3`. `category`: one-hot encoded values.
-    `list`: multi-hot encoded values of cells that hold several. `text`: TF-IDF of the frequent
-    words that at most half of the texts contain.
-    """
+    """How a column becomes features; docs/tables.md describes the kinds."""
 
     kind: Kind
     size: int | None = Field(default=None, ge=1, le=2**31)
@@ -197,11 +189,7 @@ def _as_list(value: Any) -> Any:
 
 
 class ColumnLinks(_Relation):
-    """A relation from a node type to the values in some columns of its table.
-
-    The values are ids of `type`, which needs no table of its own. An empty cell is no link, and a
-    value that a row repeats is one link.
-    """
+    """A relation from a node type to the values in some columns of its table: ids of `type`."""
 
     columns: Annotated[
         list[Filled],
