@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,6 @@ from hanme.graph import Graph, Subgraph
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import EdgeType, Metapath, Walk
-
-K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -69,20 +67,14 @@ class Batch:
         if device.type == "cpu":
             return self
 
-        def copy(x: Tensor) -> Tensor:
-            return _copies.get([x], lambda: x.to(device), key=str(device))
+        def moved(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: moved(x) for key, x in value.items()}
+            if value is None:
+                return None
+            return _copies.get([value], lambda: value.to(device), key=str(device))
 
-        def moved(tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:
-            return {key: copy(x) for key, x in tensors.items()}
-
-        return Batch(
-            moved(self.x_dict),
-            moved(self.edge_index_dict),
-            None if self.roots is None else self.roots.to(device),
-            None if self.labels is None else copy(self.labels),
-            None if self.original_ids is None else moved(self.original_ids),
-            None if self.sampled_instances is None else moved(self.sampled_instances),
-        )
+        return Batch(*(moved(getattr(self, part.name)) for part in fields(self)))
 
 
 _copies: GraphCache[Tensor] = GraphCache()

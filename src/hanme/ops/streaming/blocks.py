@@ -75,14 +75,9 @@ def in_order(
     """Call on all blocks and parts, on torch's number of threads; yield in a fixed order.
 
     This thread works too: PyTorch's own threads may still be spinning on the other cores. In
-    between it gives out the results whose turn it is, so that few are held at a time.
-
-    Args:
-        function: What to call with a block and a part.
-        blocks: How many blocks there are.
-        parts: The parts of each.
-        stop: Given for long work: this thread then only waits, because Ctrl-C is not heard within
-            compiled code. It is set when this thread is interrupted, for ``function`` to see.
+    between it gives out the results whose turn it is, so that few are held at a time. Given
+    ``stop``, for long work, it only waits, because Ctrl-C is not heard within compiled code;
+    ``stop`` is set when this thread is interrupted, for ``function`` to see.
     """
     function = _watched(function) if _watchers else function
     tasks = [(block, part) for block in range(blocks) for part in parts]

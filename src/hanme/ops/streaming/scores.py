@@ -36,15 +36,9 @@ def head_dots(h: Tensor, a: Tensor) -> Tensor:
 
 
 def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
-    """Return v_gk · tanh(h[n, k] W_gk) for several g at once.
+    """Return v_gk · tanh(h[n, k] W_gk), ``[G, N, K]``, for several g at once.
 
-    Args:
-        h: ``[N, K, D]``.
-        weight: W, ``[G, K, D, E]``.
-        v: ``[G, K, E]``.
-
-    Returns:
-        ``[G, N, K]``.
+    h is ``[N, K, D]``, the weight W ``[G, K, D, E]``, v ``[G, K, E]``.
     """
     h = widen(h)
     if not _compiled(h):
@@ -68,15 +62,7 @@ def _from_blocks(x: Tensor) -> Tensor:
 
 
 def dots_in_blocks(x: Tensor, a: Tensor) -> Tensor:
-    """Return :func:`head_dots` in blocks of eight heads.
-
-    Args:
-        x: ``[B, N, D 8]``.
-        a: ``[B, 1, D 8]``.
-
-    Returns:
-        ``[B, N, 8]``.
-    """
+    """Return :func:`head_dots`, ``[B, N, 8]``, for x ``[B, N, D 8]`` and a ``[B, 1, D 8]``."""
     dots = x.new_empty(*x.shape[:2], LANES)
     for given in zip(*arrays(x, a, dots), strict=True):
         _dots(*given)
