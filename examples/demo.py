@@ -84,7 +84,7 @@ def main() -> None:
         recipe = "default" if name == "default" else "paper"
         model = Classifier("han" if name == "han" else "hanme", training={"recipe": recipe})
         fitted[name] = model.fit(graph, out=folder / name)
-        curve = sparkline([epoch["val_micro"] for epoch in model.epochs_])
+        curve = sparkline([epoch["val_micro"] for epoch in model.run_.metrics])
         print(f"  {100 * model.score():5.1f}  {curve}  {text}", flush=True)
 
     test = [row for row in fitted["hanme"].predictions().rows() if row["split"] == "test"]

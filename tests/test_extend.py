@@ -29,8 +29,8 @@ def run(page: str) -> dict[str, Any]:
 
 def same_rows(classifier: Classifier) -> bool:
     """Return whether some roots get the logits that they get beside all others."""
-    model = classifier.model_.network.eval()
-    graph, roots = classifier.graph_, torch.tensor([7, 3])
+    model = classifier.run_.model.network.eval()
+    graph, roots = classifier.run_.graph, torch.tensor([7, 3])
     with torch.no_grad():
         every = model(Batch.of(graph))
         some = model(Batch.of(graph, roots))

@@ -1,8 +1,4 @@
-"""An estimator as in scikit-learn: ``fit``, ``predict``, ``predict_proba``, ``score``, ``explain``.
-
->>> classifier = hanme.Classifier().fit("films")
->>> classifier.predict_proba(nodes=["Inception"])
-"""
+"""An estimator as in scikit-learn: ``fit``, ``predict``, ``score``, and ``explain``."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-from hanme.common.text import html_table
 from hanme.data import load
 from hanme.errors import HanmeError, check_choice
 from hanme.explain import Explanation
@@ -62,11 +57,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         training: dict[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
-        self.model = model
-        self.metapaths = metapaths
-        self.options = options
-        self.training = training
-        self.seed = seed
+        self.model, self.metapaths, self.options = model, metapaths, options
+        self.training, self.seed = training, seed
 
     def fit(
         self,
@@ -80,19 +72,15 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
 
         Args:
             graph: A graph, which holds labels and split; or the name or path of a data set, see
-                :func:`hanme.data.load`. PyG's graphs are converted by
-                :meth:`Graph.from_hetero <hanme.Graph.from_hetero>`.
+                :func:`hanme.data.load`. PyG's graphs are converted.
             y: Ignored; the graph holds the labels.
             out: Train into a run folder, with a checkpoint every few epochs.
             on_epoch: Called after each epoch.
         """
-        if isinstance(graph, str | Path):
-            graph = load(str(graph))
-        graph = _as_graph(graph)
+        graph = load(str(graph)) if isinstance(graph, str | Path) else _as_graph(graph)
         config = self._config(graph)
-        self._trained = None
         if out is None:
-            self.run_ = self._trained = train_in_memory(config, graph, on_epoch)
+            self.run_ = train_in_memory(config, graph, on_epoch)
         else:
             run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
             self.run_ = OpenedRun.open(run.folder, graph=graph)
@@ -101,20 +89,13 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
     def with_graph(self, graph: AnyGraph) -> Classifier:
         """Return the same model on another graph of the same schema, such as newer tables.
 
+        A graph is used as passed; the columns of a ``graph.toml`` are encoded as in training.
         Nodes without ids are the same nodes if the graph has the same number of target nodes.
-
-        Args:
-            graph: A graph, which is used as passed; or a ``graph.toml`` or its folder, whose
-                columns are encoded as in training.
         """
         return self._holding(self._run.with_graph(_as_graph(graph)))
 
     def predict(self, graph: AnyGraph | None = None, *, nodes: Nodes = None) -> NDArray[Any]:
-        """Predict labels.
-
-        Args:
-            graph: Another graph, see :meth:`with_graph` (default: the graph it was fitted on).
-            nodes: Target nodes by id, name or number (default: all).
+        """Predict labels of nodes, by id, name or number, of this graph or another one.
 
         Returns:
             The name of each node's label, ``[N]``; for multi-label targets, a bool matrix
@@ -146,9 +127,9 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         parts = self._run.evaluate()[rule_name(self._run.decision)]
         return {part: {k: v / 100 for k, v in f1.items()} for part, f1 in parts.items()}
 
-    def explain(self, node: str | int, *, top: int = 5) -> Explanation:
-        """Explain a prediction by metapath instances, see :func:`hanme.explain.explain`."""
-        return self._run.explain(node, top=top)
+    def explain(self, node: str | int, **options: Any) -> Explanation:
+        """Explain a prediction, see :meth:`hanme.explain.Explainer.explain`."""
+        return self._run.explain(node, **options)
 
     def save(self, folder: str | Path) -> None:
         """Write a run folder, which :meth:`load` and the commands of ``hanme`` open.
@@ -157,8 +138,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         """
         folder, trained_in = Path(folder), self._run.folder
         if trained_in is None:
-            assert self._trained is not None
-            self._trained.save(folder)
+            self._run.save(folder)
         elif folder.resolve() != trained_in.resolve():
             if (folder / "config.json").exists():
                 raise HanmeError(f"{folder}: it already holds a run; save to another folder")
@@ -166,13 +146,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path, graph: AnyGraph | None = None) -> Classifier:
-        """Load a run folder.
-
-        Args:
-            folder: A finished run.
-            graph: Another graph, see :meth:`with_graph` (default: that of the run, with tables as
-                they are now).
-        """
+        """Load a finished run, on its own tables as they are now or on another graph."""
         run = OpenedRun.open(folder, graph=None if graph is None else _as_graph(graph))
         options, training = dict(run.config.model.options), run.config.training
         classifier = cls(
@@ -184,45 +158,22 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         )
         return classifier._holding(run)
 
-    _trained: OpenedRun | None = None
-
     def _holding(self, run: OpenedRun) -> Classifier:
         """Return a copy with another opened run."""
         other = type(self)(**self.get_params())
-        other.run_, other._trained = run, self._trained
+        other.run_ = run
         return other
 
     @property
     def _run(self) -> OpenedRun:
-        if not hasattr(self, "run_"):
-            raise NotFittedError("this Classifier is not fitted yet: call fit first")
+        check_is_fitted(self, "run_")
         run: OpenedRun = self.run_
         return run
-
-    @property
-    def graph_(self) -> Graph:
-        """The graph it was fitted on."""
-        return self._run.graph
-
-    @property
-    def model_(self) -> Any:
-        """The trained model."""
-        return self._run.model
-
-    @property
-    def config_(self) -> RunConfig:
-        """The configuration that it was trained with."""
-        return self._run.config
 
     @property
     def classes_(self) -> NDArray[np.str_]:
         """The labels, in the order of the columns of :meth:`predict_proba`."""
         return np.array(self._run.graph.labels)
-
-    @property
-    def epochs_(self) -> list[dict[str, float]]:
-        """The scores of each epoch."""
-        return self._run.metrics
 
     def _config(self, graph: Graph) -> RunConfig:
         name, options = self.model, dict(self.options or {})
@@ -243,13 +194,6 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             "training": training,
         }
         return RunConfig.make(values, "Classifier")
-
-    def _repr_html_(self) -> str:
-        """Return the scores as a table, for notebooks."""
-        if not hasattr(self, "run_") or self._run.differs_from_training:
-            return html_table(["model"], [[self.model]], "")
-        rows = [[part, f1["micro"], f1["macro"]] for part, f1 in self.scores().items()]
-        return html_table(["nodes", "micro F1", "macro F1"], rows, self.model)
 
 
 def _as_graph(graph: Any) -> Any:

@@ -206,12 +206,11 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         ),
         (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds set it"),
         (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it cannot be changed here"),
-        (["--seed", "3", "--seed", "3"], "--seed: the seeds [3, 3] are not unique"),
         (["--config", "papers"], "no experiment 'papers'; expected benchmark or paper"),
-        (["--config", "paper"], "--graph: the rows of paper are fixed"),
+        (["--config", "paper"], "the rows of paper are fixed"),
         (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
-        (["--config-folder", "/no/such/folder"], "/no/such/folder: no such folder"),
-        (["--config-folder", __file__], "no such folder"),
+        (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),
+        (["--config-folder", __file__], "is a file"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(

@@ -12,15 +12,13 @@ import pytest
 
 from commands import hanme
 from hanme.cli import COMMANDS, Command
-from hanme.cli.options import option_names
-from hanme.cli.train import train
+from hanme.cli.options import FIELDS, option_names
 from hanme.data import planted
 from hanme.experiments.configuration import resolve
 from hanme.runs import Run, load_graph
 from hgb_layout import write_imdb
 
-FIELDS = " ".join(train.panels.values()).split()
-FLAGS = [(field, option_names(field)[0]) for field in FIELDS]
+FLAGS = [(field, option_names(field)[0]) for field in " ".join(FIELDS["train"].values()).split()]
 
 
 def stated_defaults(command: str) -> dict[str, str]:

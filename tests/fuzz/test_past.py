@@ -20,11 +20,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import forked
 from fuzz.api import TOKEN
 from fuzz.harness import run
 from fuzz.inputs import RESUME, Inputs, without_seal
-from hanme.cli import main
 
 DEEP = "[" * 100_000
 
@@ -481,35 +479,6 @@ def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> Non
     )
     assert said.returncode == 2
     assert said.stderr.startswith("hanme: torchrun is not at 127.0.0.1:9: ")
-
-
-STREAMS = ("stdin", "stdout", "stderr")
-
-
-def init_without(closed: tuple[int, ...], folder: Path) -> None:
-    """Run a command in a process that was started without some of its streams."""
-    for number, flags in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
-        os.dup2(os.open(folder / STREAMS[number], flags), number)
-        own = None if number in closed else os.fdopen(number, "rw"[number > 0], closefd=False)
-        setattr(sys, STREAMS[number], own)
-    for number in closed:
-        os.close(number)
-    sys.argv = ["hanme", "init", str(folder / "tables")]
-    main()
-
-
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    (tables / "a.csv").write_text("id,label\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(9)))
-    for name in STREAMS:
-        (tmp_path / name).touch()
-    process = forked(init_without, closed, tmp_path)
-    process.join()
-    assert (process.exitcode, (tmp_path / "stderr").read_text()) == (0, "")
-    assert bool((tmp_path / "stdout").read_text()) == (1 not in closed)
-    assert "target" in (tables / "graph.toml").read_text()
 
 
 def test_a_message_for_a_full_disk() -> None:

@@ -12,8 +12,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -29,19 +30,19 @@ from hanme.cli.options import help_of, with_options
 from hanme.cli.predict import predict
 from hanme.cli.runs import runs
 from hanme.cli.serve import serve
-from hanme.cli.show import printable
 from hanme.cli.train import train
 from hanme.cli.tune import tune
+from hanme.common.text import printable
 from hanme.errors import INTERRUPTED, HanmeError
 
 COMMANDS = (init, inspect, train, runs, predict, evaluate, explain, serve, benchmark, tune)
 HELP = {"help_option_names": ["-h", "--help"]}
 SHARED = ("train", "evaluate", "predict")
 """Commands that torchrun can share among processes."""
-FAILED = 1
-"""Status that Typer returns without a message, where it does not know the shell."""
 STOPPED = 130
 """Status after a keyboard interrupt."""
+LONGEST = 2000
+"""Maximum length of a message in characters: a value in it may be as long as a file."""
 
 
 class Command(TyperCommand):
@@ -63,14 +64,13 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """The commands of ``hanme``."""
+    """The commands of ``hanme``, in the order in which a user meets them."""
 
     def __init__(self, **settings: Any) -> None:
         commands = {function.__name__: Command(function) for function in COMMANDS}
         super().__init__(**settings | {"commands": commands})
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """List the commands in the order in which a user meets them."""
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: D102
         return list(self.commands)
 
 
@@ -111,90 +111,60 @@ def hanme(
 def main() -> None:
     """Run a command; report a user's mistake in one line, with exit status 2."""
     gc.set_threshold(100_000)  # imports create many objects, none of which can be collected
-    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show γ shows ?
     try:
-        _refuse_empty(sys.argv)
-        _refuse_undecodable([*sys.argv[1:], *_environment_paths()])
+        _check_words(sys.argv)
         with _joined():
-            status = app(prog_name="hanme", standalone_mode=False)
-        sys.stdout.flush()
+            status = app(prog_name="hanme", standalone_mode=False) or 0
+        print(end="", flush=True)
     except KeyboardInterrupt:  # before a command has started
         status = STOPPED
-    except HanmeError as error:
-        sys.exit(_fail(str(error), 2))
-    except typer.TyperException as error:  # wrong options; no message if help has been shown
-        message, context = error.format_message(), getattr(error, "ctx", None)
-        where = f"; see {context.command_path} --help" if context else ""
-        sys.exit(_fail(f"{message.removesuffix('.')}{where}", 2) if message else 2)
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except UnicodeError as error:  # a name in a table or configuration
-        sys.exit(_fail(f"{error}; {ENCODING}", 2))
-    except (MemoryError, RuntimeError) as error:
-        status = STOPPED
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):
-            sys.exit(_fail("out of memory; try smaller sizes or fewer metapaths", 2))
-        if str(error) != "Query interrupted":  # what DuckDB makes of Ctrl-C
+    except (ValueError, typer.TyperException, MemoryError, RuntimeError, OSError) as error:
+        status = 2
+        if str(error) == "Query interrupted":  # what DuckDB makes of Ctrl-C
+            status = STOPPED
+        elif (message := _describe(error)) is None:
             raise
-    except OSError as error:
-        sys.exit(_fail(_describe(error), 2))
+        elif message:
+            _fail(message)
     if status == STOPPED:
-        _fail(INTERRUPTED, status)
-        sys.stdout.flush()
+        _fail(INTERRUPTED)
         os._exit(status)  # a thread may be in the middle of long work
-    if status == FAILED:  # typer has shown no message
-        _fail("shell completion works in bash, zsh, fish and PowerShell", 2)
-    sys.exit(2 if status == FAILED else status or 0)
+    sys.exit(status)
 
 
-def _open_streams() -> None:
-    """Open missing standard streams, so that no file gets their descriptors."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-
-
-def _environment_paths() -> list[str]:
-    """Return the paths that a command reads from its environment."""
-    named = (os.environ.get(name, "") for name in ("HANME_CACHE", "HANME_DATA", "HANME_ALLOW"))
-    try:
-        return [os.getcwd(), *named]
-    except FileNotFoundError:
-        raise HanmeError("the current folder has been deleted; change to another") from None
-
-
-def _refuse_empty(words: list[str]) -> None:
-    """Refuse an empty option or argument, which Path would read as the current folder."""
+def _check_words(words: list[str]) -> None:
+    """Refuse empty values, which Path would read as the current folder, and what is no text."""
     for before, word in pairwise(words):
         if re.fullmatch(r"(--[\w-]+=)?", word):
             raise HanmeError(f"{word or before}: the value is empty")
+        if re.search("[\0\ud800-\udfff]", word):
+            raise HanmeError(f"{word!r}: not text in the encoding of this system; {ENCODING}")
 
 
-def _refuse_undecodable(texts: list[str]) -> None:
-    """Refuse arguments and paths that no library could open, before any work."""
-    for text in texts:
-        if "\0" in text:
-            raise HanmeError(f"{text!r}: it contains a zero byte")
-        if not text.isascii() and any("\udc80" <= c <= "\udcff" for c in text):
-            raise HanmeError(f"{text!r}: not text in the encoding of this system; {ENCODING}")
-
-
-LONGEST = 2000
-"""Maximum length of a message in characters: a value in it may be as long as a file."""
 ENCODING = "use names in UTF-8, and run in a UTF-8 locale or with PYTHONUTF8=1"
 
 
-def _describe(error: OSError) -> str:
-    """Return the file and the reason of an error of the system, with a remedy for a full disk."""
+def _describe(error: Exception) -> str | None:
+    """Return the message for an error of the user or the system; None for a defect of hanme."""
+    if isinstance(error, HanmeError):
+        return str(error)
+    if isinstance(error, typer.TyperException):  # wrong options; no message after help
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        where = f"; see {context.command_path} --help" if context else ""
+        return message and f"{message.removesuffix('.')}{where}"
+    if isinstance(error, UnicodeError):  # a name in a table or configuration
+        return f"{error}; {ENCODING}"
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "out of memory; try smaller sizes or fewer metapaths"
+    if not isinstance(error, OSError):
+        return None
     text = f"{error.filename or 'a file'}: {error.strerror or error}"
-    if error.errno == errno.EEXIST:
-        text += ", and it is not a folder"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         text += "; make room, then continue train with --resume, others with the same command"
     return text
@@ -212,22 +182,20 @@ def _joined() -> Iterator[None]:
         return
     from hanme.common import ranks
 
-    with ranks.joined(), open(os.devnull, "w") as nowhere:
-        if ranks.is_first():
-            yield
-        else:
-            with redirect_stdout(nowhere), redirect_stderr(nowhere):
-                yield
+    with ranks.joined(), ExitStack() as stack:
+        if not ranks.is_first():
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        yield
 
 
-def _fail(message: str, status: int) -> int:
+def _fail(message: str) -> None:
     if _under_torchrun():
         from hanme.common import ranks
 
         if not ranks.speaks_of_failure():
-            return status
-    line = printable(" ".join(message.split()))
-    line = line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+            return
     with suppress(OSError):  # the disk of a log may be full
+        line = shorten(printable(message), LONGEST, placeholder=" ...")
         print(f"hanme: {line}", file=sys.stderr)
-    return status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -65,24 +66,16 @@ def benchmark(
     from hanme.experiments.report import report
     from hanme.runs.pool import train_all, unfinished
 
-    plan = Experiment.read(config)
-    options: dict[str, Any] = {
-        "model": model,
-        "graph": graph,
-        "lts": lts,
-        "config-folder": config_folder,
-    }
-    if plan.row:
-        for name in (name for name, value in options.items() if value):
-            raise HanmeError(f"--{name}: the rows of {config} are fixed")
-        options = {"config": config}
-        entries = plan.entries(changed_fields(changes), data)
-    else:
-        options["graph"] = graphs = _graphs(graph or ["IMDB", "ACM", "DBLP"])
-        entries = _entries(model, graphs, lts, config_folder, changed_fields(changes), data)
-    numbers = seed or plan.first_seeds(seeds or len(plan.seeds))
-    if len(set(numbers)) < len(numbers):
-        raise HanmeError(f"--seed: the seeds {numbers} are not unique")
+    plan, fields = Experiment.read(config), changed_fields(changes)
+    if plan.row and (model or graph or lts or config_folder):
+        fixed = "--model, --graph, --lts and --config-folder do not apply"
+        raise HanmeError(f"the rows of {config} are fixed: {fixed}")
+    entries = (
+        plan.entries(fields, data)
+        if plan.row
+        else _entries(model, graph or ["IMDB", "ACM", "DBLP"], lts, config_folder, fields, data)
+    )
+    numbers = list(dict.fromkeys(seed or plan.first_seeds(seeds or len(plan.seeds))))
     folder = runs or out / "runs"
     work = [job for entry in entries for job in entry.jobs(folder, numbers)]
     out.mkdir(parents=True, exist_ok=True)
@@ -91,29 +84,12 @@ def benchmark(
             failed = train_all(work, processes, lambda _: bar.advance(task))
     else:
         failed = {folder: "not trained yet" for _, folder in unfinished(work)}
-    options |= {"seed": seed, "seeds": None if seed else seeds, "set": changes, "out": out}
-    command = _command(options)
+    command = shlex.join(["hanme", *sys.argv[1:]])
     table = report(plan, entries, folder, numbers, out, command=command, failed=failed)
     print(json.dumps(table) if json_ else (out / f"{plan.name}.md").read_text(encoding="utf-8"))
     if train and failed:
         first, why = next(iter(failed.items()))
         raise HanmeError(f"{len(failed)} of {len(work)} runs failed, first {first}: {why}")
-
-
-def _graphs(texts: list[str]) -> list[str]:
-    """Return distinct graphs; refuse two of one name, and tables without test nodes."""
-    from hanme.data import is_tables, known_name, load
-    from hanme.experiments.configuration import graph_name
-
-    graphs: dict[str, str] = {}
-    for text in texts:
-        name = graph_name(text)
-        first = graphs.setdefault(name, text)
-        if known_name(text) != known_name(first):
-            raise HanmeError(f"--graph {text}: {first} is also called {name}; rename a folder")
-        if is_tables(text) and not load(text).split.test.any():
-            raise HanmeError(f"--graph {text}: it has no test nodes to compare on")
-    return list(graphs.values())
 
 
 def _entries(
@@ -125,24 +101,18 @@ def _entries(
     source: Path | None,
 ) -> list[Entry]:
     """Return a row per graph, model and pace of LTS."""
+    from hanme.data import is_tables, load
     from hanme.experiments.benchmark import Entry, from_source
     from hanme.experiments.configuration import models
 
     paces = ["none", "linear"] if lts == "both" else [lts]
     entries = []
-    for graph in graphs:
+    for graph in dict.fromkeys(graphs):
+        if is_tables(graph) and not load(graph).split.test.any():
+            raise HanmeError(f"--graph {graph}: it has no test nodes to compare on")
         names = dict.fromkeys(chosen or models(graph, configs))
         if not names:
             raise HanmeError(f"no configuration for {graph}: name a --model and a --config-folder")
         fields = {**changes, **from_source(graph, source)}
         entries += [Entry.make(n, graph, pace, configs, fields) for n in names for pace in paces]
     return entries
-
-
-def _command(options: Mapping[str, Any]) -> str:
-    """Return the command that writes this report."""
-    words = ["hanme", "benchmark"]
-    for name, value in options.items():
-        values = value if isinstance(value, list) else [value]
-        words += [word for v in values if v is not None for word in (f"--{name}", str(v))]
-    return shlex.join(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from hanme.cli.show import printable
+from hanme.common.text import printable
 
 
 def init(
@@ -42,12 +42,12 @@ def init(
     config = inferred.config
     column = config.nodes[config.target].label
     described = f"label column: {column}" if column else "no label column: set one"
-    print(printable(f"Wrote {path}. Target: {config.target}; {described}."))
-    for reason in inferred.skipped:
-        print(printable(f"Skipped: {reason}"))
+    lines = [f"Wrote {path}. Target: {config.target}; {described}."]
+    lines += [f"Skipped: {reason}" for reason in inferred.skipped]
     is_data_set = str(path.parent) in METAPATHS
-    name = printable(shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent)))
+    name = shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent))
     if column and not label:
-        print(f"Wrong column? Run hanme init {name} --force --label COLUMN.")
-    print("Everything is inferred from names and values: check the file, then run:")
-    print(f"  hanme inspect {name}\n  hanme train {name}")
+        lines.append(f"Wrong column? Run hanme init {name} --force --label COLUMN.")
+    lines.append("Everything is inferred from names and values: check the file, then run:")
+    lines += [f"  hanme inspect {name}", f"  hanme train {name}"]
+    print(*map(printable, lines), sep="\n")

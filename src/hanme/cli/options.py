@@ -12,10 +12,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce, wraps
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -23,8 +22,6 @@ from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.common.options import Option
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 NAMES = {
     "changes": "--set",
@@ -69,62 +66,56 @@ def _choose_device(name: str | None) -> str | None:
     return None if name is None else device.choose(name)
 
 
-def _existing_folder(folder: Path | None) -> Path | None:
-    if folder is not None and not folder.is_dir():
-        raise HanmeError(f"{folder}: no such folder")
-    return folder
-
-
-@dataclass(frozen=True)
-class Shared:
-    """An option that several commands have."""
-
-    help: str
-    panel: str | None = None
-    metavar: str | None = None
-    callback: Callable[..., Any] | None = None
-
-
-SHARED = {
-    "graph": Shared("planted, IMDB, ACM, DBLP, a graph.toml or its folder, or a stored graph."),
-    "run": Shared("Run folder (default: the latest in runs/)."),
-    "node": Shared("Id or name of a target node."),
-    "device": Shared(
-        "cpu (default), cuda or cuda:1. GPUs are not measured.", callback=_choose_device
-    ),
-    "json_": Shared("Print JSON."),
-    "changes": Shared(
-        "Option of the model (layers=3) or field of the configuration (training.lr=0.01, "
+SHARED: dict[str, dict[str, Any]] = {
+    "graph": {"help": "planted, IMDB, ACM, DBLP, a graph.toml or its folder, or a stored graph."},
+    "run": {"help": "Run folder (default: the latest in runs/)."},
+    "node": {"help": "Id or name of a target node."},
+    "device": {
+        "help": "cpu (default), cuda or cuda:1. GPUs are not measured.",
+        "callback": _choose_device,
+    },
+    "json_": {"help": "Print JSON."},
+    "changes": {
+        "help": "Option of the model (layers=3) or field of the configuration (training.lr=0.01, "
         "data.options.movies=500).",
-        "Configuration",
-        "KEY=VALUE",
-    ),
-    "config_folder": Shared(
-        "Folder of MODEL-GRAPH.toml files that replace the packaged ones.",
-        "Configuration",
-        callback=_existing_folder,
-    ),
-    "data": Shared("Folder or archive with a benchmark graph (default: HANME_DATA).", "Data"),
-    "allow": Shared(
-        "File or folder that a graph.toml may read outside of its own (default: HANME_ALLOW).",
-        "Data",
-        "PATH",
-        _allow,
-    ),
+        "rich_help_panel": "Configuration",
+        "metavar": "KEY=VALUE",
+    },
+    "config_folder": {
+        "help": "Folder of MODEL-GRAPH.toml files that replace the packaged ones.",
+        "rich_help_panel": "Configuration",
+        "exists": True,
+        "file_okay": False,
+    },
+    "data": {
+        "help": "Folder or archive with a benchmark graph (default: HANME_DATA).",
+        "rich_help_panel": "Data",
+    },
+    "allow": {
+        "help": "File or folder that a graph.toml may read outside of its own (default: "
+        "HANME_ALLOW).",
+        "rich_help_panel": "Data",
+        "metavar": "PATH",
+        "callback": _allow,
+    },
 }
+"""Settings of the options that several commands have."""
 
 
-def takes_fields(**panels: str) -> Callable[[Command], Command]:
-    """Give a command options for fields such as ``training.lr``, separated by spaces, by panel.
-
-    It receives their values as ``**fields``.
-    """
-
-    def mark(function: Command) -> Command:
-        function.panels = panels  # type: ignore[attr-defined]
-        return function
-
-    return mark
+FIELDS = {
+    "train": {
+        "Options": "model.name model.options.metapaths training.epochs training.batch_size "
+        "model.options.per_root training.seed",
+        "Model": "model.options.encoder model.options.hidden_channels model.options.heads "
+        "model.options.dropout model.options.gamma model.options.values model.options.backend",
+        "Training": "training.recipe training.patience training.lr training.weight_decay "
+        "training.select training.decide training.lts.pace training.lts.start training.lts.until",
+        "Data": "data.features data.source",
+    },
+    "inspect": {"Options": "training.seed", "Data": "data.features data.source"},
+}
+"""Fields of the configuration that are options of a command, by panel of its help; the command
+receives their values as ``**fields``."""
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -134,7 +125,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """
     from hanme.common.options import call_options
 
-    panels: Mapping[str, str] = getattr(function, "panels", {})
+    panels = FIELDS.get(function.__name__, {})
     described = call_options(function)
     signature = inspect.signature(function, eval_str=True)
     parameters = [
@@ -170,26 +161,18 @@ def chosen(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _own(parameter: inspect.Parameter, described: Option) -> inspect.Parameter:
     """Return a parameter of a command with its argument or option."""
-    shared = SHARED.get(parameter.name, Shared(""))
     kinds = [parameter.annotation, *get_args(parameter.annotation)]
     limits = next((k.__metadata__[0] for k in kinds if get_origin(k) is Annotated), Range())
-    positional = parameter.kind is not parameter.KEYWORD_ONLY
-    settings = limits._asdict() | {"help": described.description or shared.help}
+    settings = SHARED.get(parameter.name, {}) | limits._asdict()
+    settings["help"] = described.description or settings.get("help", "")
     option: Any
-    if positional:
-        metavar = parameter.name.upper()
-        option = typer.Argument(
-            metavar=metavar, show_default=False, callback=shared.callback, **settings
-        )
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        option = typer.Argument(metavar=parameter.name.upper(), show_default=False, **settings)
     else:
-        settings["help"] += REPEAT * (get_origin(_value_type(described.type)) is list)
-        option = typer.Option(
-            *option_names(parameter.name),
-            metavar="|".join(described.choices) or shared.metavar,
-            rich_help_panel=shared.panel,
-            callback=None if parameter.name == "graph" else shared.callback,
-            **settings,
-        )
+        settings["help"] += REPEAT * (_value_type(described.type) == list[str])
+        if described.choices:
+            settings["metavar"] = "|".join(described.choices)
+        option = typer.Option(*option_names(parameter.name), **settings)
     return parameter.replace(annotation=Annotated[described.type, option])
 
 
@@ -215,22 +198,15 @@ REPEAT = " Repeat it for more than one."
 
 def _default(field: str, described: Option) -> str | bool:
     """Return the default as shown in the help, False if there is none to show."""
-    from hanme.training import LTS, Recipe, TrainingConfig
+    from hanme.training import PAPER
 
+    table, _, name = field.rpartition(".")
     if field == "training.lts.pace":
         return "none"
-    if not field.startswith("training."):
-        return False if described.default in (None, ...) else str(described.default)
-    path = field.split(".")[1:]
-    default, paper = (
-        reduce(getattr, path, TrainingConfig(recipe=recipe, lts=LTS()))
-        for recipe in get_args(Recipe)
-    )
-    if default is None:
+    if described.default in (None, ...) or field == "training.lts.until":
         return False
-    if default == paper or field == "training.recipe":
-        return str(default)
-    return f"{default}; paper: {paper}"
+    paper = PAPER.get(name) if table == "training" else None
+    return str(described.default) if paper is None else f"{described.default}; paper: {paper}"
 
 
 def _value_type(annotation: Any) -> Any:

@@ -12,9 +12,7 @@ from hanme.cli.show import print_table
 if TYPE_CHECKING:
     from hanme.runs import Prediction
 
-SHOWN = 20
-"""Rows shown unless --top says otherwise: a screenful."""
-RANKS = {"uncertain": "uncertainty", "surprising": "surprise"}
+RANKS = {"uncertain": ["uncertainty"], "surprising": ["surprise"]}
 
 
 def predict(
@@ -57,10 +55,10 @@ def predict(
     elif out is not None:
         print(f"{len(prediction):,} predictions are in {out}.")
     else:
-        _show(prediction, top or SHOWN, RANKS.get(order or ""))
+        _show(prediction, top or 20, RANKS.get(order or "", []))
 
 
-def _show(prediction: Prediction, limit: int, rank: str | None) -> None:
+def _show(prediction: Prediction, limit: int, rank: list[str]) -> None:
     """Print ids, names, known labels, the column that nodes are ranked by and likely labels."""
     from hanme.runs.prediction import probability_columns
 
@@ -73,8 +71,8 @@ def _show(prediction: Prediction, limit: int, rank: str | None) -> None:
     for row in rows:
         likely = sorted(labels, key=lambda label: -row[columns[label]])
         texts = [f"{label} {row[columns[label]]:.0%}" for label in likely]
-        shown.append({key: row[key] for key in [*keys, *([rank] if rank else [])]})
+        shown.append({key: row[key] for key in [*keys, *rank]})
         shown[-1] |= dict(zip(("most likely", "second", "third"), texts, strict=False))
-    print_table(shown, width=120)
+    print_table(shown, title="Predictions", width=120)
     if len(prediction) > len(rows):
         print(f"{len(rows)} of {len(prediction):,} nodes. See --out, --node, --order and --top.")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hanme.cli.show import f1_columns, print_table, printable
+from hanme.cli.show import f1_columns, print_notes, print_table
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def runs(folder: Path = Path("runs"), *, json_: bool = False) -> None:
         print(json.dumps([run.to_dict() for run in listed]))
         return
     print_table([_row(run) for run in listed], title="F1 (%)", width=140)
-    for run in listed:
-        if run.message:
-            print(printable(run.message))
+    print_notes(run.message for run in listed if run.message)
 
 
 def _row(run: ListedRun) -> dict[str, Any]:

@@ -42,7 +42,15 @@ def serve(
     """
     folders = runs or [find_run(None)]
     if export is not None:
-        _export(folders, export, node or [], data)
+        from hanme.serve.report import check_report, write_report
+        from hanme.serve.served import load_runs
+
+        if len(folders) > 1:
+            raise HanmeError(f"--export writes the page of one run, but got {len(folders)}")
+        check_report(export)
+        (served,) = load_runs(folders, data).values()
+        write_report(served, export, node or [])
+        print(f"The report is in {export}.")
         return
     if node:
         raise HanmeError("--node chooses the nodes of an --export")
@@ -72,15 +80,3 @@ def serve(
         on_start=on_start,
         log=log,
     )
-
-
-def _export(folders: list[Path], out: Path, nodes: list[str], source: Path | None) -> None:
-    from hanme.serve.report import check_report, write_report
-    from hanme.serve.served import load_runs
-
-    if len(folders) > 1:
-        raise HanmeError(f"--export writes the page of one run, but got {len(folders)}")
-    check_report(out)
-    (served,) = load_runs(folders, source).values()
-    write_report(served, out, nodes)
-    print(f"The report is in {out}.")

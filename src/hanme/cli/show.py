@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,104 +13,51 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID, TextColumn
 from rich.table import Table
 
+from hanme.common.text import printable
+
 if TYPE_CHECKING:
     from hanme.training import Epoch
 
 LINE_SECONDS = 5.0
 """Seconds between lines where output is piped: a log of an hour stays below 1,000 lines."""
-DRAW_SECONDS = 0.1
-"""Seconds between updates of the bar: fast enough to look alive."""
 
 
 class TrainingProgress:
-    """The progress of a training, for a bar or a line of text.
-
-    Within an epoch it counts finished parts of the attention; the epoch before says how many there
-    are.
-    """
+    """The progress of a training: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(self, bar: Progress) -> None:
-        self.bar, self.epochs = bar, 0
+        self.bar, self.printed, self.epochs = bar, time.monotonic(), 0
         self.task = bar.add_task("loading", total=None, scores="")
-        self.epoch, self.scores = 0, ""
-        self.parts, self.parts_per_epoch = 0, 0
-        self.began = self.drawn = time.monotonic()
-        self.started = self.finalizing = False
 
     def plan(self, title: str, epochs: int) -> None:
         """Set the title and the maximum number of epochs."""
         self.epochs = epochs
-        self.bar.update(self.task, description=title, total=epochs)
-
-    def on_start(self, notes: list[str]) -> None:
-        """Print notes on the graph and the cost of the training."""
-        print_notes(notes)
-        self.parts = 0
-        self.started = True
-
-    def on_part(self) -> None:
-        """Count a part of an epoch; update the bar if it is due."""
-        self.parts += 1
-        if time.monotonic() - self.drawn > DRAW_SECONDS:
-            self._draw()
+        self.bar.update(self.task, description=escape(title), total=epochs)
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Count an epoch."""
+        """Show an epoch."""
         micro, macro = 100 * epoch.val_micro, 100 * epoch.val_macro
-        self.scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
-        self.epoch, self.parts_per_epoch, self.parts = epoch.epoch, self.parts, 0
-        self._draw()
+        scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
+        self.bar.update(self.task, completed=epoch.epoch, scores=scores)
+        if self.bar.disable and time.monotonic() - self.printed >= LINE_SECONDS:
+            self.printed = time.monotonic()
+            print_notes([f"Epoch {epoch.epoch} of {self.epochs}: {scores}"])
 
     def on_finalize(self) -> None:
-        """Note that the epochs are over."""
-        self.finalizing = True
-        self.bar.update(self.task, description="fitting the linear part", completed=self.epochs)
-
-    @property
-    def share(self) -> float:
-        """The share of the current epoch that is done; 0 in the first epoch."""
-        return min(1.0, self.parts / self.parts_per_epoch) if self.parts_per_epoch else 0.0
-
-    def _draw(self) -> None:
-        self.drawn = time.monotonic()
-        if not self.finalizing:
-            self.bar.update(self.task, completed=self.epoch + self.share, scores=self.scores)
-
-    def __str__(self) -> str:
-        seconds = f"{time.monotonic() - self.began:.0f} s"
-        if self.finalizing:
-            return f"{seconds}: fitting the linear part and the thresholds  {self.scores}".rstrip()
-        if not self.epoch and not self.parts:
-            return f"{seconds}: {'preparing' if self.started else 'loading'}"
-        more = self.share and self.epoch < self.epochs
-        within = f" and {self.share:.0%} of the next" if more else ""
-        return f"{seconds}: {self.epoch} of {self.epochs} epochs{within}  {self.scores}".rstrip()
+        """Show that the epochs are over."""
+        text = "Fitting the linear part and the thresholds"
+        self.bar.update(self.task, description=text, completed=self.epochs)
+        if self.bar.disable:
+            print_notes([text])
 
 
 @contextmanager
 def show_epochs() -> Iterator[TrainingProgress]:
-    """Show the progress of a training: a bar on a terminal, a line every few seconds elsewhere."""
-    from hanme.ops.streaming.blocks import watching
-
+    """Show the progress of a training."""
     columns = (*Progress.get_default_columns(), TextColumn("{task.fields[scores]}"))
-    console, done = Console(stderr=True), threading.Event()
+    console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        progress = TrainingProgress(bar)
-
-        def write() -> None:
-            while not done.wait(LINE_SECONDS):
-                print(progress, file=sys.stderr, flush=True)
-
-        writer = threading.Thread(target=write, daemon=True)
-        if not console.is_terminal:
-            writer.start()
-        try:
-            with watching(progress.on_part):
-                yield progress
-        finally:
-            done.set()
-            if writer.is_alive():
-                writer.join()
+        yield TrainingProgress(bar)
 
 
 @contextmanager
@@ -125,7 +71,7 @@ def show_progress(title: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
 def print_notes(notes: Iterable[str]) -> None:
     """Print notes to stderr, apart from the output of the command."""
     for note in notes:
-        print(printable(note), file=sys.stderr)
+        print(printable(note), file=sys.stderr, flush=True)
 
 
 def print_scores(scores: dict[str, Any]) -> None:
@@ -164,12 +110,12 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
     rows = {name: other for name, other in result["baselines"].items() if name != model}
     _print_f1("compared with baselines", rows | {model: own}, ("val", "test"))
     for name, advice in ADVICE.items():
-        other = rows.get(name, {}).get("val")
-        if other is None or "val" not in own:
+        other, val = rows.get(name, {}).get("val"), own.get("val")
+        if other is None or val is None:
             continue
-        if own["val"]["micro"] <= other["micro"] and own["val"]["macro"] <= other["macro"]:
+        if val["micro"] <= other["micro"] and val["macro"] <= other["macro"]:
             print(f"On validation nodes {model} does not beat {name}. {advice}")
-        elif name == "majority" and "decided" in scores and own["val"]["micro"] < other["micro"]:
+        elif name == "majority" and "decided" in scores and val["micro"] < other["micro"]:
             print(
                 f"On validation nodes {model} has a smaller micro F1 than {name}: thresholds for "
                 "macro F1 assign rare labels to many nodes. Try --decide micro."
@@ -177,19 +123,11 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    title: str | None = None,
-    caption: str | None = None,
-    width: int = 160,
+    rows: Sequence[Mapping[str, Any]], *, title: str, caption: str | None = None, width: int = 160
 ) -> None:
-    """Print a table of plain text, without markup or colours.
+    """Print a table of plain text: text to the left, numbers to the right.
 
-    Args:
-        rows: Values by column; text is aligned to the left, numbers to the right.
-        title: A line above the table.
-        caption: Text below the table.
-        width: Width in characters where output is piped; otherwise that of the terminal.
+    The width holds where output is piped; else it is that of the terminal.
     """
     table = Table(title=title, caption=caption, title_justify="left")
     for column in rows[0] if rows else ():
@@ -208,8 +146,3 @@ def _text(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
     return "–" if value is None else printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Return text of a user's table without characters that control a terminal."""
-    return "".join(c if c.isprintable() else "�" for c in text)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hanme.cli.options import changed_fields, chosen, takes_fields
+from hanme.cli.options import changed_fields, chosen
 from hanme.cli.show import print_baselines, print_notes, print_scores, show_epochs
 from hanme.errors import HanmeError
 
@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from hanme.runs import Run
 
 
-@takes_fields(
-    Options="model.name model.options.metapaths training.epochs training.batch_size "
-    "model.options.per_root training.seed",
-    Model="model.options.encoder model.options.hidden_channels model.options.heads "
-    "model.options.dropout model.options.gamma model.options.values model.options.backend",
-    Training="training.recipe training.patience training.lr "
-    "training.weight_decay training.select training.decide training.lts.pace training.lts.start "
-    "training.lts.until",
-    Data="data.features data.source",
-)
 def train(
     graph: str | None = None,
     *,
@@ -75,7 +65,7 @@ def train(
             out or runs.new_folder(name, resume=resume),
             graph=loaded,
             resume=resume,
-            on_start=shown.on_start,
+            on_start=print_notes,
             on_epoch=shown.on_epoch,
             on_finalize=shown.on_finalize,
         )
@@ -85,20 +75,11 @@ def train(
         _show(run)
 
 
-SELECTED = {"last": "the last one", "loss": "lowest validation loss"}
-
-
 def _show(run: Run) -> None:
-    from hanme.runs.build import takes_metapaths
-    from hanme.runs.config import LINEAR
-
-    result, model = run.result(), run.config.model.name
-    select = run.config.training.select
+    result, config = run.result(), run.config
     print_scores(result["scores"])
-    print_baselines(model, result)
+    print_baselines(config.model.name, result)
     if result["epochs"]:
-        why = SELECTED.get(select, f"best validation {select} F1")
+        why = f"select = {config.training.select}"
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
-    explained = takes_metapaths(model) or model == LINEAR
-    commands = "predict, evaluate or explain" if explained else "predict or evaluate"
-    print(f"The run is in {run.folder}. Next: hanme {commands}.")
+    print(f"The run is in {run.folder}. Next: hanme predict, evaluate or explain.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import print_table, show_progress
@@ -57,10 +57,8 @@ def tune(
     from hanme.experiments.configuration import changed_config, override
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space, write_config
 
-    if out.suffix != ".toml":
-        raise HanmeError(f"{out}: a configuration's name ends with .toml")
-    if out.is_dir():
-        raise HanmeError(f"{out}: a folder, not a file")
+    if out.suffix != ".toml" or out.is_dir():
+        raise HanmeError(f"{out}: name a file that ends with .toml")
     if out.exists() and not force:
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     values = changed_config(model, graph, config_folder, changed_fields(changes))
@@ -77,35 +75,24 @@ def tune(
     best = best_trial(done)
     comment = [
         f"Chosen by hanme tune {model} {graph}, of {len(done)} trials, on validation nodes:",
-        f"mean of micro and macro F1 {best.score:.2f} (first trial: {_score(done[0])}), "
+        f"mean of micro and macro F1 {best.score:.2f} (first trial: {done[0].score or 0:.2f}), "
         f"{seeds} seed(s) per trial.",
     ]
     write_config(override(values, best.changes), comment, out)
     if json_:
-        print(
-            json.dumps(
-                {"best": best.model_dump(), "trials": [trial.model_dump() for trial in done]}
-            )
-        )
+        trials_ = [trial.model_dump() for trial in done]
+        print(json.dumps({"best": best.model_dump(), "trials": trials_}))
         return
     _print_best(done, list(space))
     print(f"The best configuration is in {out}: hanme train --config {out} --out RUN")
 
 
-def _print_best(trials: list[Trial], fields: list[str], most: int = 10) -> None:
-    """Print the trials with the best scores."""
+def _print_best(trials: list[Trial], fields: list[str]) -> None:
+    """Print the ten trials with the best scores."""
     rows = [
         {"trial": trial.number, "score": trial.score}
-        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
-        for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:most]
+        | {field.rpartition(".")[2]: trial.changes.get(field, "") for field in fields}
+        for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:10]
     ]
     title = "Best trials: validation F1 (%), mean of micro and macro"
     print_table(rows, title=title, width=140)
-
-
-def _setting(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def _score(trial: Trial) -> str:
-    return f"{trial.score:.2f}" if trial.score is not None else "–"

@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from threading import Event
 from typing import Any, TypeVar
@@ -43,29 +42,6 @@ def recorded() -> bool:
     return torch.is_grad_enabled() or torch.compiler.is_compiling()
 
 
-_watchers: list[Callable[[], None]] = []
-
-
-@contextmanager
-def watching(on_part: Callable[[], None]) -> Iterator[None]:
-    """Call back after each part that is done, from whichever thread did it."""
-    _watchers.append(on_part)
-    try:
-        yield
-    finally:
-        _watchers.remove(on_part)
-
-
-def _watched(function: Callable[[int, slice], _T]) -> Callable[[int, slice], _T]:
-    def call(block: int, part: slice) -> _T:
-        result = function(block, part)
-        for on_part in _watchers:
-            on_part()
-        return result
-
-    return call
-
-
 def in_order(
     function: Callable[[int, slice], _T],
     blocks: int,
@@ -79,7 +55,6 @@ def in_order(
     ``stop``, for long work, it only waits, because Ctrl-C is not heard within compiled code;
     ``stop`` is set when this thread is interrupted, for ``function`` to see.
     """
-    function = _watched(function) if _watchers else function
     tasks = [(block, part) for block in range(blocks) for part in parts]
     if stop is not None:
         yield from _aside(function, tasks, stop)
