@@ -135,8 +135,7 @@ class FittedValues(Closed):
     def fit(cls, table: Table, alias: str, spec: Feature) -> FittedValues:
         """Choose the most frequent values."""
         values = table.most_frequent(_items(table, alias, spec), spec.size or MAX_VALUES)
-        kind: Any = spec.kind
-        return cls(kind=kind, values=list(values))
+        return cls.model_validate({"kind": spec.kind, "values": list(values)})
 
     def __len__(self) -> int:
         return len(self.values)

@@ -51,9 +51,9 @@ class FittedGraph(Closed):
         target, types = config.nodes[config.target], config.node_types
         several = target.label_separator is not None if target.label else self.multilabel
         edge_types = [e for pair in config.edge_types.values() for e in pair]
-        pairs: dict[str, tuple[Any, Any]] = {
+        pairs: dict[str, Any] = {
             "target": (config.target, self.target),
-            "relations": (_listed(edge_types), _listed(self.relations)),
+            "relations": tuple(sorted(map("-".join, e)) for e in (edge_types, self.relations)),
             "node types": (sorted(types), sorted(self.features)),
             "several labels per node": (several, self.multilabel),
         }
@@ -76,7 +76,3 @@ class FittedGraph(Closed):
         relations = {name: config.relations[name] for name in names}
         nodes = {kind: types[kind] for kind in self.features}
         return config.model_copy(update={"nodes": nodes, "relations": relations})
-
-
-def _listed(edge_types: list[EdgeType]) -> list[str]:
-    return sorted("-".join(edge_type) for edge_type in edge_types)

@@ -34,11 +34,8 @@ class LinkRows:
 
         If links to unknown ids are dropped, ids that only these links name are not added.
         """
-        source, target = (ids[kind] for kind in self.edge_type[::2])
-        for side, near, other, far in (
-            ("source", source, "target", target),
-            ("target", target, "source", source),
-        ):
+        ends = [("source", ids[self.edge_type[0]]), ("target", ids[self.edge_type[2]])]
+        for (side, near), (other, far) in (ends, ends[::-1]):
             if near.table is None or self.spec.unknown == "add":
                 rows = f"SELECT {side} AS id, row FROM ({self.select})"
                 if self.spec.unknown == "drop" and far.table is not None:

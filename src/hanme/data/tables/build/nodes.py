@@ -13,7 +13,7 @@ from hanme.data.tables.build.features import Fitted, request
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import NodeTable
+from hanme.data.tables.schema.sections import ColumnLinks, NodeTable
 from hanme.errors import HanmeError
 
 
@@ -84,9 +84,10 @@ def read_nodes(reader: Reader, source: ResolvedSource, config: GraphConfig, kind
     columns |= {alias: ColumnRequest(name) for alias, name in named.items() if name is not None}
     if nodes.label is not None:
         columns["label"] = ColumnRequest(nodes.label, "list")
-    for name, relation in config.column_links(kind):
-        for alias, cell in zip(link_aliases(config, name), relation.columns, strict=True):
-            columns[alias] = ColumnRequest(cell, "list")
+    for name, relation in config.relations.items():
+        if isinstance(relation, ColumnLinks) and config.edge_types[name][0][0] == kind:
+            requests = [ColumnRequest(column, "list") for column in relation.columns]
+            columns |= zip(link_aliases(config, name), requests, strict=True)
     if nodes.id is not None:
         return _unique(reader.read(source, columns), nodes, kind, "id")
     cells = {f"cell{i}": ColumnRequest(c) for i, c in enumerate(reader.columns(source))}

@@ -51,10 +51,10 @@ def find_tables(folder: Path, only: str | None = None) -> tuple[list[Source], li
 
 def _source(path: Path) -> Source:
     """Guess how a file is to be read."""
-    name, separator = path.name, None
-    if suffix(name) not in FORMATS:
+    name, form, separator = path.name, FORMATS.get(suffix(path.name)), None
+    if form is None:
         return Source(table=name, format=_sniff(path), encoding=_encoding(path))
-    if FORMATS[suffix(name)] != "csv":
+    if form != "csv":
         return Source(table=name)
     encoding = _encoding(path)
     with open_text(path, encoding) as text:

@@ -51,11 +51,8 @@ def table_format(path: Path, spec: Source, title: str | None = None) -> str:
 
 def database_kind(path: Path) -> Database | None:
     """Return what kind of database a file is, by its first bytes."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(16)
-    except OSError:
-        return None
+    with path.open("rb") as file:
+        start = file.read(16)
     if start == b"SQLite format 3\0":
         return "sqlite"
     return "duckdb" if start[8:12] == b"DUCK" else None

@@ -83,11 +83,10 @@ class ResolvedSource:
 def data_files(sources: Iterable[ResolvedSource]) -> Iterator[Path]:
     """Yield the files of sources; of a database also its log, with what is not yet in it."""
     for source in sources:
-        for path in source.files:
-            yield path
-            for end in (".wal", "-wal") if source.database else ():
-                if (log := path.with_name(f"{path.name}{end}")).exists():
-                    yield log
+        yield from source.files
+        ends = (".wal", "-wal") if source.database else ()
+        logs = (path.with_name(f"{path.name}{end}") for path in source.files for end in ends)
+        yield from filter(Path.exists, logs)
 
 
 def refuse_outside(path: Path, folder: Path, where: str) -> None:

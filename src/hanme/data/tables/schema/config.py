@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +13,6 @@ from pydantic import Field, ValidationError, model_validator
 from hanme.common.files import whole
 from hanme.common.toml import read_toml
 from hanme.data.tables.schema.sections import (
-    ColumnLinks,
     Filled,
     LinkTable,
     Name,
@@ -104,12 +103,6 @@ class GraphConfig(Section):
         named = {kind for edge_types in self.edge_types.values() for kind in edge_types[0][::2]}
         return self.nodes | {t: NodeTable() for t in sorted(named - set(self.nodes))}
 
-    def column_links(self, kind: str) -> Iterator[tuple[str, ColumnLinks]]:
-        """Return the relations that are columns of a node type's table."""
-        for name, relation in self.relations.items():
-            if isinstance(relation, ColumnLinks) and (relation.source or self.target) == kind:
-                yield name, relation
-
     @property
     def edge_types(self) -> dict[str, tuple[EdgeType, EdgeType]]:
         """The edge type of each relation, and of its reverse."""
@@ -164,14 +157,13 @@ def check_config(values: dict[str, Any], where: str) -> GraphConfig:
     except ValidationError as error:
         first = error.errors()[0]
     place = [str(part) for part in first["loc"] if not str(part).startswith("[")]
-    what = f"{first['msg']}, but got {str(first['input'])[:80]!r}"
-    if first["type"] == "value_error":
-        what = str(first["ctx"]["error"])
-    elif first["type"] == "missing":
-        what = "it is missing"
-    elif first["type"] == "string_pattern_mismatch":
-        what = "a name is letters, digits and underscores"
-    raise HanmeError(": ".join([where, *([".".join(place)] if place else []), what]))
+    known = {
+        "missing": "it is missing",
+        "string_pattern_mismatch": "a name is letters, digits and underscores",
+        "value_error": str(first.get("ctx", {}).get("error")),
+    }
+    what = known.get(first["type"], f"{first['msg']}, but got {str(first['input'])[:80]!r}")
+    raise HanmeError(": ".join(filter(None, (where, ".".join(place), what))))
 
 
 def schema() -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""The sections of a ``graph.toml``: features, sources, node types, relations and the split.
-
-The docstring of a key is its description in the JSON schema.
-"""
+"""The sections of a ``graph.toml``; the docstring of a key is its description in the schema."""
 
 from __future__ import annotations
 
