@@ -80,9 +80,6 @@ def planted(
         A graph with word counts as features and 40, 20 and 40 % of the labelled movies to train,
         validate and test on. The ground truth is there to check against, not as input: ``level`` of
         movies and ``specialist`` of actors and directors, in their ``extra``.
-
-    Raises:
-        HanmeError: If an argument is out of its range.
     """
     _check_counts(1, genres=genres, hops=hops)
     _check_counts(10 * hops, movies=movies)
@@ -196,11 +193,7 @@ def _cast(
 
 
 def _deal(rng: Generator, team: Ints, credits: int) -> tuple[Ints, Ints]:
-    """Deal the credits of a team in turn to as many people as have ``credits`` each.
-
-    Returns:
-        The person of each credit, and the team of each person.
-    """
+    """Deal the credits of a team in turn; return the person of each, and each person's team."""
     size = np.bincount(team)
     people = -(-size // credits)
     turn = np.arange(len(team)) - np.repeat(np.cumsum(size) - size, size)
