@@ -198,7 +198,7 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         (["--model", "gru"], "no configuration 'gru-planted'; there are"),
         (["--lts", "slow"], "'slow' is not one of 'none', 'linear'"),
         (["--model", "han", "--set", "training.lr=no"], "han-planted.toml: training.lr: "),
-        (["--model", "han", "--set", "depth=3"], "has no option 'depth'"),
+        (["--model", "han", "--set", "depth=3"], "model han has no option 'depth'"),
         (["--model", "han", "--set", "in_channels=3"], "model han has no option 'in_channels'"),
         (
             ["--model", "han", "--set", "model.name=gat"],
