@@ -70,7 +70,6 @@ class Multihop(Encoder):
 
     Args:
         gamma: The share γ that stays at each hop, in (0, 1).
-        negative_slope: LeakyReLU's slope below 0.
     """
 
     def __init__(
@@ -80,12 +79,11 @@ class Multihop(Encoder):
         metapaths: Sequence[Metapath] = (),
         *,
         gamma: float = 0.4,
-        negative_slope: float = 0.2,
     ) -> None:
         super().__init__(heads, channels, metapaths)
         if not 0 < gamma < 1:
             raise HanmeError(f"Expected `gamma` to be between 0 and 1, but got {gamma}")
-        self.gamma, self.negative_slope = gamma, negative_slope
+        self.gamma = gamma
         self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
         self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
         self.v_a = nn.Parameter(torch.empty(heads, 2 * channels))
@@ -118,7 +116,7 @@ class Multihop(Encoder):
         return Terms(tuple(h[node_type] for node_type in types), LinkProduct(root, tuple(links)))
 
     def _weight(self, score: Tensor) -> Tensor:
-        return torch.sigmoid(F.leaky_relu(score, self.negative_slope))
+        return torch.sigmoid(F.leaky_relu(score, 0.2))
 
 
 class Direct(Encoder):

@@ -115,15 +115,8 @@ class SemanticAttention(Fusion):
 class Transformer(Fusion):
     """SeHGNN's: turn each vector into a token, let the tokens of a root attend to each other.
 
-    Args:
-        vectors: Number of vectors to fuse, M.
-        channels: Size of a vector, C.
-        hidden_channels: Size of a token, all heads together, and of the result (default:
-            ``channels``).
-        heads: Number of attention heads.
-        residual: Add the first vector to the result.
-        dropout: Dropout on tokens.
-        attention_dropout: Dropout on the attention between tokens.
+    ``hidden_channels`` is the size of a token, all heads together, and of the result (default:
+    ``channels``). With ``residual``, the first vector is added to the result.
     """
 
     def __init__(

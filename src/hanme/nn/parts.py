@@ -119,13 +119,7 @@ def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Projection(nn.Module):
-    """A linear layer that also takes sparse CSR features.
-
-    Args:
-        in_channels: Size of the features; ``-1`` derives it from the first input.
-        out_channels: Size of the output.
-        bias: Whether to add a bias.
-    """
+    """A linear layer that also takes sparse CSR features; a size of -1 is that of the first."""
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__()

@@ -20,13 +20,10 @@ class SeHGNN(ChannelModel):
     r"""SeHGNN: averaged features and labels as tokens that attend to each other.
 
     As in the camera-ready version of `"Simple and Efficient Heterogeneous Graph Neural Network"
-    <https://arxiv.org/abs/2207.02547>`_. A metapath is here a sequence of node types; relations
-    that join the same two types are one. The features at its end are averaged step by step towards
-    its root, and so are the training labels along metapaths that return to the target, without a
-    node's own. Each is embedded and gives a token :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X
-    E_\Phi)`; the tokens of a node attend to each other, and a network on all of them, side by side,
-    gives the logits. Its norms are over the roots of a batch, in a training step the
-    training nodes: a node's logits depend on the other roots.
+    <https://arxiv.org/abs/2207.02547>`_. Feature channels and label channels give each node tokens
+    :math:`\mathrm{MLP}_\Phi(A_1 \cdots A_L X E_\Phi)`, which attend to each other; a network on
+    their concatenation gives the logits. Its norms are over the roots of a batch, in a training
+    step the training nodes: a node's logits depend on the other roots.
 
     Arguments that are not listed are those of :class:`HANME`.
 

@@ -41,12 +41,7 @@ MOST_WORK = 2**26
 class AverageChannels(Channels):
     """Base class. A subclass sets ``what`` is averaged, and writes `widths` and `averages`.
 
-    Args:
-        task: What they are made for.
-        out_channels: The size of a vector.
-        hops: The length of the longest sequence.
-        without: Node types that none passes through.
-        dropout: Dropout on the vectors.
+    Sequences have at most ``hops`` steps and do not pass through the types ``without``.
     """
 
     what: ClassVar[str]
