@@ -135,27 +135,25 @@ def test_a_table_of_links_with_unknown_ids(hanme: Command, tmp_path: Path) -> No
     assert "require: 24 links to unknown ids dropped" in trained
 
 
-def test_typed_headers_and_unknown_endings(hanme: Command, tmp_path: Path) -> None:
+def test_unknown_endings(hanme: Command, tmp_path: Path) -> None:
     (tmp_path / "ml.item").write_text(
-        rows("item_id:token\tmovie_title:token_seq\trelease_year:float\tclass:token_seq", 40,
-             lambda i: f"{i + 1}\tThe Film {i}\t{1980 + i}\t"
-             f"{' '.join([['Drama', 'War'], ['War'], ['Comedy']][i % 3])}")
+        rows("item_id\ttitle\tyear\tclass", 40,
+             lambda i: f"{i + 1}\tThe Film {i}\t{1980 + i}\t{['Drama', 'War', 'Comedy'][i % 3]}")
     )  # fmt: skip
     (tmp_path / "ml.inter").write_text(
-        rows("user_id:token\titem_id:token\trating:float\ttimestamp:float", 300,
+        rows("user_id\titem_id\trating\ttimestamp", 300,
              lambda i: f"{i % 17}\t{i * 3 % 40 + 1}\t{i % 5 + 1}\t{i}")
     )  # fmt: skip
     (tmp_path / "README.md").write_text("What is this?\n\nSome data, and more.\n")
     graph, said, _ = follow(hanme, tmp_path, "5")
     assert "Skipped: README.md: its ending says no format" in said
     nodes = graph["nodes"]["item"]
-    assert (nodes["format"], nodes["id"]) == ("tsv", "item_id:token")
-    assert (nodes["label"], nodes["label_separator"]) == ("class:token_seq", " ")
+    assert (nodes["format"], nodes["id"], nodes["label"]) == ("tsv", "item_id", "class")
     relation = graph["relations"]["inter"]
     assert relation["format"] == "tsv"
     assert {relation["source"]["type"], relation["target"]["type"]} == {"user", "item"}
     assert graph["nodes"]["user"] == {}
-    assert list(graph["nodes"]["inter"]["features"]) == ["rating:float"]  # and row numbers
+    assert list(graph["nodes"]["inter"]["features"]) == ["rating"]  # and row numbers
 
 
 def test_a_knowledge_graph(hanme: Command, tmp_path: Path) -> None:

@@ -362,21 +362,6 @@ def test_a_column_called_id_that_repeats_holds_the_ids_of_another_table(tmp_path
     assert "ingredient" in found["nodes"]
 
 
-@pytest.mark.parametrize(("step", "kind"), [(7, "word"), (1, "other")])
-def test_a_second_column_of_ids_refers_to_the_table_that_the_first_refers_to(
-    step: int, kind: str, tmp_path: Path
-) -> None:
-    """Unless ids have no gaps: then any small numbers are among them."""
-    words = "".join(f"{1000 + step * i},{'xyz'[i % 3]}\n" for i in range(60))
-    see = "".join(f"{1000 + step * (i * 7 % 60)},{1000 + step * i}\n" for i in range(60))
-    again = f"{1000 + step * 4},{1000 + step * 9}\n"
-    see = f"other_id,word_id\n{see}{again}"
-    found = guessed(tmp_path, words_csv=f"word_id,field\n{words}", see_also_csv=see)
-    found = found["relations"]["see_also"]
-    ends = {end["column"]: end["type"] for end in (found["source"], found["target"])}
-    assert ends == {"word_id": "word", "other_id": kind}
-
-
 def test_cells_whose_parts_are_cells_by_themselves_are_lists_however_few(tmp_path: Path) -> None:
     fields = ["art", "law", "art; law"] + [
         ("art", "law", "food, cooking")[i % 3] for i in range(97)

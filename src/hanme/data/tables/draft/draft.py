@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from hanme.common.text import unused_name
@@ -13,25 +13,16 @@ Field = tuple[str, ...]
 """The place of a field, such as ``("nodes", "film", "label")``."""
 
 
-@dataclass(frozen=True)
-class InferredConfig:
-    """An inferred ``graph.toml``.
-
-    A reason may be about a field that the configuration does not set; it then explains why, or
-    suggests a value.
-    """
-
-    config: GraphConfig
-    reasons: Mapping[Field, str]
-    skipped: tuple[str, ...]  # files that are not used, and why
-
-
 @dataclass
 class Draft:
-    """A configuration under construction, to which the rules add fields."""
+    """A configuration to which the rules add fields.
+
+    A reason may be about a field that has no value; it then explains why, or suggests one.
+    """
 
     target: str  # the node type to classify
     types: set[str]  # names of node types that are taken
+    skipped: list[str]  # files that are not used, and why
     implied: list[str] = field(default_factory=list)  # node types that need a section of their own
     nodes: dict[str, Any] = field(default_factory=dict)
     relations: dict[str, Any] = field(default_factory=dict)
@@ -59,8 +50,9 @@ class Draft:
         self.types.add(name)
         return name
 
+    @cached_property
     def config(self) -> GraphConfig:
-        """Return the configuration."""
+        """The configuration, once all fields are set."""
         nodes = self.nodes | {kind: {} for kind in self.implied}
         values = {"target": self.target, "nodes": nodes, "relations": self.relations}
         return GraphConfig.model_validate(values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hanme.common.files import whole
 from hanme.data.tables.build.leakage import find_leak, near_duplicates
-from hanme.data.tables.draft.draft import Draft, InferredConfig
+from hanme.data.tables.draft.draft import Draft
 from hanme.data.tables.draft.features import (
     TEXT,
     infer_feature,
@@ -37,7 +37,7 @@ from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
 
 
-def infer(path: Path, target: str | None = None, label: str | None = None) -> InferredConfig:
+def infer(path: Path, target: str | None = None, label: str | None = None) -> Draft:
     """Infer a configuration from the tables in a folder, or from one file.
 
     Args:
@@ -53,7 +53,7 @@ def infer(path: Path, target: str | None = None, label: str | None = None) -> In
     return _infer(tables, folder, skipped, None, target, label)
 
 
-def infer_frames(frames: Mapping[str, Any], label: str | None = None) -> InferredConfig:
+def infer_frames(frames: Mapping[str, Any], label: str | None = None) -> Draft:
     """Infer a configuration from tables in memory, by name."""
     return _infer([Source(table=name) for name in frames], Path.cwd(), [], frames, None, label)
 
@@ -65,7 +65,7 @@ def _infer(
     frames: Mapping[str, Any] | None,
     target: str | None,
     label: str | None,
-) -> InferredConfig:
+) -> Draft:
     sources: list[ResolvedSource] = []
     for source in found:
         try:
@@ -87,9 +87,9 @@ def _infer(
 
 def _apply_rules(
     tables: list[ProfiledTable], skipped: list[str], target_name: str | None, label_name: str | None
-) -> InferredConfig:
+) -> Draft:
     target, label = infer_roles(tables, target_name, label_name)
-    draft = Draft(target.kind, {table.kind for table in tables if table.is_nodes})
+    draft = Draft(target.kind, {t.kind for t in tables if t.is_nodes}, skipped)
     draft.reasons["target",] = "the node type to classify"
     for table in tables:
         if table is target:
@@ -109,7 +109,7 @@ def _apply_rules(
             "no column links rows to each other, so linear models and trees are trained. To add a "
             'relation, write [relations.NAME] and columns = ["a column whose values repeat"].'
         )
-    return InferredConfig(draft.config(), draft.reasons, tuple(skipped))
+    return draft
 
 
 def _add_nodes(

@@ -58,8 +58,6 @@ def infer_keys(tables: list[ProfiledTable]) -> None:
         for column in columns:
             if not table.refers(column):
                 table.references += _by_type(table, column, known)
-            if column.numeric and not table.refers(column):
-                table.references += _numbers_that_are_ids(table, column, known)
 
 
 class KnownIds:
@@ -135,23 +133,23 @@ def _find_id(table: ProfiledTable, others: list[ProfiledTable]) -> ColumnProfile
         if column.distinct == table.size - table.repeated
         and column.filled == table.size
         and (
-            mentions(column.plain, table.kind, "") == 2
-            or not any(mentions(column.plain, other.kind, "") == 2 for other in others)
+            mentions(column.name, table.kind, "") == 2
+            or not any(mentions(column.name, other.kind, "") == 2 for other in others)
         )
     ]
 
     def own(column: ColumnProfile) -> bool:
-        name = column.plain.lower()
+        name = column.name.lower()
         return name in ("id", "key", "uuid") or (
-            is_key(name) and mentions(column.plain, table.kind, "") == 2
+            is_key(name) and mentions(column.name, table.kind, "") == 2
         )
 
     rules: tuple[Callable[[ColumnProfile], bool], ...] = (
         lambda c: own(c) and _is_repeated(table, c, others, by_name=True),
         lambda c: _is_repeated(table, c, others),
         own,
-        lambda c: type_name(c.plain) == table.kind,
-        lambda c: c.plain.lower().endswith("id"),
+        lambda c: type_name(c.name) == table.kind,
+        lambda c: c.name.lower().endswith("id"),
         lambda c: c is table.columns[0] and c.words <= 2 and not c.is_address,
     )
     return next((column for rule in rules for column in unique if rule(column)), None)
@@ -167,7 +165,7 @@ def _is_repeated(
     candidates = []
     for other in others:
         for one in other.columns:
-            same = mentions(one.plain, table.kind, column.plain) == 2 or one.plain == column.plain
+            same = mentions(one.name, table.kind, column.name) == 2 or one.name == column.name
             texts = not (by_name or one.numeric or column.numeric) and one.distinct >= FEW_TEXTS
             if one.filled and not one.unique and one.date is None and (same or texts):
                 candidates.append((other, one))
@@ -192,7 +190,7 @@ def _same_rows(
     if table.id is None or table.id.is_row_number:
         return []
     for other in tables[: tables.index(table)]:
-        if other.id is None or other.id.plain != table.id.plain or other.size != table.size:
+        if other.id is None or other.id.name != table.id.name or other.size != table.size:
             continue
         reference = known.counted(table, Reference(table.id, other))
         if not reference.unknown_rows:
@@ -208,13 +206,16 @@ def _find_references(
     Whole cells come first: an id such as ``(0008,0005)`` contains a comma and is not a list.
     """
     best: tuple[tuple[float, int, int], list[Match], str | None] | None = None
-    inferred = column.separator and not column.is_list and column.typed is None
+    inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
         matches = known.match(table, column, separator)
         for match in matches:
             named = _mentions(column, match.table)
-            if not _is_reference(column, match, named, numeric):
+            is_id = column.name.lower() == "id" and len(matches) == 1 and not column.unique
+            if not (is_id and match.share == 1) and not _is_reference(
+                column, match, named, numeric
+            ):
                 continue
             score = (match.share, named, -match.table.size)
             if best is None or score > best[0]:
@@ -240,7 +241,7 @@ def _is_reference(column: ColumnProfile, match: Match, named: int, numeric: bool
         return False
     if not numeric:
         return match.share >= (NAMED_MATCHES if named else MATCHES)
-    if named == 2 and is_key(column.plain):
+    if named == 2 and is_key(column.name):
         return match.share >= NAMED_MATCHES
     return named > 0 and match.share >= NUMBER_MATCHES and match.spread
 
@@ -254,12 +255,12 @@ def _disjoint(matches: Iterable[Match]) -> list[Match]:
 
 def _by_type(table: ProfiledTable, column: ColumnProfile, known: KnownIds) -> list[Reference]:
     """Return the tables that another column names, such as ``source_type`` for ``source_id``."""
-    if not is_key(column.plain) or column.separator:
+    if not is_key(column.name) or column.separator:
         return []
-    stem = set(words_of(column.plain)[:-1])
+    stem = set(words_of(column.name)[:-1])
     for kinds in table.columns:
-        shares_name = words_of(kinds.plain)[-1] in ("type", "kind", "table", "class")
-        if not shares_name or set(words_of(kinds.plain)[:-1]) != stem or kinds.separator:
+        shares_name = words_of(kinds.name)[-1] in ("type", "kind", "table", "class")
+        if not shares_name or set(words_of(kinds.name)[:-1]) != stem or kinds.separator:
             continue
         if not 2 <= kinds.distinct <= FEW_VALUES:
             continue
@@ -279,29 +280,6 @@ def _by_type(table: ProfiledTable, column: ColumnProfile, known: KnownIds) -> li
     return []
 
 
-def _numbers_that_are_ids(
-    table: ProfiledTable, column: ColumnProfile, known: KnownIds
-) -> list[Reference]:
-    """Return the table that has all numbers of a column as ids, if that is not an accident.
-
-    It is not if the column is called ``id``, repeats values and fits only one table; nor if its
-    name ends in ``id``, another column refers to that table, and the ids have gaps.
-    """
-    if words_of(column.plain)[-1] != "id":
-        return []
-    fitting = [
-        match.table
-        for match in known.match(table, column, column.separator)
-        if match.share == 1 and match.table is not table
-    ]
-    linked = {reference.table for reference in table.references}
-    if column.plain.lower() == "id":
-        fitting = fitting if len(fitting) == 1 and not column.unique else []
-    else:
-        fitting = [other for other in fitting if other in linked and other in known.gaps]
-    return [Reference(column, other, column.separator) for other in fitting[:1]]
-
-
 def _mentions(column: ColumnProfile, other: ProfiledTable) -> int:
     """Return whether the name of a column mentions a table or has the name of its id."""
-    return mentions(column.plain, other.kind, other.id.plain if other.id else "")
+    return mentions(column.name, other.kind, other.id.name if other.id else "")

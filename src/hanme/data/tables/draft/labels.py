@@ -62,7 +62,7 @@ def _label_score(table: ProfiledTable, column: ColumnProfile) -> int | None:
 
 
 def _name_score(table: ProfiledTable, column: ColumnProfile) -> int:
-    words = words_of(column.plain)
+    words = words_of(column.name)
     if set(words) <= set(words_of(table.kind)):  # such as churn in customer_churn.csv
         return 5
     if column.named(LABEL_WORDS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,7 +51,6 @@ ADDRESS = r"^(\w+://|www\.|[\w.+-]+@[\w-]+\.\w|(\.{0,2}|[A-Za-z]:)[/\\]\S|\S+[/\
 """What a URL, an e-mail address or a path begins with."""
 
 WORDS = r"regexp_extract_all({}, '[\p{{L}}\p{{N}}]+')"
-TYPED = re.compile(r"(.+):(token|token_seq|float|float_seq)")
 
 
 @dataclass(frozen=True)
@@ -91,21 +89,10 @@ class ColumnProfile:
     repetition: float = 0  # how often a word of the first rows occurs, on average
     splits: Mapping[str, SplitProfile] = field(default_factory=dict)  # by separator
 
-    @cached_property
-    def typed(self) -> str | None:
-        """The type in a header such as ``class:token_seq``."""
-        match = TYPED.fullmatch(self.name)
-        return match[2] if match else None
-
-    @cached_property
-    def plain(self) -> str:
-        """The name without such a type."""
-        return self.name.removesuffix(f":{self.typed}")
-
     @property
     def number(self) -> bool:
-        """Whether it holds numbers that are not ids by their header."""
-        return self.numeric and not self.is_list and self.typed in (None, "float")
+        """Whether cells are numbers, not lists of them."""
+        return self.numeric and not self.is_list
 
     @property
     def measure(self) -> bool:
@@ -116,8 +103,6 @@ class ColumnProfile:
     @cached_property
     def separator(self) -> str | None:
         """The text between the values of a cell, if cells seem to hold several."""
-        if self.typed == "token_seq":
-            return " "
         if self.is_list and "|" in self.splits:
             return "|"
         return next((s for s, split in self.splits.items() if self._is_split(s, split)), None)
@@ -149,7 +134,7 @@ class ColumnProfile:
 
     def named(self, words: Iterable[str]) -> bool:
         """Return whether the name contains one of the words."""
-        return not set(words).isdisjoint(words_of(self.plain))
+        return not set(words).isdisjoint(words_of(self.name))
 
 
 @dataclass(frozen=True)
@@ -282,8 +267,8 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
 
 def _separators(table: Table, column: ColumnProfile) -> list[str]:
     """Return the separators that some cells of a column contain."""
-    if column.typed is not None or column.is_list:
-        return ["|" if column.is_list else " "]
+    if column.is_list:
+        return ["|"]
     counts = ", ".join(f"count(*) FILTER (contains({column.alias}, '{s}'))" for s in SEPARATORS)
     (cells,) = table.reader.rows(f"SELECT {counts} FROM {table.sql}")
     return [separator for separator, count in zip(SEPARATORS, cells, strict=True) if count]
@@ -339,8 +324,6 @@ def _date_format(table: Table, column: ColumnProfile) -> str | None:
 
 def _is_vector(table: Table, column: ColumnProfile) -> bool:
     """Return whether all cells have the same number of numbers, at least two, most with a point."""
-    if column.typed is not None:
-        return column.typed == "float_seq"
     inner = rf"regexp_replace({column.alias}, '^[\s\[\(]+|[\s\]\)]+$', '', 'g')"
     parts = rf"regexp_split_to_array({inner}, '[\s,;|]+')"
     ((least, most, texts, points),) = table.reader.rows(

@@ -65,7 +65,7 @@ def add_column_relation(
 ) -> None:
     """Add a relation from columns of a node table to a table, or to nodes made of their values."""
     first, is_target = columns[0], table.kind == draft.target
-    stem = value_type(first.plain, numbered=len(columns) > 1)
+    stem = value_type(first.name, numbered=len(columns) > 1)
     separator = reference.separator if reference else first.separator
     partial = reference is not None and reference.partial
     name = stem if is_target else f"{table.kind}_{stem}"
@@ -108,7 +108,7 @@ def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
     ]
     for source, end in pairs:
         is_main = len(others) == 1 and end in others
-        name = table.kind if is_main else f"{table.kind}_{value_type(end.plain)}"
+        name = table.kind if is_main else f"{table.kind}_{value_type(end.name)}"
         ends: list[list[tuple[dict[str, str], Reference | None]]] = [
             [(_end(r), r) for r in table.refers(column)] or [(_new_end(draft, column), None)]
             for column in (source, end)
@@ -243,7 +243,7 @@ def _end(reference: Reference) -> dict[str, str]:
 
 def _new_end(draft: Draft, column: ColumnProfile) -> dict[str, str]:
     """Return an end of a relation at a node type without a table."""
-    kind = value_type(column.plain)
+    kind = value_type(column.name)
     if kind not in draft.implied:
         kind = draft.new_type(kind)
         draft.implied.append(kind)

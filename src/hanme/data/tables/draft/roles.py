@@ -61,7 +61,7 @@ def infer_roles(
         )
     column = labels[id(chosen)][1] if id(chosen) in labels else None
     if label is not None:
-        column = next(c for c in chosen.columns if label in (c.name, c.plain))
+        column = next(c for c in chosen.columns if c.name == label)
     for table in tables:  # numbers and dates of links are facts about their ends
         table.is_nodes |= not table.facts and len(_measures(table)) > 0 and table.size <= MAX_FACTS
     return chosen, column
@@ -87,7 +87,7 @@ def _find_facts(
 ) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
     """Return the columns of head, relation and tail of a table of facts."""
     by_name = [
-        next((c for c in table.columns if c.plain.lower() in names), None)
+        next((c for c in table.columns if c.name.lower() in names), None)
         for names in (HEADS, RELATIONS, TAILS)
     ]
     head, relation, tail = by_name
@@ -104,7 +104,7 @@ def _is_end(column: ColumnProfile, least: int) -> bool:
 
     Texts need the `least` number of values: beside numbers and dates, few are a category.
     """
-    is_id = words_of(column.plain)[-1] == "id" or column.typed == "token"
+    is_id = words_of(column.name)[-1] == "id"
     text = not column.number and column.date is None and column.words <= 4
     repeats = least <= column.distinct < 0.8 * column.filled
     return column.distinct >= 2 and (is_id or (text and repeats))
@@ -118,7 +118,7 @@ def _is_links(table: ProfiledTable, ends: list[ColumnProfile], tables: list[Prof
     if any(reference.table is table for other in tables for reference in other.references):
         return False
     columns = table.referring
-    sides = {words_of(column.plain)[0] for column in columns} & SIDES
+    sides = {words_of(column.name)[0] for column in columns} & SIDES
     if len(columns) == len(sides) == 2:
         return True
     if table.id is not None:
@@ -147,12 +147,12 @@ def _named_target(
             kinds = ", ".join(table.kind for table in tables)
             raise HanmeError(f"--target {target}: no such table; expected one of {kinds}")
     if label is not None:
-        having = [t for t in chosen if any(label in (c.name, c.plain) for c in t.columns)]
+        having = [t for t in chosen if any(c.name == label for c in t.columns)]
         if not having:
             columns = ", ".join(c.name for table in chosen for c in table.columns)[:300]
             raise HanmeError(f"--label {label}: no such column; expected one of {columns}")
         # The label of one table may be the id of another, which has its name.
-        others = [t for t in having if t.id is None or label not in (t.id.name, t.id.plain)]
+        others = [t for t in having if t.id is None or t.id.name != label]
         having = others or having
         if len(having) > 1:
             kinds = " or ".join(table.kind for table in having)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hanme.common.files import replacing
 from hanme.common.toml import toml_key, toml_text
-from hanme.data.tables.draft.draft import Field, InferredConfig
+from hanme.data.tables.draft.draft import Draft, Field
 from hanme.data.tables.schema.config import FILE
 from hanme.errors import HanmeError
 
@@ -23,60 +23,51 @@ HEADER = (
 
 
 def output_path(path: Path, *, force: bool = False) -> Path:
-    """Return the ``graph.toml`` to write for a folder or a file in it.
-
-    Raises:
-        HanmeError: If there is one, unless `force` allows to replace it.
-    """
+    """Return the ``graph.toml`` to write for a folder or a file; refuse to replace one."""
     file = (path if path.is_dir() or not path.exists() else path.parent) / FILE
     if file.exists() and not force:
         raise HanmeError(f"{file}: it exists; add --force to replace it")
     return file
 
 
-def write(inferred: InferredConfig, file: Path) -> None:
+def write(draft: Draft, file: Path) -> None:
     """Write a configuration to a file."""
     with replacing(file) as temporary:
-        temporary.write_text(render(inferred), encoding="utf-8")
+        temporary.write_text(render(draft), encoding="utf-8")
 
 
-def render(inferred: InferredConfig) -> str:
+def render(draft: Draft) -> str:
     """Return the text of a ``graph.toml``."""
-    values = inferred.config.model_dump(exclude_unset=True)
+    values = draft.config.model_dump(exclude_unset=True)
     nodes, relations = values.pop("nodes"), values.pop("relations", {})
-    lines = [
-        *_comment(HEADER),
-        *(f"# Skipped: {_plain(reason)}" for reason in inferred.skipped),
-        "",
-    ]
-    lines += _fields((), values, inferred.reasons, hints=False)
+    sections: dict[Field, dict[str, Any]] = {}
     for kind, section in nodes.items():
         features = section.pop("features", {})
-        lines += _section(("nodes", kind), section, inferred.reasons)
-        place = ("nodes", kind, "features")
-        if features or any(field[:-1] == place for field in inferred.reasons):
-            lines += _section(place, features, inferred.reasons)
-    for name, section in relations.items():
-        lines += _section(("relations", name), section, inferred.reasons)
+        sections |= {("nodes", kind): section, ("nodes", kind, "features"): features}
+    sections |= {("relations", name): section for name, section in relations.items()}
+    lines = [*_comment(HEADER), *(f"# Skipped: {_plain(reason)}" for reason in draft.skipped), ""]
+    lines += _fields((), values, draft.reasons)
+    for place, section in sections.items():
+        hints = [
+            line
+            for (*parent, key), reason in draft.reasons.items()
+            if tuple(parent) == place and key not in section
+            for line in _comment(f"{key}: {reason}")
+        ]
+        fields = _fields(place, section, draft.reasons) + hints
+        if fields or len(place) == 2:
+            header = f"[{'.'.join(map(toml_key, place))}]{_reason(place, draft.reasons)}"
+            lines += ["", header, *fields]
     if not relations:
-        lines += ["", *_comment(inferred.reasons.get(("relations",), ""))]
+        lines += ["", *_comment(draft.reasons.get(("relations",), ""))]
     return "\n".join(lines) + "\n"
 
 
-def _section(place: Field, values: Mapping[str, Any], reasons: Mapping[Field, str]) -> list[str]:
-    header = f"[{'.'.join(map(toml_key, place))}]{_reason(place, reasons)}"
-    return ["", header, *_fields(place, values, reasons)]
-
-
-def _fields(
-    place: Field, values: Mapping[str, Any], reasons: Mapping[Field, str], hints: bool = True
-) -> Iterator[str]:
-    """Yield a line per field, then the reasons of fields that have no value."""
-    for key, value in values.items():
-        yield f"{toml_key(key)} = {_inline(value)}{_reason((*place, key), reasons)}"
-    for (*parent, key), reason in reasons.items() if hints else ():
-        if tuple(parent) == place and key not in values:
-            yield from _comment(f"{key}: {reason}")
+def _fields(place: Field, values: Mapping[str, Any], reasons: Mapping[Field, str]) -> list[str]:
+    return [
+        f"{toml_key(key)} = {_inline(value)}{_reason((*place, key), reasons)}"
+        for key, value in values.items()
+    ]
 
 
 def _inline(value: Any) -> str:
