@@ -30,8 +30,7 @@ DRAWS = 10
 ENOUGH = 5
 """Nodes have more instances than this: of fewer, the top ones would soon be all of them."""
 
-Places = Sequence[tuple[int, int]]
-"""Instances of a root, as metapath and number."""
+Places = Sequence[tuple[int, int]]  # instances of a root, as metapath and number
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ BLOCK = 1 << 13
 """About how many instances of a root are encoded at a time."""
 
 KEPT = 1 << 25
-"""How many numbers of encoded instances a root may keep between two walks; with more it encodes
-them again."""
+"""Maximum number of values of encoded instances that a root keeps; with more it encodes again."""
 
 NEARLY_ALL = 0.999
 """The share of a head's weight above which the rest is summed instead of subtracted from all."""
