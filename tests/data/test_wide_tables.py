@@ -72,7 +72,6 @@ def test_columns_are_relations(tmp_path: Path) -> None:
     assert graph.labels == ["Comedy", "Drama", "War"]
     assert graph.provenance.notes == [
         "film: 1 rows dropped, as an earlier row is the same node",
-        "actor: 1 links are repetitions of others; each is kept once",
     ]
     again = load_tables(tmp_path, cache=tmp_path / "cache")
     assert (again.provenance.notes, again.provenance.digest) == (

@@ -57,22 +57,16 @@ class LinkRows:
             f"LEFT JOIN {target.sql} AS t ON link.target = t.id",
             *self.values,
         )
-        once = isinstance(self.spec, ColumnLinks)
         known = f"source, target FROM {links} WHERE source IS NOT NULL AND target IS NOT NULL"
-        ((total, count, unique),) = reader.rows(
-            f"SELECT (SELECT count(*) FROM {links}), (SELECT count(*) FROM (SELECT {known})), "
-            f"(SELECT count(*) FROM (SELECT DISTINCT {known}))"
+        ((total, count),) = reader.rows(
+            f"SELECT (SELECT count(*) FROM {links}), (SELECT count(*) FROM (SELECT {known}))"
         )
         if not total:
             why = "where is true for no row" if self.values else "every cell is empty"
             reader.notes.append(f"{self.name}: no links, as {why} of {self.table.source.title}")
         if count < total and self.spec.unknown == "refuse":
             self._refuse_unknown(links)
-        if unique < count:
-            repeated = f"{count - unique:,} links are repetitions of others"
-            what = "each is kept once" if once else "each counts"
-            reader.notes.append(f"{self.name}: {repeated}; {what}")
-        distinct = "DISTINCT " if once else ""
+        distinct = "DISTINCT " if isinstance(self.spec, ColumnLinks) else ""
         reader.rows(f"CREATE TEMP TABLE {kept} AS SELECT {distinct}{known}")
         reader.rows(f"DROP TABLE {links}")
         return kept, total - count
@@ -82,14 +76,12 @@ class LinkRows:
             f"SELECT row, source IS NOT NULL, source_id, target_id FROM {links} "
             "WHERE source IS NULL OR target IS NULL ORDER BY row LIMIT 1"
         )
-        side, kind, value = ("source", self.edge_type[0], source)
-        if known:
-            side, kind, value = ("target", self.edge_type[2], target)
+        side, value = ("target", target) if known else ("source", source)
+        kind = self.edge_type[2 if known else 0]
         what = "the id is empty" if value is None else f"no {kind} has the id {value[:60]!r}"
-        if isinstance(self.spec, LinkTable):
-            where = self.table.place(row, side)
-        else:
-            where = f"{self.table.place(row)}, column {', '.join(self.spec.columns)}"
+        where = self.table.place(row, side if isinstance(self.spec, LinkTable) else None)
+        if isinstance(self.spec, ColumnLinks):
+            where += f", column {', '.join(self.spec.columns)}"
         raise HanmeError(
             f'{where}: {what}; unknown = "drop" in relations.{self.name} leaves such links out'
         )
