@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from hanme.graph import Graph
-from hanme.linear.aggregates import Aggregates, Column
-from hanme.linear.trees import column_values, screen_columns, walks_of
+from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
+from hanme.linear.trees import screen_columns
+from hanme.training import TrainingConfig
+from hanme.training.base_learners import fit_base_learners
+from hanme.training.stacked import load_learner
 
 
 def tables(seed: int = 0, customers: int = 120) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -127,3 +130,27 @@ def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:
     made = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
     kept = [column.phrase for column in screen_columns(made, 0, limit=3)]
     assert "total amount over order" in kept
+
+
+def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgraph() -> None:
+    people, orders = tables(customers=400)
+    total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
+    people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
+    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    model = fit_base_learners(graph, TrainingConfig(smoothing=False)).final
+    logits, nodes = model.predict(graph).double().numpy(), torch.tensor([3, 77])
+    for node in nodes.tolist():
+        found = model.contributions(graph, node)
+        assert found.logits == pytest.approx(logits[node], abs=1e-5)
+    blocks = {block.block: block for block in found.blocks}
+    phrases = [blocks["aggregates:plain"].phrase(i) for i in blocks["aggregates:plain"].columns]
+    assert "total amount over order" in phrases
+    assert "trees" in blocks
+    part = graph.subgraph(nodes, model.walks())
+    np.testing.assert_allclose(
+        model.frozen(graph).predict(part, part.roots), logits[nodes], rtol=1e-3, atol=1e-4
+    )
+    again = load_learner(*model.state(), graph, None)
+    np.testing.assert_allclose(again.predict(graph), logits, rtol=1e-5, atol=1e-5)
+    right = (logits.argmax(1) == graph.y.numpy())[graph.split.test.numpy()]
+    assert right.mean() > 0.85

@@ -144,11 +144,13 @@ def test_an_unknown_block_is_refused(text: str) -> None:
 def test_columns_have_names_that_people_know() -> None:
     made = graph()
     actor = replace(made.nodes["actor"], names=[f"Leila {i}" for i in range(made.sizes["actor"])])
+    number = {"kind": "number", "mean": 0, "std": 1}
+    features = {"movie": {"year": number, "runtime": number}, "actor": {"age": number}}
     made = replace(made, nodes=made.nodes | {"actor": actor})
-    names = {"movie": ["year", "runtime"], "actor": ["age"]}
+    made = made.with_provenance(fitted={"features": features})
 
     def column(text: str, number: int) -> str:
-        return parse_block(text, made.metadata()).column(made, names, number)
+        return parse_block(text, made.metadata()).column(made, number)
 
     assert column("movie-actor:ids:unit", 3) == "actor: Leila 3"
     assert column("features:plain", 1) == "runtime"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import to_torch
-from hanme.graph.metapath import Metadata, Metapath
+from hanme.graph.features import feature_names, to_torch
+from hanme.graph.metapath import Metadata, Metapath, Walk
+from hanme.linear.aggregates import Column, column_values, walks_of
 from hanme.linear.matrices import (
     GraphMatrices,
     Scaling,
@@ -29,14 +31,16 @@ from hanme.linear.matrices import (
     unit_rows,
 )
 
+AGGREGATES = "aggregates:plain"
+
+MAX_DEVIATION = 4.0
+"""Standard deviations beyond which aggregates are clipped."""
+
 CHUNK = 2**22
 """Number of entries of a design matrix that are computed at a time: about 50 MB."""
 
 SPARSE = 0.1
 """Share of nonzero entries below which sparse products are faster than dense ones."""
-
-FeatureNames = Mapping[str, Sequence[str]]
-"""Names of the features of each node type; empty where they are unknown."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,9 @@ class DesignMatrix:
 
     def rows(self, nodes: NDArray[np.int64]) -> csr_array:
         """Return the rows of some target nodes, ``[n, D]``."""
+        rows = csr_array(self._first[nodes])
         if self.first is None:
-            assert self.rest is not None
-            return csr_array(self.rest[nodes])
-        rows = csr_array(self.first[nodes])
+            return rows
         if self.rest is not None:
             rows = csr_array(rows @ self.rest)
         if self.own is not None and self.returns is not None and self.returns[nodes].any():
@@ -81,12 +84,8 @@ class DesignMatrix:
     def times(self, nodes: NDArray[np.int64], weight: Tensor) -> Tensor:
         """Return the rows of some nodes times a matrix, ``[n, C]``; missing weights count as 0."""
         known = min(self.width, len(weight))
-        weight = weight[:known].contiguous()
-        products = [
-            torch.mm(to_torch(csr_array(self.rows(some)[:, :known])), weight)
-            for some in self.chunks(nodes)
-        ]
-        return torch.cat(products)
+        rows = (csr_array(self.rows(some)[:, :known]) for some in self.chunks(nodes))
+        return torch.cat([torch.mm(to_torch(some), weight[:known].contiguous()) for some in rows])
 
     def transposed_times(self, nodes: NDArray[np.int64], matrix: NDArray[np.float64]) -> Tensor:
         """Return the transposed rows of some nodes times a matrix, ``[D, C]``."""
@@ -104,31 +103,27 @@ class DesignMatrix:
         dense = rows.toarray()
         return torch.from_numpy(dense @ dense.T)
 
-    def minimum(self, nodes: NDArray[np.int64]) -> float:
-        """Return the smallest entry of the rows of some nodes."""
-        return min(float(self.rows(some).data.min(initial=0)) for some in self.chunks(nodes))
+    @property
+    def _first(self) -> csr_array:
+        matrix = self.rest if self.first is None else self.first
+        assert matrix is not None
+        return matrix
 
     @property
     def width(self) -> int:
         """The number of columns."""
-        matrix = self.first if self.rest is None else self.rest
-        assert matrix is not None
-        return int(matrix.shape[1])
+        return int((self._first if self.rest is None else self.rest).shape[1])
 
     @property
     def entries(self) -> int:
         """An upper bound of the number of nonzero entries of all rows."""
         if self.first is None or self.rest is None:
-            matrix = self.rest if self.first is None else self.first
-            assert matrix is not None
-            return int(matrix.nnz)
+            return int(self._first.nnz)
         return int(min(cost(self.first, self.rest), self.first.shape[0] * self.width))
 
     def chunks(self, nodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Divide nodes so that the rows of each part have about ``CHUNK`` entries."""
-        matrix = self.rest if self.first is None else self.first
-        assert matrix is not None
-        per_node = max(1, self.entries // max(1, matrix.shape[0]))
+        per_node = max(1, self.entries // max(1, self._first.shape[0]))
         parts = max(1, -(-len(nodes) * per_node // CHUNK))
         return list(np.array_split(nodes, min(parts, max(1, len(nodes)))))
 
@@ -156,12 +151,17 @@ class FeatureBlock(ABC):
         """The node type whose nodes are the columns; None if columns are features."""
         return None
 
+    @property
+    def walks(self) -> list[Walk]:
+        """The sequences of relations that it reads."""
+        return [self.path.steps] if self.path else []
+
     @abstractmethod
     def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
         """Return the rows on a graph; ``idf`` holds the column weights of an earlier fit."""
 
     @abstractmethod
-    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+    def column(self, graph: Graph, number: int) -> str:
         """Return a column in words."""
 
 
@@ -175,9 +175,9 @@ class OwnFeatures(FeatureBlock):
         x, idf = matrices.features(matrices.graph.target, self.scaling, idf)
         return DesignMatrix(rest=x, idf=idf)
 
-    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+    def column(self, graph: Graph, number: int) -> str:
         """Return the name of a feature: ``year``."""
-        return feature_name(names, graph.target, number)
+        return feature_name(graph, graph.target, number)
 
 
 class NeighbourIds(FeatureBlock):
@@ -197,7 +197,7 @@ class NeighbourIds(FeatureBlock):
         rest = multiply(others, 1)[0] if others else None
         return DesignMatrix(first, rest, unit=self.scaling == "unit")
 
-    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+    def column(self, graph: Graph, number: int) -> str:
         """Return the type and the name of a node: ``actor: Leila Holm``."""
         return f"{self.id_type}: {graph.nodes[self.id_type].title(number)}"
 
@@ -223,21 +223,82 @@ class NeighbourFeatures(FeatureBlock):
             count = count - returns
         return DesignMatrix(first, rest, own, returns, count, self.scaling == "unit", idf)
 
-    def column(self, graph: Graph, names: FeatureNames, number: int) -> str:
+    def column(self, graph: Graph, number: int) -> str:
         """Return the name of a feature and where it is averaged: ``mean age of actor``."""
         end, via = self.path.node_types[-1], self.path.node_types[1:-1]
         where = f" via {'-'.join(via)}" if via else ""
-        return f"mean {feature_name(names, end, number)} of {end}{where}"
+        return f"mean {feature_name(graph, end, number)} of {end}{where}"
 
 
-def feature_name(names: FeatureNames, node_type: str, number: int) -> str:
+class Standardised(BaseModel):
+    """A column with mean 0 and variance 1 over all target nodes, logarithmic if it is skewed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    column: Column
+    log: bool
+    mean: float
+    std: float
+
+    @classmethod
+    def fit(cls, graph: Graph, columns: Sequence[Column]) -> tuple[Standardised, ...]:
+        """Standardise the columns of linked rows among some."""
+        columns, fitted = [column for column in columns if column.walk], []
+        for column, values in zip(columns, column_values(graph, columns).T, strict=True):
+            known = values[~np.isnan(values)].astype(np.float64)
+            low, middle, high = np.quantile(known, [0, 0.5, 0.99]) if len(known) else (0, 0, 0)
+            log = bool(low >= 0 and high > 5 * max(middle, 1))
+            known = np.log1p(known) if log else known
+            if len(known) and known.std() > 0:
+                fitted.append(cls(column=column, log=log, mean=known.mean(), std=known.std()))
+        return tuple(fitted)
+
+    def scaled(self, values: Vector) -> Vector:
+        """Return standardised values, 0 where nothing is known."""
+        values = np.log1p(np.maximum(values, 0)) if self.log else values
+        values = np.clip((values - self.mean) / self.std, -MAX_DEVIATION, MAX_DEVIATION)
+        return np.nan_to_num(values)
+
+
+@dataclass(frozen=True)
+class AggregatedRows(FeatureBlock):
+    """Standardised aggregates of linked rows: ``aggregates:plain``."""
+
+    path: None = field(init=False, default=None)
+    scaling: Scaling = field(init=False, default="plain")
+    columns: tuple[Standardised, ...]
+
+    kind = "aggregates"
+
+    @property
+    def walks(self) -> list[Walk]:
+        """The relations to the rows."""
+        return walks_of([each.column for each in self.columns])
+
+    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+        """Return the columns of the target nodes."""
+        values = column_values(matrices.graph, [each.column for each in self.columns])
+        for i, each in enumerate(self.columns):
+            values[:, i] = each.scaled(values[:, i])
+        return DesignMatrix(rest=csr_array(values))
+
+    def column(self, graph: Graph, number: int) -> str:
+        """Return a column in words: ``total amount over order``."""
+        return self.columns[number].column.phrase
+
+
+def feature_name(graph: Graph, node_type: str, number: int) -> str:
     """Return the name of a feature, or its number."""
-    known = names.get(node_type, ())
-    return known[number] if number < len(known) else f"feature {number}"
+    names = feature_names(graph, node_type)
+    return names[number] if number < len(names) else f"feature {number}"
 
 
-def parse_block(text: str, metadata: Metadata) -> FeatureBlock:
+def parse_block(
+    text: str, metadata: Metadata, aggregates: tuple[Standardised, ...] = ()
+) -> FeatureBlock:
     """Return the block that a text describes, such as ``movie-actor:ids:unit``."""
+    if text == AGGREGATES:
+        return AggregatedRows(aggregates)
     path, _, kind = text.rpartition(":")[0].rpartition(":")
     scaling = text.rpartition(":")[2]
     kinds: dict[tuple[str, bool], type[FeatureBlock]] = {

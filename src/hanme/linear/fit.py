@@ -13,8 +13,11 @@ from torch import Tensor
 
 from hanme.graph.features import to_torch
 from hanme.linear.blocks import DesignMatrix
-from hanme.linear.selection import MAX_GRAM_NODES, centred
 from hanme.linear.solver import logistic_regression
+
+MAX_GRAM_NODES = 3000
+"""Maximum number of labelled nodes for a fit in the space that their rows span; an eigenvalue
+decomposition of this size takes a few seconds."""
 
 MAX_ITER = 60
 """Maximum number of iterations of a fit to many nodes."""
@@ -45,16 +48,17 @@ class FitData(NamedTuple):
     masks: Sequence[Tensor]
 
 
-def fit_weights(data: FitData, start: Tensor | None = None) -> Tensor:
-    """Fit weights to each set of nodes.
+def centred(gram: Tensor) -> Tensor:
+    """Return the inner products of rows after subtraction of their mean."""
+    mean = gram.mean(0)
+    return gram - mean - mean[:, None] + mean.mean()
 
-    Args:
-        data: Rows, labels and sets of nodes.
-        start: Initial weights for large fits, ``[D + 1, C]``.
+
+def fit_weights(data: FitData, start: Tensor | None = None) -> Tensor:
+    """Fit weights to each set of nodes, from initial weights ``[D + 1, C]`` for large fits.
 
     Returns:
-        By set, the weights of the unscaled columns and in the last row the bias,
-        ``[sets, D + 1, C]``.
+        The weights of the unscaled columns and in the last row the bias, ``[sets, D + 1, C]``.
     """
     width = sum(matrix.width for matrix in data.matrices)
     if len(data.y) <= MAX_GRAM_NODES and len(data.y) < width:

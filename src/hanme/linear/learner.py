@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.graph import Graph
-from hanme.graph.metapath import EdgeType
+from hanme.graph.metapath import Walk
 
 Values = NDArray[np.float64]
 
@@ -71,28 +71,21 @@ class Learner(Protocol):
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        ...
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block adds to the logits, ``[n, C]`` by name; the sum is the logits."""
-        ...
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
         """Return what each column adds to the logits of a node."""
-        ...
 
-    def walks(self) -> list[tuple[EdgeType, ...]]:
+    def walks(self) -> list[Walk]:
         """Return the sequences of relations along which it reads the graph."""
-        ...
 
     def aligned_to(self, graph: Graph) -> Learner:
         """Return the learner with the weights of ids in the order of a graph's nodes."""
-        ...
 
     def frozen(self, graph: Graph) -> Learner:
         """Return the learner for subgraphs of a graph: what it reads beyond its walks is held."""
-        ...
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what to save: values for JSON, and tensors."""
-        ...

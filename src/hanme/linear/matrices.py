@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,10 @@ from torch import Tensor
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import to_scipy
-from hanme.graph.metapath import EdgeType, Metapath
+from hanme.graph.metapath import EdgeType, Metapath, Walk
+
+if TYPE_CHECKING:
+    from hanme.linear.blocks import DesignMatrix, FeatureBlock
 
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
@@ -32,24 +36,38 @@ class TooLarge(HanmeError):
 
 
 class GraphMatrices:
-    """Links and features of a graph as sparse matrices, each computed on first use.
-
-    Args:
-        graph: The graph.
-    """
+    """Links and features of a graph as sparse matrices, each computed on first use."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._sources = _sources(graph)
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], tuple[csr_array, Vector | None]] = {}
-        self._returns: dict[tuple[EdgeType, ...], Vector] = {}
+        self._returns: dict[Walk, Vector] = {}
+        self._blocks: dict[str, tuple[Vector | None, DesignMatrix]] = {}
 
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""
         sources = _sources(graph)
         same = (a is b for a, b in zip(sources, self._sources, strict=False))
         return len(sources) == len(self._sources) and all(same)
+
+    def block(self, block: FeatureBlock, idf: Vector | None = None) -> DesignMatrix:
+        """Return the rows of a block; ``idf`` holds the column weights of an earlier fit."""
+        known, matrix = self._blocks.get(str(block), (None, None))
+        if matrix is None or (idf is not None and known is not idf):
+            matrix = block.matrix(self, idf)
+            self._blocks[str(block)] = matrix.idf, matrix
+        return matrix
+
+    @contextmanager
+    def holding(self, block: FeatureBlock, matrix: DesignMatrix) -> Iterator[None]:
+        """Know the rows of a block within the context only, as those of many take memory."""
+        before = self._blocks.get(str(block))
+        self._blocks[str(block)] = before or (matrix.idf, matrix)
+        yield
+        if before is None:
+            del self._blocks[str(block)]
 
     def links(self, path: Metapath) -> list[csr_array]:
         """Return the number of links between each two nodes, a matrix per step of a metapath."""
@@ -64,14 +82,7 @@ class GraphMatrices:
     def features(
         self, node_type: str, scaling: Scaling, idf: Vector | None = None
     ) -> tuple[csr_array, Vector | None]:
-        """Return the features of a node type and, for unit scaling, their inverse frequencies.
-
-        Args:
-            node_type: The node type.
-            scaling: ``"unit"`` weights columns by inverse document frequency (TF-IDF) and scales
-                rows to length 1.
-            idf: Inverse document frequencies ``[D]`` (default: those of this graph).
-        """
+        """Return the features of a node type, and the inverse document frequencies of TF-IDF."""
         key = node_type, scaling
         if key not in self._features or (idf is not None and self._features[key][1] is not idf):
             x = self.graph.nodes[node_type].x

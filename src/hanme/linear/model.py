@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from torch import Tensor
 from hanme.common.options import validated
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import feature_names
-from hanme.graph.metapath import EdgeType
+from hanme.graph.metapath import Walk
 from hanme.graph.nodes import Texts
-from hanme.linear.blocks import DesignMatrix, FeatureBlock, FeatureNames, parse_block
+from hanme.linear.aggregates import Column
+from hanme.linear.blocks import DesignMatrix, FeatureBlock, parse_block
 from hanme.linear.fit import FitData, fit_weights
 from hanme.linear.learner import ColumnContributions, Contributions
 from hanme.linear.matrices import GraphMatrices, Vector, rows_at
@@ -26,45 +26,6 @@ BATCH = 4096
 """Number of nodes of a stored graph to predict at a time."""
 
 BIAS = "bias"
-
-
-class Design:
-    """The design matrix of some feature blocks on a graph."""
-
-    def __init__(
-        self,
-        source: GraphMatrices,
-        blocks: Sequence[FeatureBlock],
-        matrices: Sequence[DesignMatrix],
-    ) -> None:
-        self.source, self.blocks, self.matrices = source, blocks, matrices
-        self.widths = [matrix.width for matrix in matrices]
-
-    @classmethod
-    def on(
-        cls,
-        source: GraphMatrices,
-        blocks: Sequence[FeatureBlock],
-        idf: Sequence[Vector | None] | None = None,
-    ) -> Design:
-        """Return the design matrix of blocks, with the column weights of an earlier fit, if any."""
-        pairs = zip(blocks, idf or [None] * len(blocks), strict=True)
-        return cls(source, blocks, [block.matrix(source, each) for block, each in pairs])
-
-    def extended(self, blocks: Sequence[FeatureBlock], idf: Sequence[Vector | None]) -> Design:
-        """Return the design matrix of more blocks on the same graph."""
-        known = dict(zip(map(str, self.blocks), self.matrices, strict=True))
-        matrices = [
-            known[str(block)] if str(block) in known else block.matrix(self.source, each)
-            for block, each in zip(blocks, idf, strict=True)
-        ]
-        return Design(self.source, blocks, matrices)
-
-    @cached_property
-    def names(self) -> FeatureNames:
-        """The names of features by node type."""
-        graph = self.source.graph
-        return {kind: feature_names(graph, kind) for kind in graph.nodes}
 
 
 class LinearModel:
@@ -90,30 +51,28 @@ class LinearModel:
     ) -> None:
         self.spec, self.blocks = spec, list(blocks)
         self.weights, self.bias, self.idf, self.ids = list(weights), bias, list(idf), dict(ids)
-        self._design: Design | None = None
+        self._source: GraphMatrices | None = None
 
     @classmethod
     def fit(
         cls,
         graph: Graph,
-        nodes: Tensor | None = None,
         *,
         seed: int = 0,
         spec: LinearSpec | None = None,
+        columns: Sequence[Column] = (),
     ) -> LinearModel:
-        """Select blocks on the training nodes, and fit weights.
+        """Select blocks and fit weights to the training nodes.
 
         Args:
             graph: The graph.
-            nodes: Mask ``[N]`` of the labelled nodes to fit to (default: the training nodes).
             seed: Seed of the sample that selects blocks.
             spec: The blocks (default: selected).
+            columns: Columns for a block of aggregates.
         """
-        mask = graph.split.train if nodes is None else nodes
         matrices = GraphMatrices(graph)
-        spec = spec or select_blocks(graph, seed, matrices)
-        (model,) = cls.fit_each(graph, spec, [mask], matrices)
-        return model
+        spec = spec or select_blocks(graph, seed, matrices, columns)
+        return cls.fit_each(graph, spec, [graph.split.train], matrices)[0]
 
     @classmethod
     def fit_each(
@@ -121,7 +80,7 @@ class LinearModel:
         graph: Graph,
         spec: LinearSpec,
         masks: Sequence[Tensor],
-        matrices: GraphMatrices | None = None,
+        matrices: GraphMatrices,
         start: LinearModel | None = None,
     ) -> list[LinearModel]:
         """Fit a model to each of several sets of labelled nodes, given as masks ``[N]``.
@@ -130,14 +89,13 @@ class LinearModel:
             graph: The graph.
             spec: The blocks.
             masks: The sets of nodes.
-            matrices: Matrices of the graph to reuse.
+            matrices: Matrices of the graph.
             start: A model to start from, fitted to the same blocks.
         """
-        blocks = [parse_block(text, graph.metadata()) for text in spec.blocks]
-        design = Design.on(matrices or GraphMatrices(graph), blocks)
+        blocks = [parse_block(text, graph.metadata(), spec.aggregates) for text in spec.blocks]
         nodes = torch.stack(list(masks)).any(0).nonzero().flatten()
         data = FitData(
-            design.matrices,
+            [matrices.block(block) for block in blocks],
             spec.scales,
             spec.strength,
             nodes.numpy(),
@@ -146,19 +104,23 @@ class LinearModel:
             [mask[nodes] for mask in masks],
         )
         initial = None if start is None else torch.cat([*start.weights, start.bias[None]])
-        return [cls.on(design, spec, weights) for weights in fit_weights(data, initial)]
+        return [cls.on(matrices, spec, blocks, each) for each in fit_weights(data, initial)]
 
     @classmethod
-    def on(cls, design: Design, spec: LinearSpec, fitted: Tensor) -> LinearModel:
+    def on(
+        cls,
+        matrices: GraphMatrices,
+        spec: LinearSpec,
+        blocks: Sequence[FeatureBlock],
+        fitted: Tensor,
+    ) -> LinearModel:
         """Return the model with given weights and, in the last row, the bias, ``[D + 1, C]``."""
-        nodes = design.source.graph.nodes
-        ends = dict.fromkeys(block.id_type for block in design.blocks if block.id_type)
-        known = {kind: nodes[kind].ids for kind in ends}
+        nodes, designs = matrices.graph.nodes, [matrices.block(block) for block in blocks]
+        known = {block.id_type: nodes[block.id_type].ids for block in blocks if block.id_type}
         ids = {kind: Texts.of(texts) for kind, texts in known.items() if texts is not None}
-        *weights, bias = torch.split(fitted, [*design.widths, 1])
-        idf = [matrix.idf for matrix in design.matrices]
-        model = cls(spec, design.blocks, weights, bias[0], idf, ids)
-        model._design = design
+        *weights, bias = torch.split(fitted, [*(each.width for each in designs), 1])
+        model = cls(spec, blocks, weights, bias[0], [each.idf for each in designs], ids)
+        model._source = matrices
         return model
 
     @classmethod
@@ -172,10 +134,10 @@ class LinearModel:
                 before = blocks[str(block)][1] if str(block) in blocks else 0
                 blocks[str(block)] = block, before + slope * weight, idf
         parsed, weights, idfs = zip(*blocks.values(), strict=True)
-        spec = models[0].spec.extended(list(blocks))
-        total = cls(spec, parsed, weights, bias, idfs, ids)
-        if (design := models[0]._design) is not None:
-            total._design = design.extended(parsed, idfs)
+        scales = dict(zip(models[0].spec.blocks, models[0].spec.scales, strict=True))
+        update = {"blocks": list(blocks), "scales": [scales.get(name, 0.0) for name in blocks]}
+        total = cls(models[0].spec.model_copy(update=update), parsed, weights, bias, idfs, ids)
+        total._source = models[0]._source
         return total
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
@@ -186,10 +148,7 @@ class LinearModel:
     def predict_each(
         models: Sequence[LinearModel], graph: Graph, nodes: Tensor | None = None
     ) -> Tensor:
-        """Return the logits of several models with the same blocks, ``[models, n, C]``.
-
-        This computes the design matrix once.
-        """
+        """Return the logits of several models with the same blocks, ``[models, n, C]``."""
         nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
         if graph.stored:
             batches = torch.split(nodes, BATCH)
@@ -198,46 +157,34 @@ class LinearModel:
             return torch.cat(parts, 1)
         logits = torch.cat([model.bias for model in models]).repeat(len(nodes), 1)
         weights = zip(*(model._weights_on(graph) for model in models), strict=True)
-        for matrix, each in zip(models[0]._on(graph).matrices, weights, strict=True):
+        for matrix, each in zip(models[0]._matrices(graph), weights, strict=True):
             logits += matrix.times(nodes.cpu().numpy(), torch.cat(each, 1))
         return torch.stack(logits.chunk(len(models), 1))
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block and the bias add to the logits, ``[n, C]`` by name."""
         nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-        parts = zip(
-            self.spec.blocks, self._on(graph).matrices, self._weights_on(graph), strict=True
-        )
+        parts = zip(self.spec.blocks, self._matrices(graph), self._weights_on(graph), strict=True)
         logits = {name: each.times(nodes.cpu().numpy(), weight) for name, each, weight in parts}
         return logits | {BIAS: self.bias.expand(len(nodes), -1)}
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
         """Return what each column adds to the logits of a node; with the bias, the logits."""
-        design = self._on(graph)
         blocks = []
         for block, matrix, weight in zip(
-            self.blocks, design.matrices, self._weights_on(graph), strict=True
+            self.blocks, self._matrices(graph), self._weights_on(graph), strict=True
         ):
             row = matrix.rows(np.array([node]))
             known = row.indices < len(weight)
             columns, values = row.indices[known], row.data[known].astype(np.float64)
             products = values[:, None] * weight.numpy()[columns]
-            phrase = partial(block.column, graph, design.names)
+            phrase = partial(block.column, graph)
             blocks.append(ColumnContributions(str(block), columns, products, phrase, block.id_type))
         return Contributions(self.bias.double().numpy(), blocks)
 
-    def columns(self, graph: Graph) -> list[str]:
-        """Return each column of the design matrix in words, such as ``actor: Leila Holm``."""
-        design = self._on(graph)
-        return [
-            block.column(graph, design.names, number)
-            for block, width in zip(self.blocks, design.widths, strict=True)
-            for number in range(width)
-        ]
-
-    def walks(self) -> list[tuple[EdgeType, ...]]:
-        """Return the metapaths of the blocks as sequences of relations."""
-        return [block.path.steps for block in self.blocks if block.path]
+    def walks(self) -> list[Walk]:
+        """Return the sequences of relations that the blocks read."""
+        return [walk for block in self.blocks for walk in block.walks]
 
     def frozen(self, graph: Graph) -> LinearModel:
         """Return a copy without the matrices of a graph; it reads nothing beyond its walks."""
@@ -250,11 +197,8 @@ class LinearModel:
             here = graph.nodes[kind].ids
             if here is None or (len(here) == len(known) and Texts.of(here) == known):
                 continue
-            ids[kind] = Texts.of(here)
-            places = {text: i for i, text in enumerate(known)}
-            numbers = torch.tensor(
-                [places.get(text, len(known)) for text in here], dtype=torch.long
-            )
+            ids[kind], places = Texts.of(here), {text: i for i, text in enumerate(known)}
+            numbers = torch.tensor([places.get(t, len(known)) for t in here], dtype=torch.long)
             for i, block in enumerate(self.blocks):
                 if block.id_type == kind:
                     weights[i] = rows_at(self.weights[i], numbers)
@@ -270,7 +214,7 @@ class LinearModel:
         for kind, texts in self.ids.items():
             tensors[f"ids.text.{kind}"] = torch.tensor(texts.text)
             tensors[f"ids.offsets.{kind}"] = torch.tensor(texts.offsets.astype("int64"))
-        return {"kind": "linear"} | self.spec.model_dump(), tensors
+        return {"kind": "linear"} | self.spec.model_dump(mode="json"), tensors
 
     @classmethod
     def from_state(
@@ -278,15 +222,14 @@ class LinearModel:
     ) -> LinearModel:
         """Restore a model from :meth:`state`, aligned to a graph."""
         spec = validated(LinearSpec, dict(values), "linear model")
-        blocks = [parse_block(text, graph.metadata()) for text in spec.blocks]
-        labels = len(graph.labels)
+        blocks = [parse_block(text, graph.metadata(), spec.aggregates) for text in spec.blocks]
         weights = [tensors[f"weight.{i}"] for i in range(len(blocks))]
-        if any(w.shape[1:] != (labels,) for w in weights) or tensors[BIAS].shape != (labels,):
-            raise HanmeError(f"linear model: its weights are not those of {labels} labels")
-        idf = [
-            tensors[name].numpy() if (name := f"idf.{i}") in tensors else None
-            for i in range(len(blocks))
-        ]
+        if any(each.shape[-1] != len(graph.labels) for each in [*weights, tensors[BIAS]]):
+            raise HanmeError(
+                f"linear model: its weights are not those of {len(graph.labels)} labels"
+            )
+        idf = [t.numpy() if (t := tensors.get(f"idf.{i}")) is not None else None
+               for i in range(len(blocks))]  # fmt: skip
         ids = {
             kind: Texts(tensors[f"ids.text.{kind}"].numpy(), tensors[f"ids.offsets.{kind}"].numpy())
             for name in tensors
@@ -294,11 +237,11 @@ class LinearModel:
         }
         return cls(spec, blocks, weights, tensors[BIAS], idf, ids).aligned_to(graph)
 
-    def _on(self, graph: Graph) -> Design:
-        design = self._design
-        if design is None or not design.source.belong_to(graph):
-            design = self._design = Design.on(GraphMatrices(graph), self.blocks, self.idf)
-        return design
+    def _matrices(self, graph: Graph) -> list[DesignMatrix]:
+        if self._source is None or not self._source.belong_to(graph):
+            self._source = GraphMatrices(graph)
+        pairs = zip(self.blocks, self.idf, strict=True)
+        return [self._source.block(block, idf) for block, idf in pairs]
 
     def _weights_on(self, graph: Graph) -> list[Tensor]:
         """Return the weights of each block's columns on a graph or a subgraph of it."""

@@ -9,42 +9,36 @@ from torch import Tensor
 
 from hanme.graph import Graph
 from hanme.linear.matrices import GraphMatrices
-from hanme.linear.model import Design, LinearModel
+from hanme.linear.model import LinearModel
 from hanme.linear.selection import LinearSpec, candidate_blocks, usable_blocks
 
 PSEUDO_COUNT = 0.5
 """Count of each column with each label before any node is seen (Jeffreys' prior)."""
 
+MAX_BLOCKS = 40
+"""Maximum number of blocks, short metapaths first."""
+
 
 def fit_naive_bayes(
     graph: Graph, masks: Sequence[Tensor], matrices: GraphMatrices
 ) -> Iterator[list[LinearModel]]:
-    """Fit naive Bayes to each set of nodes, on each unit block without negative entries.
-
-    Args:
-        graph: The graph.
-        masks: Sets of labelled nodes, each ``[N]``.
-        matrices: Matrices of the graph.
-
-    Yields:
-        Block by block, a model per set.
-    """
+    """Yield a model per set of nodes ``[N]``, for each unit block without negative entries."""
     nodes = torch.stack(list(masks)).any(0).nonzero().flatten()
     labels = graph.label_matrix[nodes].double()
     counted = torch.cat([labels, torch.ones_like(labels[:, :1])], 1)
     by_set = torch.cat([counted * mask[nodes, None] for mask in masks], 1).numpy()
-    blocks = [block for block in candidate_blocks(graph) if block.scaling == "unit"]
+    blocks = [b for b in candidate_blocks(graph)[:MAX_BLOCKS] if b.scaling == "unit"]
     for block, matrix in usable_blocks(blocks, matrices):
-        if not matrix.width or matrix.minimum(nodes.numpy()) < 0:
+        if not matrix.width or matrix.rows(nodes.numpy()).data.min(initial=0) < 0:
             continue
         spec = LinearSpec(blocks=[str(block)], scales=[1.0], strength=1, loss=0)
-        design = Design(matrices, [block], [matrix])
         sums = torch.split(matrix.transposed_times(nodes.numpy(), by_set), len(graph.labels) + 1, 1)
         weights = [log_ratios(each, multilabel=graph.multilabel) for each in sums]
-        yield [
-            LinearModel.on(design, spec, torch.cat([each, torch.zeros_like(each[:1])]))
-            for each in weights
-        ]
+        with matrices.holding(block, matrix):
+            yield [
+                LinearModel.on(matrices, spec, [block], torch.cat([w, torch.zeros_like(w[:1])]))
+                for w in weights
+            ]
 
 
 def log_ratios(sums: Tensor, *, multilabel: bool) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from hanme.common.options import validated
 from hanme.decision import calibrate
 from hanme.graph import Graph
-from hanme.graph.metapath import EdgeType, Metapath
+from hanme.graph.metapath import Metapath, Walk
 from hanme.linear.learner import ColumnContributions, Contributions, Learner
 from hanme.linear.matrices import GraphMatrices, TooLarge, reciprocal
 from hanme.linear.selection import walks
@@ -32,7 +32,6 @@ MAX_PATHS = 24
 
 MAX_LOGITS = 2**22
 """Maximum number of nodes times labels to smooth: the means of all paths take up to 400 MB."""
-
 
 PRIOR_WIDTH = 0.1
 """Prior standard deviation of slopes, for path means with a mean square of 1. Wider priors cost up
@@ -94,37 +93,30 @@ class Smoothing:
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
         own, means = self._parts(graph, nodes)
-        logits = self.spec.slope * own + torch.tensor(self.spec.bias)
-        for slope, mean in zip(self.spec.slopes, means, strict=True):
-            logits += slope * mean
-        return logits
+        return self.spec.slope * own + torch.tensor(self.spec.bias) + sum(means.values())
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block adds to the logits, ``[n, C]`` by name."""
         base = self.base.block_logits(graph, nodes)
         logits = {name: self.spec.slope * values for name, values in base.items()}
         logits["bias"] = logits["bias"] + torch.tensor(self.spec.bias)
-        _, means = self._parts(graph, nodes)
-        for path, slope, mean in zip(self.paths, self.spec.slopes, means, strict=True):
-            logits[f"{path}:predictions"] = slope * mean
-        return logits
+        return logits | {f"{p}:predictions": v for p, v in self._parts(graph, nodes)[1].items()}
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
         """Return what each column adds to the logits of a node."""
-        _, means = self._parts(graph, torch.tensor([node]))
         blocks = [
             ColumnContributions(
                 f"{path}:predictions",
                 np.arange(len(graph.labels)),
-                np.diag(slope * mean[0].double().numpy()),
+                np.diag(values[0].double().numpy()),
                 partial(_phrase, graph, path),
             )
-            for path, slope, mean in zip(self.paths, self.spec.slopes, means, strict=True)
+            for path, values in self._parts(graph, torch.tensor([node]))[1].items()
         ]
         own = self.spec.slope * self.base.contributions(graph, node)
         return own + Contributions(np.array(self.spec.bias), blocks)
 
-    def walks(self) -> list[tuple[EdgeType, ...]]:
+    def walks(self) -> list[Walk]:
         """Return the walks of the base learner and those to smooth along."""
         return self.base.walks() + [path.steps for path in self.paths]
 
@@ -143,25 +135,29 @@ class Smoothing:
         """Return the smoothing of the aligned base learner."""
         return self.over(self.base.aligned_to(graph))
 
-    def _parts(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """Return base logits and the mean soft labels along each path, each ``[n, C]``."""
+    def _parts(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, dict[Metapath, Tensor]]:
+        """Return base logits and what each path adds, each ``[n, C]``."""
         if self._soft is None:
             own, _, means = self._on(graph)
-            return (own, means) if nodes is None else (own[nodes], [mean[nodes] for mean in means])
-        numbers, matrices = graph.targets.original_ids, GraphMatrices(graph)
-        soft = self._soft if numbers is None else self._soft[numbers]
-        own = self.base.predict(graph, nodes)
-        return own, [path_means(matrices, path, soft, nodes) for path in self.paths]
+            if nodes is not None:
+                own, means = own[nodes], [mean[nodes] for mean in means]
+        else:
+            numbers, matrices = graph.targets.original_ids, GraphMatrices(graph)
+            soft = self._soft if numbers is None else self._soft[numbers]
+            own = self.base.predict(graph, nodes)
+            means = [path_means(matrices, path, soft, nodes) for path in self.paths]
+        slopes = zip(self.paths, self.spec.slopes, means, strict=True)
+        return own, {path: slope * mean for path, slope, mean in slopes}
 
     def _on(self, graph: Graph) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return base logits, soft labels and path means of all target nodes, computed once."""
         if self._matrices is None or not self._matrices.belong_to(graph):
             self._matrices, self._cached = GraphMatrices(graph), None
-        matrices, labels = self._matrices, (graph.y, graph.visible, graph.split.train)
+        labels = (graph.y, graph.visible, graph.split.train)
         if self._cached is None or any(map(is_not, self._cached[0], labels)):
             logits = self.base.predict(graph)
             soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
-            means = [path_means(matrices, path, soft) for path in self.paths]
+            means = [path_means(self._matrices, path, soft) for path in self.paths]
             self._cached = labels, logits, soft, means
         return self._cached[1:]
 
@@ -174,8 +170,7 @@ class Smoothing:
     def from_state(cls, values: Mapping[str, Any], base: Learner, graph: Graph) -> Smoothing:
         """Restore the smoothing of a learner from :meth:`state`."""
         spec = validated(SmoothingSpec, dict(values), "smoothing")
-        paths = [Metapath.parse(text, graph.metadata()) for text in spec.paths]
-        return cls(base, paths, spec)
+        return cls(base, [Metapath.parse(text, graph.metadata()) for text in spec.paths], spec)
 
 
 def _phrase(graph: Graph, path: Metapath, label: int) -> str:

@@ -16,13 +16,13 @@ from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
-from hanme.linear.aggregates import Aggregates, Column, Values
+from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
 from hanme.linear.learner import ColumnContributions, Contributions
+from hanme.linear.rows import Values
+from hanme.linear.selection import balanced_sample
 
 if TYPE_CHECKING:  # importing it takes about half a second
     import xgboost
-
-BLOCK = "trees"
 
 MAX_COLUMNS = 400
 """Maximum number of columns; the best are screened from all candidates on training nodes."""
@@ -39,18 +39,12 @@ MAX_NODES = 2**17
 MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
-MAX_ROUNDS = 500
-PATIENCE = 40
-"""Boosting ends after this number of rounds without a lower held-out loss."""
+MAX_ROUNDS, MIN_ROUNDS, PATIENCE = 500, 20, 40
+"""Maximum number of rounds, the number below which no trees are fitted, and the number of rounds
+without a lower held-out loss after which boosting ends."""
 
 MIN_HELD_OUT = 50
 """Minimum number of held-out nodes: fewer cannot choose the number of rounds."""
-
-MIN_ROUNDS = 20
-"""Number of affordable rounds below which no trees are fitted."""
-
-BATCH = 4096
-"""Number of nodes of a stored graph to read at a time."""
 
 PARAMETERS = {
     "eta": 0.08,
@@ -82,29 +76,29 @@ class Trees:
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        matrix = _matrix(column_values(graph, self.columns, nodes))
-        margin = self.booster.predict(matrix, output_margin=True)
-        return _by_label(torch.from_numpy(margin.reshape(matrix.num_row(), -1)), self.labels)
+        return _logits(
+            self.booster, _matrix(column_values(graph, self.columns, nodes)), self.labels
+        )
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return the logits ``[n, C]``, as those of one block, and a bias of 0."""
         logits = self.predict(graph, nodes)
-        return {BLOCK: logits, "bias": torch.zeros_like(logits)}
+        return {"trees": logits, "bias": torch.zeros_like(logits)}
 
     def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column adds to the logits of a node, by TreeSHAP."""
+        """Return what each column adds to the logits of a node, by TreeSHAP.
+
+        The expectation of the trees is the same for all nodes: a column of its own, so that columns
+        of this block add up to its logits.
+        """
         matrix = _matrix(column_values(graph, self.columns, torch.tensor([node])))
         shap = self.booster.predict(matrix, pred_contribs=True)
         by_margin = torch.from_numpy(shap.reshape(-1, len(self.columns) + 1).T.copy())
         values = _by_label(by_margin, self.labels).double().numpy()
-        # The expectation of the trees is the same for all nodes: a column of its own, so that
-        # columns of this block add up to its logits.
+        phrases = [*(column.phrase for column in self.columns), "any node"]
         used = np.flatnonzero(values.any(1))
-        block = ColumnContributions(BLOCK, used, values[used], self._phrase)
+        block = ColumnContributions("trees", used, values[used], phrases.__getitem__)
         return Contributions(np.zeros(self.labels), [block])
-
-    def _phrase(self, column: int) -> str:
-        return self.columns[column].phrase if column < len(self.columns) else "any node"
 
     def walks(self) -> list[Walk]:
         """Return the walks to the rows that columns aggregate."""
@@ -119,41 +113,24 @@ class Trees:
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the columns, and XGBoost's native format as bytes."""
         raw = torch.frombuffer(self.booster.save_raw("ubj"), dtype=torch.uint8)
-        columns = [column.model_dump(exclude_defaults=True) for column in self.columns]
+        columns = [column.model_dump(mode="json", exclude_defaults=True) for column in self.columns]
         return {"kind": "trees", "columns": columns, "labels": self.labels}, {"booster": raw}
 
     @classmethod
     def from_state(cls, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Trees:
         """Restore trees from :meth:`state`."""
-        xgboost = load_xgboost()
-        booster = xgboost.Booster()
+        booster = load_xgboost().Booster()
         try:
             booster.load_model(bytearray(tensors["booster"].numpy().tobytes()))
-        except xgboost.core.XGBoostError:
+        except load_xgboost().core.XGBoostError:
             raise HanmeError("trees: not a model of XGBoost") from None
         columns = [
-            Column(function="feature", feature=c, phrase=f"feature {c}")  # of version 0.3.0
+            Column(function="encoded", feature=c, phrase=f"feature {c}")  # of an early 0.3.0
             if isinstance(c, int)
             else Column(**c)
             for c in values["columns"]
         ]
         return cls(booster, columns, int(values["labels"]))
-
-
-def column_values(graph: Graph, columns: Sequence[Column], nodes: Tensor | None = None) -> Values:
-    """Return columns of some target nodes (default: all); of a stored graph, some at a time."""
-    if not graph.stored:
-        values = Aggregates.on(graph).values(columns)
-        return values if nodes is None else values[nodes.numpy()]
-    walks = walks_of(columns)
-    nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-    parts = [graph.subgraph(some, walks) for some in torch.split(nodes, BATCH)]
-    return np.concatenate([Aggregates.on(part).values(columns)[part.roots] for part in parts])
-
-
-def walks_of(columns: Sequence[Column]) -> list[Walk]:
-    """Return the walks to the rows that columns aggregate."""
-    return list(dict.fromkeys(column.walk for column in columns if column.walk))
 
 
 class TreesFit:
@@ -177,27 +154,29 @@ class TreesFit:
     ) -> None:
         self.graph, self.columns, self.seed = graph, columns, seed
         self.masks, self.held_out, self.labels = masks, held_out, len(graph.labels)
+        width = len(columns)
+        share = 0.7 if width < 30 else max(1 / 3, 10 / width)
+        self.parameters = PARAMETERS | {"colsample_bynode": share} | _objective(graph, seed)
         count = sum(min(MAX_NODES, int(mask.sum())) for mask in masks)
-        work = max(1, count * len(self.columns) * self.labels)
-        self.max_rounds = min(MAX_ROUNDS, int(MAX_WORK / work))
+        max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
         self.losses: list[list[float]] = []  # by round, the loss of each set's held-out nodes
         self.boosters: list[xgboost.Booster] = []
         enough = sum(int(mask.sum()) for mask in held_out) >= MIN_HELD_OUT
-        if len(self.columns) and self.max_rounds >= MIN_ROUNDS and enough:
-            self._boost()
+        if width and max_rounds >= MIN_ROUNDS and enough:
+            self._boost(max_rounds)
 
-    def _boost(self) -> None:
-        xgboost = load_xgboost()
+    def _boost(self, max_rounds: int) -> None:
         train = [self._labelled(mask) for mask in self.masks]
         held = [self._labelled(mask) for mask in self.held_out]
         y = [self.graph.y[_sample(mask, self.seed)] for mask in self.held_out]
         pairs = zip(train, held, strict=True)
-        self.boosters = [xgboost.Booster(self._parameters(), list(pair)) for pair in pairs]
-        for number in range(self.max_rounds):
-            for booster, matrix in zip(self.boosters, train, strict=True):
+        self.boosters = [load_xgboost().Booster(self.parameters, list(pair)) for pair in pairs]
+        for number in range(max_rounds):
+            losses = []
+            for booster, matrix, some, labels in zip(self.boosters, train, held, y, strict=True):
                 booster.update(matrix, number)
-            triples = zip(self.boosters, held, y, strict=True)
-            self.losses.append([self._loss(*each) for each in triples])
+                losses.append(float(node_losses(_logits(booster, some, self.labels), labels).sum()))
+            self.losses.append(losses)
             if number + 1 - self.rounds() >= PATIENCE:
                 break
 
@@ -221,22 +200,12 @@ class TreesFit:
 
     def refit(self, mask: Tensor) -> Trees:
         """Return trees with the same number of rounds, fitted to other nodes."""
-        booster = load_xgboost().train(self._parameters(), self._labelled(mask), self.rounds())
+        booster = load_xgboost().train(self.parameters, self._labelled(mask), self.rounds())
         return Trees(booster, self.columns, self.labels)
-
-    def _parameters(self) -> dict[str, Any]:
-        width = len(self.columns)
-        sampled = {"colsample_bynode": 0.7 if width < 30 else max(1 / 3, 10 / width)}
-        return PARAMETERS | sampled | _objective(self.graph, self.seed)
 
     def _labelled(self, mask: Tensor) -> xgboost.DMatrix:
         nodes = _sample(mask, self.seed)
         return _matrix(column_values(self.graph, self.columns, nodes), self.graph.y[nodes].numpy())
-
-    def _loss(self, booster: xgboost.Booster, matrix: xgboost.DMatrix, y: Tensor) -> float:
-        margin = torch.from_numpy(booster.predict(matrix, output_margin=True))
-        logits = _by_label(margin.reshape(len(y), -1), self.labels)
-        return float(node_losses(logits, y).sum())
 
 
 def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Column]:
@@ -245,29 +214,22 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Co
     Candidates are compared by their gain in a few rounds of boosting; of more than
     ``MAX_CANDIDATES``, those that tell most by themselves.
     """
-    nodes = graph.split.train.nonzero().flatten()
-    nodes = nodes[_balanced(graph.label_matrix[nodes].numpy(), MAX_SCREENED, seed)]
-    labels = graph.label_matrix[nodes].numpy()
-    columns, parts, scores = list[Column](), list[Values](), list[float]()
-    for some, values in Aggregates.on(graph).candidates(nodes.numpy()):
-        for column, each in zip(some, values.T, strict=True):
-            score = association(each, labels)
-            if score > 0:
-                columns.append(column)
-                parts.append(each.copy())
-                scores.append(score)
-        if len(columns) > 2 * MAX_CANDIDATES:
-            kept = np.sort(np.argsort(scores)[-MAX_CANDIDATES:])
-            columns, parts, scores = ([part[i] for i in kept] for part in (columns, parts, scores))
-    if len(columns) <= limit:
-        return columns
-    kept = np.sort(np.argsort(scores)[-MAX_CANDIDATES:])
-    matrix = _matrix(np.stack([parts[i] for i in kept], 1), graph.y[nodes].numpy())
+    nodes = balanced_sample(graph, MAX_SCREENED, seed)
+    labels, found = graph.labels_given(nodes).numpy(), list[tuple[float, Column, Values]]()
+    for columns, values in Aggregates.on(graph).candidates(nodes.numpy()):
+        scores = [association(each, labels) for each in values.T]
+        parts = zip(scores, columns, values.T, strict=True)
+        found += [(score, column, each.copy()) for score, column, each in parts if score > 0]
+        least = sorted((score for score, *_ in found), reverse=True)[:MAX_CANDIDATES]
+        found = [each for each in found if each[0] >= least[-1]]
+    if len(found) <= limit:
+        return [column for _, column, _ in found]
+    matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
     parameters = SCREENING | _objective(graph, seed)
     booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
     gains = booster.get_score(importance_type="total_gain")
     best = sorted(gains, key=lambda name: -gains[name])[:limit]
-    return [columns[kept[i]] for i in sorted(int(name[1:]) for name in best)]
+    return [found[i][1] for i in sorted(int(name[1:]) for name in best)]
 
 
 def association(values: Values, labels: NDArray[np.bool_]) -> float:
@@ -275,13 +237,12 @@ def association(values: Values, labels: NDArray[np.bool_]) -> float:
     known = values[~np.isnan(values)]
     edges = np.unique(np.quantile(known, np.linspace(0, 1, 17)[1:-1])) if len(known) else known
     bins = np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values, "left"))
-    counts = np.stack([np.bincount(bins, y, len(edges) + 2) for y in labels.T.astype(float)], 1)
-    size = np.bincount(bins, minlength=len(edges) + 2)[:, None]
-    counts, size = counts[size[:, 0] > 0], size[size[:, 0] > 0]
-    if len(size) < 2:
+    _, bins = np.unique(bins, return_inverse=True)
+    expected = np.bincount(bins)[:, None] * np.maximum(labels.mean(0), 1e-9)
+    if len(expected) < 2:
         return 0.0
-    expected = size * labels.mean(0)
-    return float(((counts - expected) ** 2 / np.maximum(expected, 1e-9)).sum() / len(values))
+    counts = np.stack([np.bincount(bins, y) for y in labels.T.astype(float)], 1)
+    return float(((counts - expected) ** 2 / expected).sum() / len(values))
 
 
 @cache
@@ -303,38 +264,29 @@ def load_xgboost() -> Any:
 
 
 def _objective(graph: Graph, seed: int) -> dict[str, Any]:
-    multiclass = not graph.multilabel and len(graph.labels) > 2
-    objective = {"objective": "multi:softprob", "num_class": len(graph.labels)}
     common = {"seed": seed % 2**31, "nthread": torch.get_num_threads()}
-    return common | (objective if multiclass else {"objective": "binary:logistic"})
+    if graph.multilabel or len(graph.labels) <= 2:
+        return common | {"objective": "binary:logistic"}
+    return common | {"objective": "multi:softprob", "num_class": len(graph.labels)}
 
 
 def _sample(mask: Tensor, seed: int) -> Tensor:
     """Return the numbers of the nodes under a mask, at most ``MAX_NODES`` of them."""
     nodes = mask.nonzero().flatten()
-    if len(nodes) <= MAX_NODES:
-        return nodes
-    drawn = np.random.default_rng(seed).choice(len(nodes), MAX_NODES, replace=False)
-    return nodes[np.sort(drawn)]
-
-
-def _balanced(labels: NDArray[np.bool_], limit: int, seed: int) -> NDArray[np.int64]:
-    """Draw nodes so that rare labels are not lost, ``[n]`` of at most a limit."""
-    if len(labels) <= limit:
-        return np.arange(len(labels))
-    rarity = np.maximum((labels / np.maximum(labels.sum(0), 1)).max(1), 1 / len(labels))
-    keys = np.random.default_rng(seed).exponential(size=len(labels)) / rarity
-    return np.sort(np.argsort(keys)[:limit])
+    drawn = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))[:MAX_NODES]
+    return nodes[drawn.sort().values]
 
 
 def _matrix(rows: Values, y: NDArray[Any] | None = None) -> xgboost.DMatrix:
-    make = load_xgboost().DMatrix
-    matrix: xgboost.DMatrix = make(rows, y, nthread=torch.get_num_threads())
+    matrix: xgboost.DMatrix = load_xgboost().DMatrix(rows, y, nthread=torch.get_num_threads())
     return matrix
+
+
+def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, labels: int) -> Tensor:
+    margin = torch.from_numpy(booster.predict(matrix, output_margin=True))
+    return _by_label(margin.reshape(matrix.num_row(), -1), labels)
 
 
 def _by_label(margin: Tensor, labels: int) -> Tensor:
     """Return a logit per label; one margin between two classes is divided between them."""
-    if margin.size(1) == labels:
-        return margin
-    return torch.cat([-margin / 2, margin / 2], 1)
+    return margin if margin.size(1) == labels else torch.cat([-margin / 2, margin / 2], 1)

@@ -17,9 +17,10 @@ from hanme.decision.calibration import STACKING_WIDTH
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.linear import Learner, LinearModel, select_blocks
+from hanme.linear.aggregates import Column
+from hanme.linear.fit import MAX_GRAM_NODES
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.naive_bayes import fit_naive_bayes
-from hanme.linear.selection import MAX_GRAM_NODES
 from hanme.linear.smoothing import fit_smoothing, smoothing_paths
 from hanme.linear.trees import TreesFit, screen_columns
 from hanme.training.config import TrainingConfig
@@ -128,8 +129,9 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     """
     whole = config.batch_size is None and not graph.stored
     sets, matrices = FitSets.of(graph, config.seed), GraphMatrices(graph)
-    linear = _fit_linear(graph, sets, matrices, config)
-    trees = _fit_trees(graph, sets, config) if whole and config.trees else []
+    columns = screen_columns(graph, config.seed) if whole else []
+    linear = _fit_linear(graph, sets, matrices, columns, config)
+    trees = _fit_trees(graph, sets, columns, config) if whole and config.trees else []
     stacks = _stack(linear, trees, sets.y)
     paths = smoothing_paths(graph, matrices) if whole and config.smoothing else []
     *by_set, held_out, final = stacks
@@ -170,11 +172,15 @@ def _stack(linear: Sequence[Component], trees: Sequence[Component], y: Tensor) -
 
 
 def _fit_linear(
-    graph: Graph, sets: FitSets, matrices: GraphMatrices, config: TrainingConfig
+    graph: Graph,
+    sets: FitSets,
+    matrices: GraphMatrices,
+    columns: Sequence[Column],
+    config: TrainingConfig,
 ) -> list[Component]:
     """Fit the linear model and, to few nodes, naive Bayes on each block."""
     train, every = graph.split.train, graph.split.labelled
-    spec = select_blocks(graph, config.seed, matrices)
+    spec = select_blocks(graph, config.seed, matrices, columns)
     if not sets.are_folds:
         (first,) = LinearModel.fit_each(graph, spec, [train], matrices)
         final = first
@@ -201,8 +207,9 @@ def _held_out_logits(models: Sequence[LinearModel], graph: Graph, sets: FitSets)
     return torch.cat([each[mask[nodes]] for each, mask in pairs])
 
 
-def _fit_trees(graph: Graph, sets: FitSets, config: TrainingConfig) -> list[Component]:
-    columns = screen_columns(graph, config.seed)
+def _fit_trees(
+    graph: Graph, sets: FitSets, columns: Sequence[Column], config: TrainingConfig
+) -> list[Component]:
     fit = TreesFit(graph, columns, sets.masks, sets.selection, config.seed)
     if not fit.rounds():
         return []
