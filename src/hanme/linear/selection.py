@@ -39,8 +39,8 @@ MAX_LARGE_SAMPLE = 2**14
 """Maximum number of training nodes that choose the strength where more than ``MAX_GRAM_NODES`` are
 labelled: ids and words hardly repeat among fewer."""
 
-MAX_WORK = 3e8
-"""Maximum number of multiplications per iteration of a fit to more nodes: about a second."""
+MAX_WORK = 1e8
+"""Maximum number of multiplications per iteration of a fit to more nodes: half a second, 1 GB."""
 
 MAX_CANDIDATES = 120
 """Maximum number of candidate blocks, short metapaths first."""
@@ -103,10 +103,10 @@ class LinearSpec(BaseModel):
 
 
 class Candidate(NamedTuple):
-    """A block, its rows, and the inner products of these, normalised."""
+    """A block, the number of entries of its rows, and their inner products, normalised."""
 
     block: FeatureBlock
-    matrix: DesignMatrix
+    entries: int
     gram: Tensor
     spread: float
 
@@ -139,7 +139,7 @@ def select_blocks(
     weights[weights < MIN_WEIGHT * weights.sum()] = 0
     weights = weights / weights.sum()
     if int(graph.split.labelled.sum()) > MAX_GRAM_NODES:
-        weights, strength, loss = _on_many(graph, train, found, weights)
+        weights, strength, loss = _on_many(matrices, train, found, weights)
     else:
         gram = sum(w * each.gram for w, each in zip(weights.tolist(), found, strict=True))
         strength, loss = best_strength(gram, y)
@@ -179,7 +179,7 @@ def _candidates(
         products = matrix.gram(nodes)
         gram, spread = normalised(products)
         if spread and int((products.diagonal() > 0).sum()) >= RARE * len(nodes):
-            yield Candidate(block, matrix, gram, spread)
+            yield Candidate(block, matrix.entries, gram, spread)
 
 
 def _repeats(matrix: DesignMatrix, train: NDArray[np.int64]) -> bool:
@@ -206,19 +206,20 @@ def _standardised(y: Tensor) -> Tensor:
 
 
 def _on_many(
-    graph: Graph, train: NDArray[np.int64], found: Sequence[Candidate], weights: Tensor
+    source: GraphMatrices, train: NDArray[np.int64], found: Sequence[Candidate], weights: Tensor
 ) -> tuple[Tensor, float, float]:
     """Choose minimum weight and strength by the loss of nodes held out of many."""
+    graph = source.graph
     nodes = np.random.default_rng(0).permutation(train)[:MAX_LARGE_SAMPLE]
     y, fold = graph.y[nodes], torch.arange(len(nodes)) % FOLDS == 0
     share = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
-    work = [share * each.matrix.entries for each in found]
+    work = [share * each.entries for each in found]
     best: tuple[Tensor, float, float] | None = None
     for floor in FLOORS:
         tried = _affordable(work, weights.clamp(min=floor))
         kept = tried.nonzero().flatten().tolist()
         scales = [float(tried[i] / found[i].spread) ** 0.5 for i in kept]
-        matrices, start, least = [found[i].matrix for i in kept], None, np.inf
+        matrices, start, least = [source.block(found[i].block) for i in kept], None, np.inf
         for strength in STRENGTHS:
             data = FitData(matrices, scales, strength, nodes, y, len(graph.labels), [~fold])
             (start,) = fit_weights(data, start)
