@@ -209,16 +209,16 @@ def _find_references(
     inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
+        called_id = column.name.lower() == "id" and not column.unique
+        if numeric and not called_id and not any(_mentions(column, t) for t in known.tables):
+            continue  # a name must say that numbers are ids
         matches = known.match(table, column, separator)
         for match in matches:
             named = _mentions(column, match.table)
-            is_id = column.name.lower() == "id" and len(matches) == 1 and not column.unique
-            if not (is_id and match.share == 1) and not _is_reference(
-                column, match, named, numeric
-            ):
-                continue
             score = (match.share, named, -match.table.size)
-            if best is None or score > best[0]:
+            only = called_id and len(matches) == 1 and match.share == 1
+            fits = only or _is_reference(column, match, named, numeric)
+            if fits and (best is None or score > best[0]):
                 best = (score, [match], separator)
         several = [] if numeric else _disjoint(matches)
         if len(several) > 1 and (best is None or best[0][0] < sum(m.share for m in several)):

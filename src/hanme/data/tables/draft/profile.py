@@ -18,7 +18,7 @@ SEPARATORS = ("|", ";", ",")
 """Texts between the values of a cell, in the order in which they are tried."""
 
 SAMPLE = 10_000
-"""Rows in which word frequencies are counted: enough for a mean, and fast on long texts."""
+"""Rows in which words are counted: enough for a mean, and fast on long texts."""
 
 MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN", "nan")
 """Texts that mean an empty cell if all other cells of the column are numbers."""
@@ -219,16 +219,15 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
 def _profile(table: Table, alias: str) -> ColumnProfile:
     number = f"TRY_CAST({alias} AS DOUBLE)"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
-    step = f"{number} - rowid"
-    ((filled, distinct, finite, words, texts, empty, steps, objects, addresses),) = (
-        table.reader.rows(
-            f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})),"
-            f" coalesce(avg(len({WORDS.format(alias)})), 0), "
-            f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), "
-            f"count(*) FILTER ({missing}), min({step}) = max({step}), "
-            f"count(*) FILTER (starts_with({alias}, '{{')), "
-            f"count(*) FILTER (regexp_matches({alias}, {quoted(ADDRESS)})) FROM {table.sql}"
-        )
+    step, first = f"{number} - rowid", f"rowid < {SAMPLE}"
+    ((filled, distinct, finite, words, texts, empty, steps, objects, address),) = table.reader.rows(
+        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})),"
+        f" coalesce(avg(CASE WHEN {first} THEN len({WORDS.format(alias)}) END), 0), "
+        f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), "
+        f"count(*) FILTER ({missing}), min({step}) = max({step}), "
+        f"count(*) FILTER (starts_with({alias}, '{{')), "
+        f"avg(CASE WHEN {first} THEN regexp_matches({alias}, {quoted(ADDRESS)})::INT END) > 0.8 "
+        f"FROM {table.sql}"
     )
     examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
@@ -250,7 +249,7 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         is_list=table.kinds[alias] == "joined",
         is_object=0 < filled == objects,
         is_row_number=2 < filled == finite and bool(steps),
-        is_address=addresses > 0.8 * filled,
+        is_address=bool(address),
     )
     if column.number or not filled:
         return column

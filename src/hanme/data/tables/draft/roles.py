@@ -104,7 +104,7 @@ def _is_end(column: ColumnProfile, least: int) -> bool:
 
     Texts need the `least` number of values: beside numbers and dates, few are a category.
     """
-    is_id = words_of(column.name)[-1] == "id"
+    is_id = words_of(column.name)[-1] == "id" and not column.named(("year",))
     text = not column.number and column.date is None and column.words <= 4
     repeats = least <= column.distinct < 0.8 * column.filled
     return column.distinct >= 2 and (is_id or (text and repeats))
