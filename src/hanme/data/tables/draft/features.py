@@ -6,7 +6,7 @@ from typing import Any
 
 from hanme.data.tables.draft.profile import FEW_VALUES, MAX_CATEGORIES, ColumnProfile
 
-TEXT = {"kind": "text", "method": "tfidf", "size": 2000}
+TEXT = "text"
 
 CATEGORY_OF_RELATION = 64
 """Up to this number of values, in ten rows each, a relation is a feature, too.

@@ -133,6 +133,8 @@ def _add_nodes(
     rest = [column for column in table.own_columns() if column not in used]
     name = _name_column(rest)
     draft.set((*place, "name"), name.name if name else None)
+    for column, hint in table.hints.items():
+        draft.set((*place, column), None, hint)
     to_target = [r for r in table.references if r.table is target and r.column not in used]
     for reference in (to_target if table.is_links else []) or table.references:
         if reference.column not in used:
@@ -170,6 +172,11 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
         add_column_relation(draft, table, group)
     relations = {c: c.separator for group in groups for c in group}
     _add_features(draft, table, [c for c in columns if c not in relations])
+    for column in [c for c in columns if c not in relations and 2 * c.distinct >= FEW_VALUES]:
+        if draft.nodes[table.kind].get("features", {}).get(column.name) == "category":
+            draft.reasons[(*place, column.name)] += (
+                f'; or a relation: [relations.NAME] columns = ["{column.name}"]'
+            )
     relations |= {r.column: r.separator for r in table.references if r.column is not label}
     for column, separator in relations.items():
         if is_also_category(column, separator):

@@ -22,6 +22,9 @@ NUMBER_MATCHES = 0.98
 LEAST_SHARE = 0.02
 """Share of values that must be ids of a further table, if a column has ids of several."""
 
+LEAST_HINT = 0.2
+"""Share of values that are ids of a table from which on a comment shows how to link them."""
+
 FEW_TEXTS = 5
 """Fewer different texts may occur in another table by accident."""
 
@@ -206,6 +209,7 @@ def _find_references(
     Whole cells come first: an id such as ``(0008,0005)`` contains a comma and is not a list.
     """
     best: tuple[tuple[float, int, int], list[Match], str | None] | None = None
+    matches: list[Match] = []
     inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
@@ -224,6 +228,13 @@ def _find_references(
         if len(several) > 1 and (best is None or best[0][0] < sum(m.share for m in several)):
             best = ((sum(m.share for m in several), 0, 0), several, separator)
     if best is None:
+        for match in matches[: not numeric]:
+            if match.share >= LEAST_HINT and match.ids > FEW_TEXTS:
+                table.hints[column.name] = (
+                    f"{match.share:.0%} are ids of {match.table.kind}; to link them, write "
+                    f'[relations.NAME] columns = ["{column.name}"], source = "{table.kind}", '
+                    f'type = "{match.table.kind}", unknown = "drop"'
+                )
         return []
     _, matches, separator = best
     partial = len(matches) > 1

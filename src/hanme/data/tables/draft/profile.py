@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hanme.data.tables.build.features import JUNK
 from hanme.data.tables.draft.names import type_name, words_of
 from hanme.data.tables.read.databases import DeclaredKeys, declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
@@ -25,9 +26,6 @@ MISSING = ("NA", "N/A", "n/a", "-", "--", "?", ".", "None", "none", "null", "NaN
 
 ALWAYS_MISSING = ("NULL", "#N/A", "\\N")
 """Texts that mean an empty cell in any column."""
-
-JUNK = 0.02
-"""Share of cells that may be something else in a column of numbers or dates."""
 
 DATES = (
     "%Y-%m-%d", "%b %d %Y", "%d %b %Y", "%B %d, %Y", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d",
@@ -163,6 +161,7 @@ class ProfiledTable:
     declared: DeclaredKeys  # keys that the database declares
     id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
     references: list[Reference] = field(default_factory=list)
+    hints: dict[str, str] = field(default_factory=dict)  # what a column may be, and what to write
     # columns of a link table whose values are likely ids, but of no table
     ends: list[ColumnProfile] = field(default_factory=list)
     is_nodes: bool = False  # whether a row is a node
