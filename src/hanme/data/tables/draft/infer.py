@@ -9,18 +9,9 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.data.tables.build.leakage import find_leak, near_duplicates
 from hanme.data.tables.draft.draft import Draft
-from hanme.data.tables.draft.features import (
-    TEXT,
-    infer_feature,
-    is_also_category,
-)
+from hanme.data.tables.draft.features import TEXT, infer_feature, is_also_category
 from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
-from hanme.data.tables.draft.profile import (
-    FEW_VALUES,
-    ColumnProfile,
-    ProfiledTable,
-    profile_table,
-)
+from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, profile_table
 from hanme.data.tables.draft.relations import (
     add_column_relation,
     add_fact_relations,

@@ -55,8 +55,9 @@ def value_type(name: str, *, numbered: bool = False) -> str:
     """Return what a column's values are: ``actor_1_name`` are of type actor."""
     words = words_of(name)
     kept = [w for w in words if w not in ("id", "name", "key") and not (numbered and w.isdigit())]
-    stem = "_".join(kept or words) or "value"
-    return f"value_{stem}" if stem[0].isdigit() else singular(stem)
+    *others, last = kept or words
+    stem = "_".join([*others, singular(last)]) or "value"
+    return f"value_{stem}" if stem[0].isdigit() else stem
 
 
 def is_key(name: str) -> bool:
