@@ -14,7 +14,7 @@ from hanme.data.tables.schema.sections import Source
 MAX_NEIGHBOURS = 100
 """Mean number of rows with the same value up to which a column is a relation.
 
-Relations of more neighbours took twice as long and left the validation loss as it was.
+On two tables (one seed), more took 1.2 to 5 times as long for at most 1 % of the Brier score.
 """
 
 MIN_REPETITION = 3
