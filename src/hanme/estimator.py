@@ -123,9 +123,17 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         return scores[part]["micro"]
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return micro and macro F1 on training, validation and test nodes, from 0 to 1."""
+        """Return scores on training, validation and test nodes.
+
+        Micro and macro F1, from 0 to 1; on validation and test nodes also ``log_loss``,
+        ``roc_auc``, ``average_precision`` and ``lift`` of the tenth with the largest probabilities.
+        """
         parts = self._run.evaluate()[rule_name(self._run.decision)]
-        return {part: {k: v / 100 for k, v in f1.items()} for part, f1 in parts.items()}
+        found = {part: {k: v / 100 for k, v in f1.items()} for part, f1 in parts.items()}
+        for part, scores in self._run.result["probabilities"].items():
+            names = ("log_loss", "roc_auc", "average_precision", "lift")
+            found[part] |= {name: scores[name] for name in names if name in scores}
+        return found
 
     def explain(self, node: str | int, **options: Any) -> Explanation:
         """Explain a prediction, see :meth:`hanme.explain.Explainer.explain`."""

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sklearn.metrics import brier_score_loss
 
-from hanme.decision import Decision, calibrate, quality
-from hanme.decision.decision import expected_f1_thresholds
+from hanme.decision import Costs, Decision, calibrate, quality
+from hanme.decision.decision import binary_threshold, expected_f1_thresholds
+from hanme.errors import HanmeError
 
 
 def draw(n: int, labels: int, seed: int, slope: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,3 +131,49 @@ def test_quality_is_scikit_learns_brier_score_and_the_error_by_hand() -> None:
     assert found.error == pytest.approx(by_hand)
     sure = quality(torch.tensor([[1.0], [0.0]]), torch.tensor([[True], [False]]))
     assert (sure.brier, sure.error) == (0, 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 1000))
+def test_the_threshold_of_two_labels_has_the_best_expected_macro_f1(n: int, seed: int) -> None:
+    p = torch.rand(n, generator=torch.Generator().manual_seed(seed)).double().numpy() ** 2
+
+    def score(second: np.ndarray) -> float:
+        return p[second].sum() / (second.sum() + p.sum()) + (1 - p)[~second].sum() / (
+            (~second).sum() + (1 - p).sum()
+        )
+
+    sets = itertools.product([False, True], repeat=n)
+    best = max(score(np.array(chosen)) for chosen in sets)
+    assert score(p > binary_threshold(torch.from_numpy(p))) == pytest.approx(best)
+
+
+def test_a_rare_label_is_predicted_and_a_balanced_one_at_about_a_half() -> None:
+    generator = torch.Generator().manual_seed(6)
+    for shift, low, high in ((-5.0, 0.05, 0.4), (0.0, 0.45, 0.55)):
+        score = torch.randn(20_000, generator=generator) * 1.5 + shift
+        logits = torch.stack([torch.zeros_like(score), score], 1)
+        y = (torch.rand(20_000, generator=generator) < torch.sigmoid(score)).long()
+        decision = Decision.fit("macro", logits, y, logits, calibrated=True)
+        assert low < decision.weights[0] < high
+        assert decision.labels(logits, multilabel=False)[:, 1].any()
+        assert Decision.fit("micro", logits, y, logits, calibrated=True).weights == ()
+
+
+def test_costs_choose_the_label_of_the_least_expected_cost() -> None:
+    labels = ["no", "yes, maybe", "yes"]
+    costs = Costs.parse("missed yes=50, missed yes, maybe=2.5,false alarm=0.5", labels)
+    assert costs == ((0.5, 2.5, 50.0), 0.5)
+    logits, _ = draw(200, 3, seed=7)
+    y = logits.argmax(1)
+    chosen = Decision.fit("fallback", logits, y, logits, costs=costs, calibrated=True)
+    assert chosen.rule == "cost"
+    p = torch.softmax(logits, 1)
+    matrix = torch.tensor(costs.missed)[:, None] * (1 - torch.eye(3))  # true, predicted
+    expected = (p @ matrix).argmin(1)
+    assert torch.equal(chosen.labels(logits, multilabel=False).int().argmax(1), expected)
+    several = Decision.fit("macro", logits, torch.eye(3)[y], logits, costs=costs, calibrated=True)
+    assert several.thresholds == pytest.approx((0.5, 1 / 6, 0.5 / 50.5))
+    for wrong in ("missed no", "missed perhaps=1", "yes=2", "missed no=0", "missed no=1 x", ""):
+        with pytest.raises(HanmeError, match="cost"):
+            Costs.parse(wrong, labels)

@@ -8,13 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+)
 
 from hanme.common import memory
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.graph.graph import label_matrix
-from hanme.training.metrics import f1, f1_interval, scores
+from hanme.training.metrics import f1, f1_interval, probability_scores, scores
 
 
 @settings(max_examples=100, deadline=None)
@@ -83,3 +87,29 @@ def test_intervals_are_those_of_drawing_nodes_one_by_one(monkeypatch: pytest.Mon
     assert found["micro"][0] < f1(predicted, true).micro < found["micro"][1]
     monkeypatch.setattr(memory, "BLOCK", 1)  # one draw at a time
     assert f1_interval(predicted, true) == found
+
+
+def test_scores_of_probabilities_describe_the_rarer_of_two_labels() -> None:
+    p = torch.tensor([0.9, 0.6, 0.3, 0.2, *[0.1] * 16])
+    true = torch.tensor([True, False, True, *[False] * 17])
+    for order in ([0, 1], [1, 0]):
+        both = torch.stack([1 - p, p], 1)[:, order], torch.stack([~true, true], 1)[:, order]
+        found = probability_scores(*both, multilabel=False)
+        assert found["roc_auc"] == pytest.approx(35 / 36)  # of 36 pairs, one is in the wrong order
+        assert found["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+        assert found["lift"] == pytest.approx(0.5 / 0.1)  # one of the first two, against 2 of 20
+        loss = -torch.where(true, p, 1 - p).log().mean()
+        assert found["log_loss"] == pytest.approx(float(loss), abs=1e-6)
+
+
+def test_scores_of_probabilities_are_means_over_more_labels() -> None:
+    generator = torch.Generator().manual_seed(1)
+    p = torch.rand(50, 3, generator=generator)
+    true = torch.rand(50, 3, generator=generator) < p
+    true[:, 2] = False  # nobody has the last one, so it is not ranked
+    found = probability_scores(p, true, multilabel=True)
+    each = [probability_scores(p[:, [i]], true[:, [i]], multilabel=True) for i in range(3)]
+    assert "roc_auc" not in each[2]
+    assert found["roc_auc"] == pytest.approx((each[0]["roc_auc"] + each[1]["roc_auc"]) / 2)
+    losses = binary_cross_entropy(p, true.float())
+    assert found["log_loss"] == pytest.approx(float(losses), abs=1e-6)

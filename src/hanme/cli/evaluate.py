@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hanme.cli.options import find_run
-from hanme.cli.show import print_scores, print_table
+from hanme.cli.show import print_probabilities, print_scores
 
 
 def evaluate(
@@ -19,6 +19,7 @@ def evaluate(
 ) -> None:
     """Score a run again with each decision rule.
 
+    Log loss, ROC-AUC, average precision, the lift of the tenth with the largest probabilities,
     Brier score and calibration error are those of training, on nodes held out from the weights.
     """
     from hanme.runs import OpenedRun
@@ -29,9 +30,4 @@ def evaluate(
         print(json.dumps(scores | {"probabilities": probabilities}))
         return
     print_scores(scores)
-    columns = {"Brier score": "brier", "calibration error": "error"}
-    rows = [
-        {"nodes": part} | {head: f"{found[key]:.4f}" for head, key in columns.items()}
-        for part, found in probabilities.items()
-    ]
-    print_table(rows, title="Probabilities")
+    print_probabilities(probabilities)

@@ -109,7 +109,8 @@ FIELDS = {
         "Model": "model.options.encoder model.options.hidden_channels model.options.heads "
         "model.options.dropout model.options.gamma model.options.values model.options.backend",
         "Training": "training.recipe training.patience training.lr training.weight_decay "
-        "training.select training.decide training.lts.pace training.lts.start training.lts.until",
+        "training.select training.decide training.cost training.lts.pace training.lts.start "
+        "training.lts.until",
         "Data": "data.features data.source",
     },
     "inspect": {"Options": "training.seed", "Data": "data.features data.source"},

@@ -64,7 +64,7 @@ def _show(prediction: Prediction, limit: int, rank: list[str]) -> None:
 
     rows, labels = prediction.rows(limit), prediction.graph.labels
     keys = ["id", "name", *["labels"] * any(row["labels"] for row in rows)]
-    keys += ["predicted"] * prediction.graph.multilabel
+    keys += ["predicted"] * (prediction.graph.multilabel or bool(prediction.decision.weights))
     keys = [key for key in keys if rows and key in rows[0]] or ["node"]
     columns = dict(zip(labels, probability_columns(labels), strict=True))
     shown = []

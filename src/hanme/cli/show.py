@@ -96,30 +96,49 @@ def f1_columns(scores: dict[str, Any], parts: Sequence[str]) -> dict[str, float 
     }
 
 
-ADVICE = {
-    "majority": "It is no better than always predicting the most common label.",
-    "linear": "Use --model linear, which is faster, or try other metapaths (-m), --encoder direct "
-    "or more labelled nodes.",
+PROBABILITIES = {
+    "log loss": "log_loss",
+    "ROC AUC": "roc_auc",
+    "average precision": "average_precision",
+    "lift of top 10 %": "lift",
+    "Brier score": "brier",
+    "calibration error": "error",
 }
 
 
 def print_baselines(model: str, result: dict[str, Any]) -> None:
-    """Print the scores of a model next to the baselines, with advice if it does not beat them."""
-    scores = result["scores"]
-    own = scores.get("decided", scores["with_fallback"])
+    """Print the scores of a model next to the baselines, and if it does not beat them, say so.
+
+    F1 depends on the decision rule; log loss and ROC-AUC judge the probabilities.
+    """
+    scores, own = result["scores"], result.get("probabilities", {})
     rows = {name: other for name, other in result["baselines"].items() if name != model}
-    _print_f1("compared with baselines", rows | {model: own}, ("val", "test"))
-    for name, advice in ADVICE.items():
-        other, val = rows.get(name, {}).get("val"), own.get("val")
-        if other is None or val is None:
-            continue
-        if val["micro"] <= other["micro"] and val["macro"] <= other["macro"]:
-            print(f"On validation nodes {model} does not beat {name}. {advice}")
-        elif name == "majority" and "decided" in scores and val["micro"] < other["micro"]:
-            print(
-                f"On validation nodes {model} has a smaller micro F1 than {name}: thresholds for "
-                "macro F1 assign rare labels to many nodes. Try --decide micro."
-            )
+    decided = scores.get("decided", scores["with_fallback"])
+    _print_f1("compared with baselines", rows | {model: decided}, ("val", "test"))
+    part = "test" if "test" in own else "val"
+    print_probabilities({name: by[part] for name, by in (rows | {model: own}).items()}, part)
+    mine = own.get("val", {})
+    for name, advice in (
+        ("majority", "No better than always predicting the most common label"),
+        ("linear", "The network adds nothing to the linear model and trees"),
+    ):
+        other = rows.get(name, {}).get("val", {})
+        if "log_loss" in mine and "log_loss" in other:
+            better = mine.get("roc_auc", 1) > other.get("roc_auc", 0.5)
+            if mine["log_loss"] >= other["log_loss"] and not better:
+                print(f"{advice}, by log loss and ROC AUC on validation nodes.")
+
+
+def print_probabilities(rows: Mapping[str, Mapping[str, float]], part: str = "") -> None:
+    """Print the scores of probabilities, a row per model or part."""
+    shown = {
+        head: key for head, key in PROBABILITIES.items() if all(key in row for row in rows.values())
+    }
+    table = [
+        {"model" if part else "nodes": name} | {head: f"{row[k]:.4f}" for head, k in shown.items()}
+        for name, row in rows.items()
+    ]
+    print_table(table, title=f"Probabilities{f', {part} nodes' if part else ''}", width=120)
 
 
 def print_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from hanme.decision import Decision, quality
 from hanme.graph import Graph
 from hanme.training import FinalOutputs, TrainingResult
-from hanme.training.metrics import F1, f1, f1_interval, scores
+from hanme.training.metrics import F1, f1, f1_interval, probability_scores, scores
 
 RULES = {"fallback": "with_fallback", "half": "without_fallback"}
 """The name of each rule without thresholds in ``result.json``."""
@@ -35,6 +35,19 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision) -> dict[str, A
     }
 
 
+class Scored(NamedTuple):
+    """Predictions for a part of the split: labels, bool ``[n, C]``, probabilities and truth."""
+
+    predicted: Tensor
+    p: Tensor
+    true: Tensor
+
+    def scores(self, *, multilabel: bool) -> dict[str, float]:
+        """Return F1 in percent, and the scores of the probabilities."""
+        ranks = probability_scores(self.p, self.true, multilabel=multilabel)
+        return _percent(f1(self.predicted, self.true)) | ranks
+
+
 def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return scores, 95 % intervals, baselines and calibration of a trained model.
 
@@ -42,55 +55,52 @@ def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     score under thresholds that maximise the expected macro F1, so that models with other rules can
     be compared.
     """
-    outputs, linear = trained.outputs, trained.linear
-    models = {"model": outputs} | ({"linear": linear} if linear else {})
-    predicted = {name: _predicted(graph, each, each.decision) for name, each in models.items()}
-    common = _most_common(graph)
-    predicted["majority"] = {
-        part: (common.expand_as(true), true) for part, (_, true) in predicted["model"].items()
+    outputs, linear, several = trained.outputs, trained.linear, graph.multilabel
+    models = {"model": _unseen(graph, outputs, outputs.decision)}
+    if linear is not None:
+        models["linear"] = _unseen(graph, linear, linear.decision)
+    common, rates = _most_common(graph)
+    models["majority"] = {
+        part: Scored(common.expand_as(x.true), rates.expand_as(x.p), x.true)
+        for part, x in models["model"].items()
     }
     by_rule = score_parts(graph, outputs.logits, outputs.decision)
     for rule, parts in score_parts(graph, outputs.held_out, outputs.decision).items():
         by_rule[rule] |= {"val": parts["val"]} if "val" in parts else {}
+    best = _unseen(graph, outputs, _thresholds(graph, outputs))
     return {
         "scores": by_rule,
-        "expected_f1": _score(_predicted(graph, outputs, _thresholds(graph, outputs))),
-        "baselines": {name: _score(parts) for name, parts in predicted.items() if name != "model"},
+        "expected_f1": {part: _percent(f1(x.predicted, x.true)) for part, x in best.items()},
+        "baselines": {
+            name: {part: x.scores(multilabel=several) for part, x in parts.items()}
+            for name, parts in models.items()
+            if name != "model"
+        },
         "intervals": {
-            name: {part: _interval(*both) for part, both in parts.items()}
-            for name, parts in predicted.items()
+            name: {part: _interval(x.predicted, x.true) for part, x in parts.items()}
+            for name, parts in models.items()
         },
         "probabilities": {
-            part: quality(
-                outputs.decision.probabilities(logits, multilabel=graph.multilabel), true
-            )._asdict()
-            for part, (logits, true) in _unseen(graph, outputs).items()
+            part: quality(x.p, x.true)._asdict()
+            | probability_scores(x.p, x.true, multilabel=several)
+            for part, x in models["model"].items()
         },
         "slopes": trained.slopes,
     }
 
 
-Parts = dict[str, tuple[Tensor, Tensor]]
-"""By part of the split, logits or predicted labels, and the known labels."""
-
-
-def _unseen(graph: Graph, outputs: FinalOutputs) -> Parts:
-    """Return the logits of nodes that the weights were not fitted to, and their labels."""
-    parts = {
-        "val": (graph.split.val, outputs.held_out),
-        "test": (graph.split.test, outputs.logits),
-    }
+def _unseen(graph: Graph, outputs: FinalOutputs, decision: Decision) -> dict[str, Scored]:
+    """Return the predictions for nodes that the weights were not fitted to, by part."""
+    split, several = graph.split, graph.multilabel
+    parts = {"val": (split.val, outputs.held_out), "test": (split.test, outputs.logits)}
     return {
-        part: (logits[mask], graph.labels_given(mask))
+        part: Scored(
+            decision.labels(logits[mask], multilabel=several),
+            decision.probabilities(logits[mask], multilabel=several),
+            graph.labels_given(mask),
+        )
         for part, (mask, logits) in parts.items()
         if mask.any()
-    }
-
-
-def _predicted(graph: Graph, outputs: FinalOutputs, decision: Decision) -> Parts:
-    return {
-        part: (decision.labels(logits, multilabel=graph.multilabel), true)
-        for part, (logits, true) in _unseen(graph, outputs).items()
     }
 
 
@@ -99,12 +109,7 @@ def _thresholds(graph: Graph, outputs: FinalOutputs) -> Decision:
     if outputs.decision.rule in ("micro", "macro"):
         return outputs.decision
     val, held_out = graph.split.val, outputs.held_out
-    everyone = held_out[~graph.split.train if graph.multilabel else val]
-    return Decision.fit("macro", held_out[val], graph.y[val], everyone)
-
-
-def _score(parts: Parts) -> dict[str, dict[str, float]]:
-    return {part: _percent(f1(*both)) for part, both in parts.items()}
+    return Decision.fit("macro", held_out[val], graph.y[val], held_out[~graph.split.train])
 
 
 def _percent(f1: F1) -> dict[str, float]:
@@ -118,8 +123,8 @@ def _interval(predicted: Tensor, true: Tensor) -> dict[str, list[float]]:
     }
 
 
-def _most_common(graph: Graph) -> Tensor:
-    """Return the most common labels of training nodes, bool, ``[C]``.
+def _most_common(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Return the most common labels of training nodes, bool, ``[C]``, and the share of each label.
 
     For multi-label targets, the set of labels with the best micro F1 on training nodes.
     """
@@ -130,4 +135,4 @@ def _most_common(graph: Graph) -> Tensor:
     micro = 2 * count[order].cumsum(0)[: len(k)] / (k * len(y) + count.sum())
     chosen = torch.zeros(labels, dtype=torch.bool)
     chosen[order[: int(micro.argmax()) + 1]] = True
-    return chosen
+    return chosen, (count / len(y)).clamp(1e-6, 1 - 1e-6)

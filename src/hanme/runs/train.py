@@ -13,6 +13,7 @@ import torch
 from hanme.common import device, ranks
 from hanme.common.files import lock, remove_on_error
 from hanme.common.memory import peak_mb
+from hanme.decision import Costs
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.runs.build import (
@@ -133,6 +134,8 @@ def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
     """Build the network and draw its weights; return None for ``linear``, which has none."""
     training = config.training
     graph.check_trainable()
+    if training.cost is not None:
+        Costs.parse(training.cost, graph.labels)  # refuses unknown labels before training
     if config.model.name == LINEAR:
         return None
     model = build_network(config.model, graph)

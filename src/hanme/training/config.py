@@ -86,9 +86,15 @@ class TrainingConfig(Closed):
     )
     decide: Rule = Field(
         default="macro",
-        description="Rule from probabilities to labels where nodes have several. micro, macro: "
-        "maximise the expected F1; half: every label over 0.5 (HGB); fallback: the same, but at "
-        "least the most likely label (the paper).",
+        description="Rule from probabilities to labels where nodes have several, or one of two. "
+        "micro, macro: maximise the expected F1; half: every label over 0.5 (HGB); fallback: the "
+        "same, but at least the most likely label (the paper).",
+    )
+    cost: str | None = Field(
+        default=None,
+        description="Predict the label of the least expected cost instead, such as "
+        "'missed fraud=50, false alarm=1'. A label that is not named costs as much as a false "
+        "alarm.",
     )
     linear: bool = Field(
         default=True,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hanme.common.memory import blocks
-from hanme.decision import Decision, calibrate
+from hanme.decision import Costs, Decision, calibrate
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
@@ -134,8 +134,12 @@ def _outputs(
                 "features"
             )
     val = graph.split.val
-    everyone = held_out[~graph.split.train if graph.multilabel else val]
     decision = Decision.fit(
-        config.decide, held_out[val], graph.y[val], everyone, calibrated=calibrated
+        config.decide,
+        held_out[val],
+        graph.y[val],
+        held_out[~graph.split.train],
+        costs=Costs.parse(config.cost, graph.labels) if config.cost else None,
+        calibrated=calibrated,
     )
     return FinalOutputs(held_out, logits, decision)

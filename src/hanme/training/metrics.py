@@ -1,4 +1,4 @@
-"""Micro and macro F1."""
+"""Scores of predicted labels (F1) and of probabilities (log loss, ROC-AUC, precision, lift)."""
 
 from __future__ import annotations
 
@@ -57,6 +57,48 @@ def scores(
 ) -> dict[str, F1]:
     """Return the F1 of each masked set of nodes."""
     return {name: F1.of(c) for name, c in count_parts(logits, y, masks, decision).items()}
+
+
+MAX_CELLS = 1 << 24
+"""Maximum number of probabilities to sort; of more nodes, every second or third is enough."""
+
+
+def probability_scores(p: Tensor, true: Tensor, *, multilabel: bool) -> dict[str, float]:
+    """Return log loss, ROC-AUC, average precision and the lift of the top decile.
+
+    The last three are those of the rarer of two exclusive labels; else they are means over the
+    labels, each against the rest, and missing if every label has all nodes or none.
+
+    Args:
+        p: Probabilities, ``[n, C]``.
+        true: The labels, bool, ``[n, C]``.
+        multilabel: Whether nodes have several labels; the log loss is then a mean over labels.
+    """
+    from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+
+    step = -(-p.numel() // MAX_CELLS) or 1
+    known = slice(None, None, step) if multilabel else true.any(1).nonzero().flatten()[::step]
+    chance, there = p[known].double().cpu().numpy(), true[known].cpu().numpy()
+    if not len(there):
+        return {}
+    count, labels = there.sum(0), range(there.shape[1])
+    if multilabel:
+        loss = log_loss(there.flatten(), chance.flatten(), labels=[False, True])
+    else:
+        loss = log_loss(there.argmax(1), chance / chance.sum(1, keepdims=True), labels=labels)
+    ranked = [i for i in labels if 0 < count[i] < len(there)]
+    if not multilabel and len(labels) == 2:
+        ranked = [i for i in ranked if i == int(count[1] <= count[0])]
+    if not ranked:
+        return {"log_loss": float(loss)}
+    top = np.argsort(-chance, axis=0, kind="stable")[: -(-len(there) // 10)]
+    lift = [there[top[:, i], i].mean() / there[:, i].mean() for i in ranked]
+    return {
+        "log_loss": float(loss),
+        "roc_auc": float(roc_auc_score(there[:, ranked], chance[:, ranked])),
+        "average_precision": float(average_precision_score(there[:, ranked], chance[:, ranked])),
+        "lift": float(np.mean(lift)),
+    }
 
 
 def f1_interval(
