@@ -1,6 +1,7 @@
 """Stacking: held-out and final logits are one composition, and no slope is undeserved."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn import HANME, Channels, Task
 from hanme.nn.batch import Batch
-from hanme.runs import RunConfig
+from hanme.runs import OpenedRun, RunConfig
 from hanme.runs.train import prepare, train_in_memory
 from hanme.training import (
     Network,
@@ -22,6 +23,8 @@ from hanme.training import (
     draw_weights,
     finalize,
     load_learner,
+    stacking_gain,
+    trainer,
 )
 from hanme.training.metrics import scores
 
@@ -93,9 +96,9 @@ def test_the_epoch_is_selected_without_the_stacking_nodes(graph: Graph) -> None:
         }
     )
     selection, stacking = ValidationHalves.of(graph, seed=1)
-    trainer = prepare(config, graph)
-    assert torch.equal(trainer.graph.split.val, selection)
-    assert not trainer.graph.split.labelled[stacking].any()
+    made = prepare(config, graph)
+    assert torch.equal(made.graph.split.val, selection)
+    assert not made.graph.split.labelled[stacking].any()
 
 
 def test_a_stack_loses_nothing_that_its_parts_have_alone(graph: Graph) -> None:
@@ -178,3 +181,32 @@ def test_threads_are_left_alone(graph: Graph) -> None:
         torch.set_num_threads = setter  # type: ignore[assignment]
     assert not seen
     assert torch.get_num_threads() == before
+
+
+def test_a_network_that_adds_nothing_is_given_up_and_dropped(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = RunConfig.make(
+        {
+            "data": {"name": "python"},
+            "model": {"options": {"metapaths": graph.metapaths, "heads": 2, "hidden_channels": 8}},
+            "training": {"recipe": "default", "seed": 1, "lr": 1e-9, "patience": 50},
+        }
+    )
+    monkeypatch.setattr(trainer, "JUDGED", 10)
+    run = train_in_memory(config, graph)
+    assert run.result["epochs"] == trainer.PROBE
+    assert run.model.network is None
+    assert "dropped after 24 epochs" in run.result["notes"][0]
+    run.save(tmp_path / "run")
+    again = OpenedRun.open(tmp_path / "run", graph=graph)
+    assert torch.equal(again.logits(), run.logits())
+    assert again.explain(3).predicted
+    base = torch.zeros(400, 2)
+    y = torch.arange(400) % 2
+    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    assert (
+        stacking_gain(base, noise, y)
+        < trainer.GAIN
+        < stacking_gain(base, 2.0 * y[:, None] * torch.tensor([-1, 1]), y)
+    )

@@ -79,7 +79,9 @@ def _show(run: Run) -> None:
     result, config = run.result(), run.config
     print_scores(result["scores"])
     print_baselines(config.model.name, result)
-    if result["epochs"]:
+    for note in result.get("notes", []):
+        print(note)
+    if result["epochs"] and not result.get("notes"):
         why = f"select = {config.training.select}"
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
     print(f"The run is in {run.folder}. Next: hanme predict, evaluate or explain.")

@@ -21,7 +21,7 @@ BUDGET = 4_000_000
 LEAST = 0.01
 """Minimum number of instances per target node of a default metapath, if there is another one."""
 
-LIMIT = 20_000_000
+LIMIT = 4_000_000
 """Maximum number of instances of a single default metapath, where it is the only one."""
 
 ROOTS = 150_000

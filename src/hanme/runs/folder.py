@@ -52,7 +52,7 @@ from hanme.decision import Decision
 from hanme.errors import HanmeError, one_line
 from hanme.graph import Graph
 from hanme.runs.build import build_network
-from hanme.runs.config import LINEAR, RunConfig
+from hanme.runs.config import RunConfig
 from hanme.training import Epoch, Network, Stacked, Trainer, load_learner, size_weights
 
 SAVED = 10
@@ -261,7 +261,7 @@ class Run:
         network = None
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k[:8] == "network."}
         with fitting(path):
-            if self.config.model.name != LINEAR:
+            if "network" in values.get("parts", {}):
                 built = build_network(self.config.model, graph)
                 size_weights(built, graph)
                 built.load_state_dict(weights)

@@ -30,12 +30,15 @@ from hanme.runs.folder import Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
 from hanme.runs.results import result_of
 from hanme.training import (
+    BaseOutputs,
     Epoch,
     Progress,
     Trainer,
     ValidationHalves,
     draw_weights,
     finalize,
+    fit_base,
+    stacking_gain,
     start_at_odds,
 )
 
@@ -45,10 +48,11 @@ def train_in_memory(
 ) -> OpenedRun:
     """Train a model without a run folder."""
     trainer = prepare(config, graph)
+    base = _fit_base(config, graph, trainer)
     epochs: list[Epoch] = []
     if trainer is not None:
         trainer.run(epochs.append, on_epoch)
-    return _finalize(config, graph, trainer, [asdict(epoch) for epoch in epochs])
+    return _finalize(config, graph, trainer, base, [asdict(epoch) for epoch in epochs])
 
 
 def train(
@@ -92,10 +96,11 @@ def train(
             lambda: Run.create(folder, config, schema_of(config, graph))
         )
         try:
+            base = _fit_base(config, graph, trainer)
             if trainer is not None:
                 run.train(trainer, on_epoch)
             on_finalize()
-            opened = _finalize(config, graph, trainer, ranks.from_first(run.metrics))
+            opened = _finalize(config, graph, trainer, base, ranks.from_first(run.metrics))
         except ranks.Lost:
             raise  # torchrun starts the command again
         except HanmeError:
@@ -149,13 +154,37 @@ def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
     return Trainer(model.to(device.chosen()), graph, training, random=random)
 
 
+def _fit_base(config: RunConfig, graph: Graph, trainer: Trainer | None) -> BaseOutputs | None:
+    """Fit the base learners first, so that a network that adds nothing to them is given up."""
+    if trainer is None or not is_stacked(config):
+        return None
+    base = fit_base(graph, config.training)
+    if ranks.count() == 1:  # else a rank has the logits of its share only
+        val = trainer.graph.split.val
+        known, y = base.outputs.held_out[val], graph.y[val]
+        trainer.gain = lambda logits: stacking_gain(known, logits, y)
+    return base
+
+
 def _finalize(
-    config: RunConfig, graph: Graph, trainer: Trainer | None, rows: list[dict[str, float]]
+    config: RunConfig,
+    graph: Graph,
+    trainer: Trainer | None,
+    base: BaseOutputs | None,
+    rows: list[dict[str, float]],
 ) -> OpenedRun:
     """Complete a model after the epochs of its network, and score it."""
     network, progress = (trainer.model, trainer.progress) if trainer else (None, Progress())
-    trained = finalize(network, graph, config.training, stack=is_stacked(config))
+    notes = []
+    if trainer is not None and not trainer.helps:
+        network = None
+        notes.append(
+            f"The network was dropped after {progress.epoch} epochs: the linear model and trees "
+            "predict as well without it."
+        )
+    trained = finalize(network, graph, config.training, base=base, stack=is_stacked(config))
     result = result_of(graph, trained) | {
+        "notes": notes,
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
         "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),

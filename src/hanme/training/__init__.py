@@ -3,10 +3,13 @@
 from hanme.training.base_learners import ValidationHalves, fit_base_learners
 from hanme.training.config import PAPER, Recipe, TrainingConfig
 from hanme.training.final import (
+    BaseOutputs,
     FinalOutputs,
     TrainingResult,
     as_predicted,
     finalize,
+    fit_base,
+    stacking_gain,
 )
 from hanme.training.metrics import F1, f1
 from hanme.training.schedule import LTS
@@ -24,6 +27,7 @@ __all__ = [
     "F1",
     "LTS",
     "PAPER",
+    "BaseOutputs",
     "Epoch",
     "FinalOutputs",
     "Network",
@@ -38,8 +42,10 @@ __all__ = [
     "draw_weights",
     "f1",
     "finalize",
+    "fit_base",
     "fit_base_learners",
     "load_learner",
     "size_weights",
+    "stacking_gain",
     "start_at_odds",
 ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hanme.common.memory import blocks
 from hanme.decision import Costs, Decision, calibrate
+from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.model import Model
-from hanme.training.base_learners import ValidationHalves, fit_base_learners
+from hanme.training.base_learners import BaseFit, ValidationHalves, fit_base_learners
 from hanme.training.batches import logits_of, update_running_means
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Network, Stacked
@@ -57,9 +60,48 @@ class TrainingResult:
     slopes: dict[str, float] = field(default_factory=dict)
 
 
+class BaseOutputs(NamedTuple):
+    """The base learners, stacked and smoothed, and their logits."""
+
+    fit: BaseFit
+    outputs: FinalOutputs
+
+
+@torch.no_grad()
+def fit_base(graph: Graph, config: TrainingConfig) -> BaseOutputs:
+    """Fit the base learners, and their decision."""
+    fit = fit_base_learners(graph, config)
+    logits = fit.held_out.predict(graph), fit.final.predict(as_predicted(graph, config))
+    return BaseOutputs(fit, _outputs(*logits, graph, config, calibrated=True))
+
+
+def stacking_gain(base: Tensor, network: Tensor, y: Tensor) -> float:
+    """Return how much the network reduces the loss of the base learners on some nodes, in nats.
+
+    Args:
+        base: Logits of the base learners, ``[n, C]``.
+        network: Logits of the network, ``[n, C]``.
+        y: The labels, ``[n]`` or ``[n, C]``.
+    """
+    y, network = y.cpu(), network.detach().cpu()
+    targets = (y if y.dim() == 2 else F.one_hot(y, base.size(1))).double()
+
+    def loss(parts: list[Tensor], prior: list[float]) -> float:
+        slopes, bias = calibrate(parts, y, prior, NETWORK_PRIOR_WIDTH)
+        logits = bias + sum(s * part for s, part in zip(slopes, parts, strict=True))
+        return float(total_loss(logits.double(), targets, multilabel=y.dim() == 2)[0])
+
+    return loss([base], [1.0]) - loss([base, network], [1 - NETWORK_PRIOR, NETWORK_PRIOR])
+
+
 @torch.no_grad()
 def finalize(
-    network: Model | None, graph: Graph, config: TrainingConfig, *, stack: bool = True
+    network: Model | None,
+    graph: Graph,
+    config: TrainingConfig,
+    *,
+    base: BaseOutputs | None = None,
+    stack: bool = True,
 ) -> TrainingResult:
     """Complete the training of a model after the epochs of its network.
 
@@ -70,18 +112,16 @@ def finalize(
         network: The trained network; None for the base learners alone.
         graph: The graph, with all of its validation nodes.
         config: How to train.
+        base: The base learners, if they are fitted already.
         stack: Stack the network with the base learners; else these are a baseline.
     """
-    after = as_predicted(graph, config)
-    base, alone = None, None
-    if config.linear or network is None:
-        base = fit_base_learners(graph, config)
-        held_out, final = base.held_out.predict(graph), base.final.predict(after)
-        alone = _outputs(held_out, final, graph, config, calibrated=True)
-        if network is None:
-            return TrainingResult(Stacked({"linear": base.final}), alone, alone)
-    assert network is not None
-    held_out, final = _network_logits(network, graph, after, config)
+    if base is None and (config.linear or network is None):
+        base = fit_base(graph, config)
+    alone = base.outputs if base else None
+    if network is None:
+        assert base is not None
+        return TrainingResult(Stacked({"linear": base.fit.final}), base.outputs, alone)
+    held_out, final = _network_logits(network, graph, config)
     part = Network(network, config.batch_size)
     if base is None or alone is None or not stack:
         outputs = _outputs(held_out, final, graph, config)
@@ -91,15 +131,14 @@ def finalize(
     (a, b), bias = calibrate(parts, graph.y[nodes], prior, NETWORK_PRIOR_WIDTH)
     slopes = {"linear": a, "network": b}
     held_out, final = bias + a * alone.held_out + b * held_out, bias + a * alone.logits + b * final
-    model = Stacked({"linear": base.final, "network": part}, slopes, bias)
+    model = Stacked({"linear": base.fit.final, "network": part}, slopes, bias)
     outputs = _outputs(held_out, final, graph, config, calibrated=True)
     return TrainingResult(model, outputs, alone, slopes)
 
 
-def _network_logits(
-    network: Model, graph: Graph, after: Graph, config: TrainingConfig
-) -> tuple[Tensor, Tensor]:
+def _network_logits(network: Model, graph: Graph, config: TrainingConfig) -> tuple[Tensor, Tensor]:
     """Return held-out and final logits; predictions keep the attention means of the whole graph."""
+    after = as_predicted(graph, config)
     held_out = final = logits_of(network, graph, batch_size=config.batch_size)
     if config.batch_size is None:
         update_running_means(network, 1.0)

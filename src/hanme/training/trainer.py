@@ -58,6 +58,18 @@ class Progress:
     step: int = 0  # steps of the next one that were taken
     total: float = 0.0  # the sum of their losses
     count: int = 0  # the number of nodes that it is over
+    gain: float = 0.0  # the largest gain over the base learners, see `Trainer.gain`
+
+
+PROBE = 24
+"""Epochs after which a network that adds nothing to the base learners is given up."""
+
+JUDGED = 200
+"""Minimum number of validation nodes to judge that by: fewer cannot tell, and epochs are short."""
+
+GAIN = 2.0
+"""Minimum gain over the base learners, in nats over all of these nodes: a likelihood ratio that one
+superfluous slope exceeds once in twenty times."""
 
 
 class Trainer:
@@ -95,13 +107,22 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self.on_step: Callable[[], None] = lambda: None  # called after each step of a batch
+        # What the logits of validation nodes, [n, C], add to the base learners, in nats.
+        self.gain: Callable[[Tensor], float] | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the last epoch was reached or patience ran out."""
         progress, lts = self.progress, self.config.lts
         waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
-        return progress.epoch >= self.config.epochs or waited >= self.config.patience
+        useless = progress.epoch >= PROBE and not self.helps
+        return progress.epoch >= self.config.epochs or waited >= self.config.patience or useless
+
+    @property
+    def helps(self) -> bool:
+        """Whether the network adds something to the base learners, as far as that is known."""
+        judged = self.gain is not None and int(self.graph.split.val.sum()) >= JUDGED
+        return not judged or self.progress.gain >= GAIN
 
     def run(self, *callbacks: Callable[[Epoch], None]) -> None:
         """Train to the end and put the best epoch's weights into the model.
@@ -129,7 +150,9 @@ class Trainer:
                 progress.trained += 1
             self._random = device.rng_state(place)
         progress.epoch = epoch
-        train, val, val_loss = self._scores()
+        train, val, val_loss, logits = self._scores()
+        if self.gain is not None:
+            progress.gain = max(progress.gain, self.gain(logits))
         score = self._score(epoch, val_loss, val)
         if score > progress.best_score or not self.best:
             progress.best_epoch, progress.best_score = epoch, score
@@ -151,18 +174,20 @@ class Trainer:
         """Return the logits of some target nodes (default: all) with the present weights."""
         return logits_of(self.model, self.graph, nodes, batch_size=self.config.batch_size)
 
-    def _scores(self) -> tuple[F1, F1, float]:
-        """Return the F1 of training and of validation nodes, and the loss of the latter."""
+    def _scores(self) -> tuple[F1, F1, float, Tensor]:
+        """Return the F1 of training and validation nodes, loss and logits of the latter."""
         split, size = self.graph.split, self.config.batch_size
         nodes = None if size is None else (split.train | split.val).nonzero().flatten()
         counts, losses = torch.zeros(2, 2, len(self.graph.labels)).double(), [torch.zeros(0)]
+        validation = []
         for some, logits in logit_batches(self.model, self.graph, nodes, size):
             y, of = self.graph.labels_of(some)
             masks = {"train": of.train, "val": of.val}
             counts += torch.stack(list(count_parts(logits, y, masks, self.config.plain).values()))
+            validation.append(logits[of.val])
             losses.append(node_losses(logits[of.val], y[of.val]))
         train, val = map(F1.of, ranks.total(counts))
-        return train, val, float(ranks.mean(torch.cat(losses), 0))
+        return train, val, float(ranks.mean(torch.cat(losses), 0)), torch.cat(validation)
 
     def _epoch(self, epoch: int) -> tuple[float, float]:
         """Take the steps of an epoch; return its mean loss and the share of nodes it was over."""
