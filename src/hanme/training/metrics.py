@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -91,14 +92,22 @@ def probability_scores(p: Tensor, true: Tensor, *, multilabel: bool) -> dict[str
         ranked = [i for i in ranked if i == int(count[1] <= count[0])]
     if not ranked:
         return {"log_loss": float(loss)}
-    top = np.argsort(-chance, axis=0, kind="stable")[: -(-len(there) // 10)]
-    lift = [there[top[:, i], i].mean() / there[:, i].mean() for i in ranked]
+    lifts = [_lift(chance[:, i], there[:, i]) for i in ranked]
     return {
         "log_loss": float(loss),
         "roc_auc": float(roc_auc_score(there[:, ranked], chance[:, ranked])),
         "average_precision": float(average_precision_score(there[:, ranked], chance[:, ranked])),
-        "lift": float(np.mean(lift)),
+        "lift": float(np.mean(lifts)),
     }
+
+
+def _lift(chance: NDArray[np.float64], there: NDArray[np.bool_]) -> float:
+    """Return the rate of a label in the top decile over its rate; ties are shared evenly."""
+    top = -(-len(chance) // 10)
+    last = np.sort(chance)[-top]
+    above, tied = chance > last, chance == last
+    hits = there[above].sum() + there[tied].mean() * (top - above.sum())
+    return float(hits / top / there.mean())
 
 
 def f1_interval(
