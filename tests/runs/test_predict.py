@@ -19,6 +19,7 @@ from hanme.common.files import read_json
 from hanme.data import load
 from hanme.errors import HanmeError
 from hanme.graph import defaults
+from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, Run, RunConfig, train
 
 ROOT = Path(__file__).parents[2]
