@@ -33,6 +33,13 @@ from hanme.linear.matrices import (
 
 AGGREGATES = "aggregates:plain"
 
+INDICATORS = ("own", "encoded", "share", "node", "at_max")
+"""Functions of columns that other blocks have, as features or ids."""
+
+MIN_COLUMNS, MAX_AGGREGATED = 30, 10_000_000
+"""Of many labelled nodes, as many aggregates as have this number of entries: about 0.5 GB in a fit,
+but no fewer than the minimum."""
+
 MAX_DEVIATION = 4.0
 """Standard deviations beyond which aggregates are clipped."""
 
@@ -242,8 +249,10 @@ class Standardised(BaseModel):
 
     @classmethod
     def fit(cls, graph: Graph, columns: Sequence[Column]) -> tuple[Standardised, ...]:
-        """Standardise the columns of linked rows among some."""
-        columns, fitted = [column for column in columns if column.walk], []
+        """Standardise the numbers of linked rows, best first; other blocks have the categories."""
+        limit = max(MIN_COLUMNS, MAX_AGGREGATED // max(1, int(graph.split.labelled.sum())))
+        numbers = [column for column in columns if column.function not in INDICATORS]
+        columns, fitted = numbers[:limit], []
         for column, values in zip(columns, column_values(graph, columns).T, strict=True):
             known = values[~np.isnan(values)].astype(np.float64)
             low, middle, high = np.quantile(known, [0, 0.5, 0.99]) if len(known) else (0, 0, 0)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,7 +43,7 @@ class GraphMatrices:
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], tuple[csr_array, Vector | None]] = {}
         self._returns: dict[Walk, Vector] = {}
-        self._blocks: dict[str, tuple[Vector | None, DesignMatrix]] = {}
+        self.blocks: dict[str, tuple[Vector | None, DesignMatrix]] = {}
 
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""
@@ -54,20 +53,11 @@ class GraphMatrices:
 
     def block(self, block: FeatureBlock, idf: Vector | None = None) -> DesignMatrix:
         """Return the rows of a block; ``idf`` holds the column weights of an earlier fit."""
-        known, matrix = self._blocks.get(str(block), (None, None))
+        known, matrix = self.blocks.get(str(block), (None, None))
         if matrix is None or (idf is not None and known is not idf):
             matrix = block.matrix(self, idf)
-            self._blocks[str(block)] = matrix.idf, matrix
+            self.blocks[str(block)] = matrix.idf, matrix
         return matrix
-
-    @contextmanager
-    def holding(self, block: FeatureBlock, matrix: DesignMatrix) -> Iterator[None]:
-        """Know the rows of a block within the context only, as those of many take memory."""
-        before = self._blocks.get(str(block))
-        self._blocks[str(block)] = before or (matrix.idf, matrix)
-        yield
-        if before is None:
-            del self._blocks[str(block)]
 
     def links(self, path: Metapath) -> list[csr_array]:
         """Return the number of links between each two nodes, a matrix per step of a metapath."""

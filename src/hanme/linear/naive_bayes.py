@@ -34,11 +34,13 @@ def fit_naive_bayes(
         spec = LinearSpec(blocks=[str(block)], scales=[1.0], strength=1, loss=0)
         sums = torch.split(matrix.transposed_times(nodes.numpy(), by_set), len(graph.labels) + 1, 1)
         weights = [log_ratios(each, multilabel=graph.multilabel) for each in sums]
-        with matrices.holding(block, matrix):
-            yield [
-                LinearModel.on(matrices, spec, [block], torch.cat([w, torch.zeros_like(w[:1])]))
-                for w in weights
-            ]
+        known = dict(matrices.blocks)
+        matrices.blocks[str(block)] = matrix.idf, matrix
+        yield [
+            LinearModel.on(matrices, spec, [block], torch.cat([w, torch.zeros_like(w[:1])]))
+            for w in weights
+        ]
+        matrices.blocks = known  # the rows of all blocks would take too much memory
 
 
 def log_ratios(sums: Tensor, *, multilabel: bool) -> Tensor:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:  # importing it takes about half a second
 MAX_COLUMNS = 400
 """Maximum number of columns; the best are screened from all candidates on training nodes."""
 
+MIN_COLUMNS, MAX_ENTRIES = 100, 12_000_000
+"""Of many training nodes, as many columns as have this number of entries, but no fewer than the
+minimum."""
+
 MAX_CANDIDATES = 1500
 """Maximum number of candidates that are compared with each other; the best by themselves."""
 
@@ -209,7 +213,7 @@ class TreesFit:
 
 
 def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Column]:
-    """Return the columns that tell most about the labels of training nodes, all if they are few.
+    """Return the columns that tell most about the labels of training nodes, the best first.
 
     Candidates are compared by their gain in a few rounds of boosting; of more than
     ``MAX_CANDIDATES``, those that tell most by themselves.
@@ -222,6 +226,8 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Co
         found += [(score, column, each.copy()) for score, column, each in parts if score > 0]
         least = sorted((score for score, *_ in found), reverse=True)[:MAX_CANDIDATES]
         found = [each for each in found if each[0] >= least[-1]]
+    found.sort(key=lambda each: -each[0])
+    limit = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // int(graph.split.train.sum())))
     if len(found) <= limit:
         return [column for _, column, _ in found]
     matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
@@ -229,7 +235,7 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Co
     booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
     gains = booster.get_score(importance_type="total_gain")
     best = sorted(gains, key=lambda name: -gains[name])[:limit]
-    return [found[i][1] for i in sorted(int(name[1:]) for name in best)]
+    return [found[int(name[1:])][1] for name in best]
 
 
 def association(values: Values, labels: NDArray[np.bool_]) -> float:
