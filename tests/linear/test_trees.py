@@ -50,7 +50,7 @@ def test_they_find_what_two_columns_say_together(kind: str) -> None:
         assert found.logits == pytest.approx(logits[node].double().numpy(), abs=1e-4)
     (block,) = found.blocks
     largest = block.columns[np.abs(block.values[:, 0]).argsort()[-3:]]
-    assert {0, 1} <= set(largest)
+    assert {"feature 0", "feature 1"} <= {block.phrase(i) for i in largest}
 
 
 def test_noise_gets_few_rounds_and_few_rows_get_none() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hanme.graph import Graph
 from hanme.graph.metapath import Metapath, Walk
-from hanme.linear.matrices import GraphMatrices, TooLarge, multiply
+from hanme.linear.matrices import GraphMatrices
 from hanme.linear.rows import Field, Rows, Values
 
 MAX_WALKS = 200
@@ -165,7 +165,7 @@ class Linked:
         if function == "distinct":
             field = next(f for f in rows.fields if f.start == feature)
             x = csr_array(rows.x[:, field.start : field.start + field.width])
-            return np.diff(multiply([*self.steps, x], 1)[0].indptr)
+            return np.diff((self.steps[0] @ x).indptr)
         if function == "node":
             indicator = np.zeros(rows.nodes.num_nodes, np.float32)
             indicator[rows.places.get(column.node, slice(0))] = 1
@@ -204,7 +204,8 @@ class Linked:
             yield from (column("share", i) for i in frequent)
             if single or back or is_text:
                 continue
-            yield column("distinct", field.start, name=field.name)
+            if not via:  # the product of links with values may be large
+                yield column("distinct", field.start, name=field.name)
             for by in picks * (len(picks) <= MAX_PICKS):
                 yield from (column("at_max", i, by) for i in frequent[:MAX_PICKED])
             if rows.time >= 0:
@@ -255,10 +256,7 @@ class Aggregates:
         walks: list[Walk] = [(step,) for step in steps if step[0] == self.graph.target]
         walks += [(*walk, step) for walk in walks for step in steps if step[0] == walk[0][2]]
         for walk in walks[:MAX_WALKS]:
-            try:
-                linked = self.linked(walk, nodes)
-            except TooLarge:
-                continue
+            linked = self.linked(walk, nodes)
             if linked.count.any():
                 columns = list(linked.candidates())
                 yield columns, _stacked([linked.values(column) for column in columns], len(nodes))
