@@ -27,25 +27,15 @@ DOMINANT = 1e6
 
 
 class FitData(NamedTuple):
-    """What weights are fitted to.
+    """What weights are fitted to."""
 
-    Args:
-        matrices: The rows of each block.
-        scales: Factor of the rows of each block.
-        strength: Strength of the L2 penalty.
-        nodes: Numbers of labelled nodes, ``[n]``.
-        y: Their labels.
-        labels: The number of labels.
-        masks: Sets of these nodes, each ``[n]``; every set gets its own weights.
-    """
-
-    matrices: Sequence[DesignMatrix]
-    scales: Sequence[float]
-    strength: float
-    nodes: NDArray[np.int64]
-    y: Tensor
-    labels: int
-    masks: Sequence[Tensor]
+    matrices: Sequence[DesignMatrix]  # the rows of each block
+    scales: Sequence[float]  # factor of the rows of each block
+    strength: float  # of the L2 penalty
+    nodes: NDArray[np.int64]  # numbers of labelled nodes, [n]
+    y: Tensor  # their labels
+    labels: int  # the number of labels
+    masks: Sequence[Tensor]  # sets of these nodes, each [n]; every set gets its own weights
 
 
 def centred(gram: Tensor) -> Tensor:
@@ -122,19 +112,12 @@ def _fit_in_span(data: FitData) -> Tensor:
 
 
 class _Basis(NamedTuple):
-    """Rows in orthonormal coordinates of the space that they span.
+    """Rows in orthonormal coordinates of the space that they span."""
 
-    Args:
-        rows: The centred rows, ``[n, k]``.
-        inverse: Turns weights of coordinates into weights of rows, ``[n, k]``.
-        mean: Mean inner product of each row with all rows, ``[n]``.
-        even: Whether no direction dominates the others.
-    """
-
-    rows: Tensor
-    inverse: Tensor
-    mean: Tensor
-    even: bool
+    rows: Tensor  # the centred rows, [n, k]
+    inverse: Tensor  # turns weights of coordinates into weights of rows, [n, k]
+    mean: Tensor  # mean inner product of each row with all rows, [n]
+    even: bool  # whether no direction dominates the others
 
 
 def _basis(gram: Tensor) -> _Basis:

@@ -62,14 +62,7 @@ class LinearModel:
         spec: LinearSpec | None = None,
         columns: Sequence[Column] = (),
     ) -> LinearModel:
-        """Select blocks and fit weights to the training nodes.
-
-        Args:
-            graph: The graph.
-            seed: Seed of the sample that selects blocks.
-            spec: The blocks (default: selected).
-            columns: Columns for a block of aggregates.
-        """
+        """Select blocks (with aggregates of ``columns``) and fit weights to training nodes."""
         matrices = GraphMatrices(graph)
         spec = spec or select_blocks(graph, seed, matrices, columns)
         return cls.fit_each(graph, spec, [graph.split.train], matrices)[0]
@@ -83,15 +76,7 @@ class LinearModel:
         matrices: GraphMatrices,
         start: LinearModel | None = None,
     ) -> list[LinearModel]:
-        """Fit a model to each of several sets of labelled nodes, given as masks ``[N]``.
-
-        Args:
-            graph: The graph.
-            spec: The blocks.
-            masks: The sets of nodes.
-            matrices: Matrices of the graph.
-            start: A model to start from, fitted to the same blocks.
-        """
+        """Fit a model to each set of labelled nodes ``[N]``, from ``start`` if it is given."""
         blocks = [parse_block(text, graph.metadata(), spec.aggregates) for text in spec.blocks]
         nodes = torch.stack(list(masks)).any(0).nonzero().flatten()
         data = FitData(

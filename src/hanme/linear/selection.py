@@ -77,23 +77,15 @@ CONSTANT = 1e-13
 
 
 class LinearSpec(BaseModel):
-    """What a linear model consists of.
-
-    Args:
-        blocks: The feature blocks, as texts.
-        scales: Factor of the rows of each block.
-        strength: Strength of the L2 penalty.
-        loss: Held-out loss per node in the selection.
-        aggregates: The columns of the block of aggregates.
-    """
+    """What a linear model consists of."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    blocks: list[str] = Field(min_length=1)
-    scales: list[float]
-    strength: float = Field(gt=0, le=1e6)
-    loss: float
-    aggregates: tuple[Standardised, ...] = ()
+    blocks: list[str] = Field(min_length=1)  # the feature blocks
+    scales: list[float]  # factor of the rows of each block
+    strength: float = Field(gt=0, le=1e6)  # of the L2 penalty
+    loss: float  # held-out loss per node in the selection
+    aggregates: tuple[Standardised, ...] = ()  # the columns of the block of aggregates
 
     @model_validator(mode="after")
     def _one_scale_per_block(self) -> LinearSpec:
@@ -118,13 +110,7 @@ def select_blocks(
 
     The weights of the blocks minimise the leave-one-out error of ridge regression (automatic
     relevance determination over blocks); the strength minimises the held-out loss of logistic
-    regression.
-
-    Args:
-        graph: The graph.
-        seed: Seed of the sample of training nodes.
-        matrices: Matrices of the graph.
-        columns: Columns for a block of aggregates.
+    regression. ``columns`` are those for a block of aggregates.
     """
     train = graph.split.train.nonzero().flatten().numpy()
     if len(train) < 2:

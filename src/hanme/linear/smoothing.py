@@ -39,23 +39,15 @@ to 7 % loss where neighbours say little."""
 
 
 class SmoothingSpec(BaseModel):
-    """Slopes of smoothing.
-
-    Args:
-        paths: The metapaths.
-        slopes: Factor of the mean soft label along each metapath.
-        slope: Factor of the node's own logits.
-        bias: Added to the logits, per label.
-        prior: Share of each label among the training nodes; soft labels are relative to it.
-    """
+    """Slopes of smoothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    paths: list[str]
-    slopes: list[float]
-    slope: float
-    bias: list[float]
-    prior: list[float]
+    paths: list[str]  # the metapaths
+    slopes: list[float]  # factor of the mean soft label along each metapath
+    slope: float  # factor of the node's own logits
+    bias: list[float]  # added to the logits, per label
+    prior: list[float]  # share of each label among the training nodes, which soft labels are less
 
     @model_validator(mode="after")
     def _one_slope_per_path(self) -> SmoothingSpec:

@@ -90,11 +90,7 @@ def logistic_regression(
 def _moments(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the mean of each column, ``[1, D]``, and the sum of squared deviations, ``[D]``.
 
-    The sums are in double precision: float32 loses the deviations of a column far from 0.
-
-    Args:
-        columns: The transposed rows, ``[D, n]``, dense or sparse CSR.
-        count: n, at least 1.
+    In double precision: float32 loses the deviations of a column far from 0.
     """
     exact = columns.double()
     if columns.layout == torch.sparse_csr:
