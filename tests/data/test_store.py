@@ -263,21 +263,6 @@ def test_a_store_can_be_moved(stored: Path, tmp_path: Path) -> None:
     assert graph.targets.num_nodes == 40
 
 
-def test_half_precision(tmp_path: Path) -> None:
-    graph = planted(movies=40, seed=1).with_features("given")
-    write_store(graph, tmp_path / "s", features="given", half=True)
-    found = open_store(tmp_path / "s")
-    for kind, x in graph.x_dict.items():
-        mine = found.nodes[kind].rows(torch.arange(x.size(0)))
-        assert mine is not None
-        assert mine.dtype == torch.float32
-        assert torch.allclose(mine.to_dense(), x.to_dense(), rtol=1e-3)
-    graph.nodes["movie"].x = torch.full((40, 2), 1e6)
-    with pytest.raises(HanmeError, match="half precision"):
-        write_store(graph, tmp_path / "t", features="given", half=True)
-    assert not (tmp_path / "t").exists()
-
-
 def test_a_folder_with_anything_else_in_it_is_left_alone(stored: Path, tmp_path: Path) -> None:
     graph = planted(movies=40)
     with pytest.raises(HanmeError, match="already"):

@@ -18,7 +18,6 @@ def inspect(
     hops: Annotated[int, Range(1, 12)] = 4,
     limit: Annotated[int, Range(1, 10**6)] = 100,
     store: Path | None = None,
-    half: bool = False,
     check: bool = False,
     json_: bool = False,
     changes: list[str] | None = None,
@@ -36,7 +35,6 @@ def inspect(
         limit: Maximum number of metapaths; default and short ones first.
         store: Write the graph to this new or empty folder instead, to be mapped from disk rather
             than loaded: for graphs larger than memory.
-        half: With --store: features in half precision.
         check: Compare the files of a stored graph with their checksums instead.
     """
     from hanme.data import check_store, is_store, store_graph
@@ -57,7 +55,6 @@ def inspect(
         store_graph(
             data.name,
             store,
-            half=half,
             progress=lambda text: print(printable(text), flush=True),
             source=data.source,
             features=data.features,

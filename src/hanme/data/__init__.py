@@ -69,65 +69,65 @@ def load(
         options: Further keyword arguments of :func:`planted`.
         fitted: What a run has fitted to the columns of its ``graph.toml``.
     """
-    name = known_name(name)
+    name, options = known_name(name), options or {}
     if options and name != "planted":
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
-    if is_store(source or name):
-        return _open(known_name(str(source or name)), features, fitted)
-    features = features or "given"
+    if name == "planted" and source is not None:
+        raise HanmeError(f"planted is generated and takes no files, but got {source}")
     cache = Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))
-    if name == "planted":
-        if source is not None:
-            raise HanmeError(f"planted is generated and takes no files, but got {source}")
-        check_options("planted", planted, options or {}, own=("seed",))
-        graph = planted(seed=seed, **options or {}).with_features(features)
+    if is_store(source or name):
+        name, source, seed = known_name(str(source or name)), None, 0
+        graph, features = _open(name, features, fitted)
+    elif name == "planted":
+        check_options("planted", planted, options, own=("seed",))
+        graph = planted(seed=seed, **options).with_features(features := features or "given")
     elif name in METAPATHS:
-        graph = load_hgb(name, cache, source, seed)
-        graph = replace(graph, metapaths=METAPATHS[name]).with_features(features)
+        graph = replace(load_hgb(name, cache, source, seed), metapaths=METAPATHS[name])
+        graph = graph.with_features(features := features or "given")
     else:
+        features = features or "given"
         graph = load_tables(
             source or name, features=features, seed=seed, fitted=fitted, cache=cache
         )
     origin = {"name": name, "source": None if source is None else str(source), "seed": seed}
-    return graph.with_provenance(origin=origin | {"features": features, "options": options or {}})
+    return graph.with_provenance(origin=origin | {"features": features, "options": options})
 
 
-def _open(name: str, features: Features | None, fitted: FittedGraph | None) -> Graph:
-    """Open a store, if it has the features that were requested."""
+def _open(
+    name: str, features: Features | None, fitted: FittedGraph | None
+) -> tuple[Graph, Features]:
+    """Open a store, if it has the features that were requested; return how they were filled."""
     graph, stored = open_store(name), stored_features(name)
     if features not in (None, stored):
         raise HanmeError(f"{name}: stored with features = {stored}, not {features}; store it again")
-    required = None if fitted is None else fitted.learnt() | {"trained_on": ""}
-    if required is not None and required != {**(graph.provenance.fitted or {}), "trained_on": ""}:
+    learnt = {**(graph.provenance.fitted or {}), "trained_on": ""}
+    if fitted is not None and fitted.learnt() | {"trained_on": ""} != learnt:
         raise HanmeError(
             f"{name}: stored with other features, labels or relations than the run was trained with"
         )
-    origin = {"name": name, "source": None, "seed": 0, "features": stored}
-    return graph.with_provenance(origin=origin | {"options": {}})
+    return graph, stored
 
 
 def store_graph(
     name: str,
     folder: Path,
     *,
-    half: bool = False,
     progress: Callable[[str], None] = lambda text: None,
     **arguments: Any,
 ) -> None:
     """Store a graph in a new or empty folder, which :func:`load` then opens by mapping its files.
 
-    With ``half``, features are stored in half precision; ``progress`` is called with a line about
-    each part. Further arguments are those of :func:`load`.
+    ``progress`` is called with a line about each part. Other arguments are those of :func:`load`.
     """
     name, source = known_name(name), arguments.get("source")
     if is_tables(name) and not is_store(source or name) and not arguments.get("options"):
         filled: Features = arguments.get("features") or "given"
         seed = arguments.get("seed", 0)
-        open_source(source or name).store(folder, filled, seed, half=half, progress=progress)
+        open_source(source or name).store(folder, filled, seed, progress=progress)
         return
     graph = load(name, **arguments)
     features = graph.provenance.origin["features"] if graph.provenance.origin else "given"
-    write_store(graph, folder, features=features, half=half, progress=progress)
+    write_store(graph, folder, features=features, progress=progress)
 
 
 def known_name(name: str) -> str:

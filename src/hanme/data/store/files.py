@@ -10,6 +10,8 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -38,7 +40,7 @@ Size = Annotated[int, Field(ge=0, lt=2**48)]
 class ArrayFile(Closed):
     """What the manifest says of an array."""
 
-    dtype: Literal["uint8", "int16", "int32", "int64", "float16", "float32"]
+    dtype: Literal["uint8", "int32", "int64", "float32"]
     shape: list[Size] = Field(min_length=1, max_length=2)
     checksums: list[int]  # CRC-32 of each block
 
@@ -48,25 +50,18 @@ class ArrayFile(Closed):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
+@dataclass
 class ArrayWriter:
     """Append rows to an array file."""
 
-    def __init__(self, file: BinaryIO, dtype: str) -> None:
-        self.file, self.dtype, self.rows = file, dtype, 0
-        self.checksums: list[int] = []
-        self._filled = 0  # bytes in the last block
+    file: BinaryIO
+    dtype: str
+    rows: int = 0  # number of rows written
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write rows at the end."""
-        rows = np.ascontiguousarray(rows, self.dtype)
+        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
         self.rows += len(rows)
-        rest = rows.reshape(-1).view(np.uint8).data
-        self.file.write(rest)
-        while len(rest):
-            part, rest = rest[: BLOCK - self._filled], rest[BLOCK - self._filled :]
-            before = self.checksums.pop() if self._filled else 0
-            self.checksums.append(zlib.crc32(part, before))
-            self._filled = (self._filled + len(part)) % BLOCK
 
 
 class StoreWriter:
@@ -80,12 +75,14 @@ class StoreWriter:
     def array(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
         """Open an array for writing; ``shape`` is that of a row."""
         path = self.folder / f"{name}.bin"
-        with path.open("wb") as file:
+        with path.open("w+b") as file:
             writer = ArrayWriter(file, dtype)
             yield writer
             file.flush()
             os.fsync(file.fileno())
-        about = {"dtype": dtype, "shape": [writer.rows, *shape], "checksums": writer.checksums}
+            file.seek(0)
+            checksums = [zlib.crc32(block) for block in iter(partial(file.read, BLOCK), b"")]
+        about = {"dtype": dtype, "shape": [writer.rows, *shape], "checksums": checksums}
         self.arrays[name] = MappedArray(path, ArrayFile.model_validate(about))
 
     def add(self, name: str, array: NDArray[Any]) -> None:
@@ -118,10 +115,7 @@ class MappedArray:
         return self.shape[0]
 
     def require(self, low: int, high: int, *, ascending: bool = False) -> None:
-        """Refuse numbers outside of ``[low, high)`` when they are read.
-
-        With ``ascending``, also those that do not ascend from ``low`` to ``high - 1``.
-        """
+        """Refuse numbers outside ``[low, high)``, or not ascending over all of it, when read."""
         self._bounds = low, high, ascending
 
     def all(self) -> Tensor:

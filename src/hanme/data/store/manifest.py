@@ -16,7 +16,6 @@ from hanme.data.store.files import BLOCK, MANIFEST, ArrayFile, MappedArray, Size
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
 
-INTEGERS, FLOATS = ("uint8", "int16", "int32", "int64"), ("float16", "float32")
 PROVENANCE = ("fitted", "dropped_links", "notes", "digest", "left_out_metapaths")
 """The fields of a graph's provenance that are in the manifest."""
 
@@ -78,38 +77,39 @@ def _check(manifest: Manifest, arrays: dict[str, MappedArray], path: Path) -> No
     def rows(name: str) -> int:
         return len(arrays[name]) if name in arrays else 0
 
-    def expect(name: str, dtypes: tuple[str, ...], *shape: int) -> MappedArray:
+    def expect(name: str, dtype: str, *shape: int) -> MappedArray:
         array = arrays.get(name)
-        if array is None or array.shape != shape or array.about.dtype not in dtypes:
-            wanted = f"{' or '.join(dtypes)} {list(shape)}"
+        if array is None or array.shape != shape or not array.about.dtype.startswith(dtype):
+            wanted = f"{dtype} {list(shape)}"
             raise HanmeError(f"{path}: {name}.bin: expected {wanted}; store the graph again")
         return array
 
     def expect_offsets(name: str, size: int, total: int) -> None:
-        expect(name, ("int64",), size + 1).require(0, total + 1, ascending=True)
+        expect(name, "int64", size + 1).require(0, total + 1, ascending=True)
 
     for i, about in enumerate(manifest.types.values()):
         name, size = f"nodes.{i}", about.nodes
         for key in about.extra:
-            expect(f"{name}.extra.{key}", ("int64",), size)
+            expect(f"{name}.extra.{key}", "int64", size)
         for texts in (f"{name}.ids", f"{name}.names"):
             if f"{texts}.text" in arrays:
-                expect(f"{texts}.text", ("uint8",), rows(f"{texts}.text"))
-                expect_offsets(f"{texts}.offsets", size, rows(f"{texts}.text"))
+                length = rows(f"{texts}.text")
+                expect(f"{texts}.text", "uint8", length)
+                expect_offsets(f"{texts}.offsets", size, length)
         if about.width is not None and f"{name}.x" in arrays:
-            expect(f"{name}.x", FLOATS, size, about.width)
+            expect(f"{name}.x", "float32", size, about.width)
         elif about.width is not None:
             values = rows(f"{name}.value")
             expect_offsets(f"{name}.begin", size, values)
-            expect(f"{name}.column", INTEGERS, values).require(0, about.width)
-            expect(f"{name}.value", FLOATS, values)
+            expect(f"{name}.column", "int", values).require(0, about.width)
+            expect(f"{name}.value", "float32", values)
     for i, (source, _, target) in enumerate(manifest.relations):
         links = rows(f"links.{i}.end")
         expect_offsets(f"links.{i}.begin", manifest.types[source].nodes, links)
-        expect(f"links.{i}.end", INTEGERS, links).require(0, manifest.types[target].nodes)
+        expect(f"links.{i}.end", "int", links).require(0, manifest.types[target].nodes)
     size, labels = manifest.types[manifest.target].nodes, len(manifest.labels)
     if "y" in arrays and len(arrays["y"].shape) == 2:
-        expect("y", INTEGERS, size, labels).require(0, 2)
+        expect("y", "uint8", size, labels).require(0, 2)
     else:
-        expect("y", INTEGERS, size).require(-1, labels)
-    expect("part", ("uint8",), size)
+        expect("y", "int32", size).require(-1, labels)
+    expect("part", "uint8", size)

@@ -44,9 +44,9 @@ def open_store(path: str | Path, *, mapped: bool = True) -> Graph:
     """Open a store as a graph: mapped from its files, or read into memory and all verified."""
     manifest, arrays = open_arrays(Path(path), mapped=mapped)
     links, kinds = Relations(), enumerate(manifest.types.items())
-    for i, (source, name, target) in enumerate(manifest.relations):
-        links.adjacency[source, name, target] = stored_links(arrays, i)
-    nodes = {kind: stored_nodes(arrays, i, kind, about) for i, (kind, about) in kinds}
+    for i, edge_type in enumerate(manifest.relations):
+        links.adjacency[edge_type] = StoredAdjacency(arrays, i)
+    nodes: dict[str, Nodes] = {k: StoredNodes(arrays, i, k, about) for i, (k, about) in kinds}
     if not mapped:
         for array in arrays.values():
             array.all()
@@ -86,10 +86,10 @@ class StoredGraph(Graph):
 
 
 class StoredAdjacency(Adjacency):
-    """The links of a relation, mapped from two files."""
+    """The links of a relation, given by number, mapped from two files."""
 
-    def __init__(self, indptr: MappedArray, indices: MappedArray) -> None:
-        self._indptr, self._indices = indptr, indices
+    def __init__(self, arrays: Arrays, relation: int) -> None:
+        self._indptr, self._indices = (arrays[f"links.{relation}.{e}"] for e in ("begin", "end"))
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -113,28 +113,21 @@ class StoredAdjacency(Adjacency):
         return self._indices.rows(places).long()
 
 
-def stored_links(arrays: Arrays, relation: int) -> Adjacency:
-    """Return the links of a relation, given by number."""
-    return StoredAdjacency(arrays[f"links.{relation}.begin"], arrays[f"links.{relation}.end"])
-
-
 class StoredNodes(Nodes):
-    """Nodes whose features are read when they are needed.
+    """The nodes of a type, given by number; their features are read when they are needed."""
 
-    ``parts`` are a dense matrix; or where the row of each node begins, columns, and values.
-    """
+    def __init__(self, arrays: Arrays, number: int, kind: str, about: NodeType) -> None:
+        def texts(name: str) -> StoredTexts | None:
+            parts = [f"nodes.{number}.{name}.{part}" for part in ("text", "offsets")]
+            return StoredTexts(*map(arrays.__getitem__, parts)) if parts[0] in arrays else None
 
-    def __init__(
-        self,
-        kind: str,
-        about: NodeType,
-        names: Texts | None,
-        ids: Texts | None,
-        parts: Sequence[MappedArray],
-    ) -> None:
-        self._width, self._parts = about.width, parts
+        start, ids = f"nodes.{number}", texts("ids")
+        parts = ("x",) if f"{start}.x" in arrays else ("begin", "column", "value")
+        self._parts = [arrays[f"{start}.{p}"] for p in parts if about.width is not None]
+        self._width = about.width
         self._x: Tensor | None = None
-        super().__init__(kind, about.nodes, None, names, ids)
+        super().__init__(kind, about.nodes, None, ids if about.named_by_id else texts("names"), ids)
+        self.extra = {key: arrays[f"{start}.extra.{key}"].all() for key in about.extra}
 
     @property
     def x(self) -> Tensor | None:
@@ -157,7 +150,7 @@ class StoredNodes(Nodes):
         if self._width is None:
             return None
         if len(self._parts) == 1:
-            return self._matrix([self._parts[0].rows(numbers)])
+            return self._parts[0].rows(numbers)
         first, column, value = self._parts
         begin = first.rows(numbers)
         degree = first.rows(numbers + 1) - begin
@@ -165,28 +158,11 @@ class StoredNodes(Nodes):
         return self._matrix([indptr_of(degree), column.rows(places), value.rows(places)])
 
     def _matrix(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return features as models take them: float32, and indices of 64 bits."""
+        """Return a dense matrix as it is, or the sparse one of row pointers, columns and values."""
         if len(parts) == 1:
-            return parts[0].float()
+            return parts[0]
         size = (parts[0].numel() - 1, self._width or 0)
-        return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2].float(), size)
-
-
-def stored_nodes(arrays: Arrays, number: int, kind: str, about: NodeType) -> Nodes:
-    """Return the nodes of a type, by its number and its entry in the manifest."""
-    start = f"nodes.{number}"
-
-    def texts(name: str) -> StoredTexts | None:
-        parts = [f"{start}.{name}.text", f"{start}.{name}.offsets"]
-        return StoredTexts(*(arrays[part] for part in parts)) if parts[0] in arrays else None
-
-    ids = texts("ids")
-    names = ids if about.named_by_id else texts("names")
-    parts = ("x",) if f"{start}.x" in arrays else ("begin", "column", "value")
-    x = [arrays[f"{start}.{part}"] for part in parts if about.width is not None]
-    nodes = StoredNodes(kind, about, names, ids, x)
-    nodes.extra = {key: arrays[f"{start}.extra.{key}"].all() for key in about.extra}
-    return nodes
+        return torch.sparse_csr_tensor(parts[0], parts[1].long(), parts[2], size)
 
 
 class StoredTexts(Texts):

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from hanme.common.arrays import take_rows
@@ -56,7 +54,6 @@ def write_store(
     folder: Path,
     *,
     features: str,
-    half: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Store a graph that is in memory, see :func:`hanme.data.store_graph`.
@@ -72,7 +69,7 @@ def write_store(
             if (x := nodes.x) is not None:
                 parts = torch.split(torch.arange(nodes.num_nodes), ROWS)
                 rows = (to_scipy(take_rows(x, part)) for part in parts)
-                add_features(writer, i, rows, x.size(1), half, x.layout == torch.strided)
+                add_features(writer, i, rows, x.size(1), x.layout == torch.strided)
         for i, (edge_type, count) in enumerate(graph.num_links.items()):
             progress(f"{'-'.join(edge_type)}: {count:,} links")
             links, size = graph.adjacency(edge_type), graph.sizes[edge_type[2]]
@@ -86,30 +83,29 @@ def add_features(
     number: int,
     rows: Iterable[csr_array],
     width: int,
-    half: bool,
     dense: bool | None = None,
 ) -> None:
     """Write the features of a node type; by default, the first rows decide how."""
     blocks = iter(rows)
     first = next(blocks, csr_array((0, width)))  # a type may have no nodes
-    start, value = f"nodes.{number}", "float16" if half else "float32"
+    start = f"nodes.{number}"
     if dense is None:
         dense = first.nnz >= DENSE * first.shape[0] * width
     if dense:
-        with writer.array(f"{start}.x", value, (width,)) as x:
+        with writer.array(f"{start}.x", "float32", (width,)) as x:
             for block in chain([first], blocks):
-                x.append(_finite(block.toarray(), value))
+                x.append(block.toarray())
         return
     with (
         writer.array(f"{start}.begin", "int64") as begin,
         writer.array(f"{start}.column", index_dtype(width)) as column,
-        writer.array(f"{start}.value", value) as values,
+        writer.array(f"{start}.value", "float32") as values,
     ):
         begin.append(np.zeros(1, np.int64))
         for block in chain([first], blocks):
             begin.append(values.rows + block.indptr[1:].astype(np.int64))
             column.append(block.indices)
-            values.append(_finite(block.data, value))
+            values.append(block.data)
 
 
 def add_texts(writer: StoreWriter, name: str, parts: Iterable[Iterable[str]]) -> None:
@@ -145,14 +141,6 @@ def finish(writer: StoreWriter, graph: Graph, features: str) -> None:
     header = {key: getattr(graph, key) for key in ("target", "labels", "metapaths")}
     header |= {key: getattr(graph.provenance, key) for key in PROVENANCE}
     writer.finish(header | {"types": types, "relations": graph.edge_types, "features": features})
-
-
-def _finite(values: NDArray[Any], kind: str) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        values = values.astype(kind)
-    if kind == "float16" and not np.isfinite(values).all():
-        raise HanmeError("a feature is too large for half precision; store it without --half")
-    return values
 
 
 def index_dtype(size: int) -> str:

@@ -43,7 +43,6 @@ class GraphSource:
         features: Features,
         seed: int,
         *,
-        half: bool = False,
         progress: Callable[[str], None] = lambda text: None,
         for_memory: bool = False,
     ) -> None:
@@ -64,7 +63,7 @@ class GraphSource:
                     tables[target] = name_labels(tables[target], tables[label_type])
                 ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
                 config, relations = self._relations(reader, ids)
-                writer = GraphWriter(store, config, features, half, progress)
+                writer = GraphWriter(store, config, features, progress)
                 graph = self._build(writer, config, tables, ids, relations)
             graph = self.with_split(graph, seed)
             progress("metapaths")

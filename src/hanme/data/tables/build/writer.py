@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, eye_array, hstack
 
 from hanme.data.store.files import StoreWriter
 from hanme.data.store.manifest import NodeType
-from hanme.data.store.open import stored_links, stored_nodes
+from hanme.data.store.open import StoredAdjacency, StoredNodes
 from hanme.data.store.write import add_features, add_texts, index_dtype
 from hanme.data.tables.build.features import Fitted
 from hanme.data.tables.build.links import LinkRows
@@ -42,10 +42,9 @@ class GraphWriter:
         store: StoreWriter,
         config: GraphConfig,
         features: Features,
-        half: bool,
         progress: Callable[[str], None],
     ) -> None:
-        self.store, self.features, self.half, self.progress = store, features, half, progress
+        self.store, self.features, self.progress = store, features, progress
         self.kinds, self.reverse = list(config.node_types), dict(config.edge_types.values())
         self.replaced = {*self.kinds} - {config.target} if features in ("mean", "onehot") else set()
         self.edge_types = [e for pair in self.reverse.items() for e in pair]
@@ -59,14 +58,14 @@ class GraphWriter:
         width = sum(map(len, fitted.values())) if ids.kind not in self.replaced else 0
         if width:
             x = ids.features(spec, fitted, max(1, NUMBERS // width))
-            add_features(self.store, number, x, width, self.half)
+            add_features(self.store, number, x, width)
         if spec.name is not None:
             add_texts(self.store, f"nodes.{number}.names", ids.texts(TEXTS, names=True))
         return self._mapped(ids.kind, ids.size, width or None, named_by_id=spec.name is None)
 
     def _mapped(self, kind: str, size: int, width: int | None, *, named_by_id: bool) -> Nodes:
         about = NodeType(nodes=size, width=width, named_by_id=named_by_id, extra=[])
-        return stored_nodes(self.store.arrays, self.kinds.index(kind), kind, about)
+        return StoredNodes(self.store.arrays, self.kinds.index(kind), kind, about)
 
     def add_links(self, links: LinkRows, ids: Mapping[str, NodeIds]) -> int:
         """Write the links of a relation and of its reverse; return how many were dropped."""
@@ -93,7 +92,7 @@ class GraphWriter:
             for first, last in Adjacency(torch.from_numpy(begin), torch.empty(0)).chunks(LINKS):
                 some = f"FROM {sql} WHERE {near} >= {first} AND {near} < {last}"
                 column.append(*starts.reader.arrays(f"SELECT {far} {some} ORDER BY {near}, {far}"))
-        self.links.adjacency[edge_type] = stored_links(self.store.arrays, number)
+        self.links.adjacency[edge_type] = StoredAdjacency(self.store.arrays, number)
 
     def fill(self, graph: Graph) -> None:
         """Give every node type features, as :func:`~hanme.graph.features.fill_features` does."""
@@ -106,7 +105,7 @@ class GraphWriter:
                 x = _means(graph, neighbours)
                 width = sum(graph.nodes[other].width or 0 for other in into)
             self.progress(f"{kind}: {width:,} features from its neighbours")
-            add_features(self.store, self.kinds.index(kind), x, width, self.half)
+            add_features(self.store, self.kinds.index(kind), x, width)
             named_by_id = nodes.names is nodes.ids
             graph.nodes[kind] = self._mapped(kind, nodes.num_nodes, width, named_by_id=named_by_id)
 
