@@ -38,21 +38,17 @@ def test_commands_that_compute_with_a_model_take_a_device(command: str) -> None:
 
 def test_the_random_state_of_a_gpu_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropout on a GPU draws from the GPU's generator."""
-    forked, states = [], {1: torch.arange(16, dtype=torch.uint8)}
-    gpu, fork = torch.device("cuda", 1), torch.random.fork_rng
-    monkeypatch.setattr(
-        torch.random, "fork_rng", lambda devices: forked.append(devices) or fork(devices=[])
-    )
+    states = {1: torch.arange(16, dtype=torch.uint8)}
+    gpu = torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda index: states[index].clone())
     monkeypatch.setattr(
         torch.cuda, "set_rng_state", lambda state, index: states.update({index: state})
     )
-    with device.forked_rng(gpu):
+    assert device.gpus(gpu) == [1]
+    assert device.gpus(torch.device("cpu")) == []
+    with torch.random.fork_rng([]):
         saved, drawn = device.rng_state(gpu), torch.rand(2)
         states[1] = torch.zeros(16, dtype=torch.uint8)
         device.set_rng_state(saved, gpu)
         assert states[1].tolist() == list(range(16))
         assert torch.rand(2).equal(drawn)
-    with device.forked_rng(torch.device("cpu")):
-        pass
-    assert forked == [[1], []]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -41,27 +39,20 @@ def choose(name: str) -> str:
     return name
 
 
-@contextmanager
-def forked_rng(device: torch.device) -> Iterator[None]:
-    """Restore the random state of the CPU and of a device afterwards."""
-    with torch.random.fork_rng(devices=_gpus(device)):
-        yield
-
-
 def rng_state(device: torch.device) -> Tensor:
     """Return the random state of the CPU and, after it, of a GPU, as bytes."""
-    return torch.cat([torch.get_rng_state(), *(torch.cuda.get_rng_state(i) for i in _gpus(device))])
+    return torch.cat([torch.get_rng_state(), *(torch.cuda.get_rng_state(i) for i in gpus(device))])
 
 
 def set_rng_state(state: Tensor, device: torch.device) -> None:
     """Set what :func:`rng_state` returned."""
     size = torch.get_rng_state().numel()
     torch.set_rng_state(state[:size])
-    for index in _gpus(device) if state.numel() > size else ():
+    for index in gpus(device) if state.numel() > size else ():
         torch.cuda.set_rng_state(state[size:], index)
 
 
-def _gpus(device: torch.device) -> list[int]:
+def gpus(device: torch.device) -> list[int]:
     """Return the index of a GPU; nothing for the CPU."""
     if device.type != "cuda":
         return []

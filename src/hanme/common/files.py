@@ -18,7 +18,7 @@ from uuid import uuid4
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from hanme.common.options import refuse_deep
@@ -35,27 +35,13 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem[:100]}.{uuid4().hex}{path.suffix}")
     try:
         with name_path(path, temporary):
-            temporary.touch()
-            mode = temporary.stat().st_mode
             yield temporary
-            temporary.chmod(mode)  # safetensors would let nobody but the owner read it
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def temporary_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder within a folder of ours, and remove it in the end."""
-    temporary = folder / f".parts.{uuid4().hex}"
-    temporary.mkdir()
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path, stem: str = "") -> None:
@@ -75,20 +61,13 @@ def name_path(path: Path, *also: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.filename not in (None, *map(str, also)):
-            raise
-        if number := _system_error(error):
+        number = error.errno if isinstance(error, OSError) else None
+        name = error.filename if isinstance(error, OSError) else None
+        if number is None and os.strerror(errno.ENOSPC) in str(error):  # DuckDB
+            number = errno.ENOSPC
+        if number and (number in FULL if name is None else name in map(str, also)):
             raise OSError(number, os.strerror(number), str(path)) from None
         raise
-
-
-def _system_error(error: Exception) -> int:
-    """Return the system's number of an error in writing; 0 for any other."""
-    if isinstance(error, OSError):
-        return error.errno or 0 if error.errno in FULL or error.filename is not None else 0
-    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
-        return int(found[1])
-    return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else 0  # DuckDB
 
 
 def whole(path: str | os.PathLike[str]) -> Path:
@@ -107,24 +86,13 @@ def regular(path: Path) -> Path:
 
 
 @contextmanager
-def remove_on_error(folder: Path) -> Iterator[None]:
-    """Remove a new folder if an exception leaves it empty."""
-    new = not folder.exists()
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # raised where the folder is not empty
-            if new:
-                folder.rmdir()
-        raise
-
-
-@contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
     """Hold a lock on a file while working on ``what``; raise if another process holds it.
 
-    The lock is released when the process exits, even if it is killed.
+    The lock is released when the process exits, even if it is killed. In the end, its folder is
+    removed if it is new and empty.
     """
+    new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(path)
     try:
@@ -136,6 +104,8 @@ def lock(path: Path, what: str) -> Iterator[None]:
     finally:
         with suppress(OSError):  # Windows keeps a file that is open
             path.unlink(missing_ok=True)
+            if new:
+                path.parent.rmdir()
         held.release()
 
 
@@ -163,19 +133,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def checksum(path: Path) -> str | None:
-    """Return the checksum that a file carries; None if it has none, or cannot be read."""
-    try:
-        if path.suffix == ".json":
-            values = parse_json(regular(path).read_bytes())
-        else:
-            with safe_open(regular(path), framework="pt") as file:
-                values = parse_json(file.metadata()["numbers"])
-        return str(values["sha256"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-        return None
-
-
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; one that cannot be read raises ValueError."""
     try:
@@ -194,10 +151,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], numbers: dict[str, floa
     """Write tensors and a few numbers into one safetensors file, with a checksum of them."""
     # In one entry: safetensors writes several in any order, but the same run gives the same file.
     signed = {**numbers, "sha256": _tensors_digest(tensors, numbers)}
-    with replacing(path) as temporary, temporary_folder(path.parent) as work:
-        # it writes to a temporary file of its own beside, which would outlive a kill
-        save_file(tensors, work / path.name, metadata={"numbers": json.dumps(signed)})
-        (work / path.name).replace(temporary)
+    with replacing(path) as temporary:
+        temporary.write_bytes(save(tensors, metadata={"numbers": json.dumps(signed)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, float]]:

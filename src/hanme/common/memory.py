@@ -33,10 +33,7 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def matrix(rows: int, columns: int) -> Tensor:
-    """Make a matrix of float32 to fill: in memory, or mapped from a temporary file if it is large.
-
-    The file has no name, and is gone with the tensor.
-    """
+    """Make a float32 matrix to fill: in memory, or in an unnamed temporary file if it is large."""
     size = rows * columns
     if size <= LARGE:
         return torch.empty(rows, columns)
@@ -62,38 +59,25 @@ def mapped(handle: int, dtype: torch.dtype, access: int = mmap.ACCESS_COPY) -> T
 
 def give_back(beyond_mb: float = 0.0) -> None:
     """Give the pages of mapped files back to the system if they take more than ``beyond_mb`` MB."""
-    if hasattr(mmap, "MADV_DONTNEED") and pages_mb() > beyond_mb:
+    if hasattr(mmap, "MADV_DONTNEED") and used_mb(pages=True) > beyond_mb:
         for found in list(_maps):
             found.madvise(mmap.MADV_DONTNEED)
 
 
 def peak_mb() -> float:
-    """Return the most memory taken so far, in MB; 0 where the system does not say (Windows)."""
+    """Return the most memory used so far, in MB; 0 on Windows, which does not say."""
     try:
         import resource
     except ImportError:
         return 0.0
-    return in_mb(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def resident_mb() -> float:
-    """Return the memory taken at present, in MB; the most so far where the system does not say."""
-    return _statm(1)
-
-
-def pages_mb() -> float:
-    """Return how much of that are pages of files; all of it where the system does not say."""
-    return _statm(2)
-
-
-def _statm(field: int) -> float:
+def used_mb(*, pages: bool = False) -> float:
+    """Return the memory in use, or that of mapped files, in MB; the peak where it is unknown."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[field])
+        size = int(Path("/proc/self/statm").read_text().split()[2 if pages else 1])
     except (OSError, ValueError):
         return peak_mb()
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def in_mb(ru_maxrss: int) -> float:
-    """Convert what the system calls ``ru_maxrss``: bytes on macOS, kilobytes elsewhere."""
-    return ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return size * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from hanme.errors import HanmeError
 
@@ -39,59 +38,45 @@ class Option:
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
 
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+LARGEST_SHOWN = 10**6
+"""Limits beyond it only keep numbers representable; help does not mention them."""
+
+
 def class_options(kind: type[BaseModel]) -> dict[str, Option]:
     """Describe the fields of a pydantic class."""
-    return {
-        name: Option(
-            name,
-            info.annotation,
-            ... if info.is_required() else info.get_default(call_default_factory=True),
-            info.description or "",
-            _limits(info),
-        )
-        for name, info in kind.model_fields.items()
-    }
+    options = {}
+    for name, info in kind.model_fields.items():
+        bounds = [(SIGNS[k], getattr(r, k)) for r in info.metadata for k in SIGNS if hasattr(r, k)]
+        limits = [f"{sign} {bound:g}" for sign, bound in bounds if abs(bound) <= LARGEST_SHOWN]
+        default = ... if info.is_required() else info.get_default(call_default_factory=True)
+        about = info.description or ""
+        options[name] = Option(name, info.annotation, default, about, ", ".join(limits))
+    return options
 
 
 def call_options(function: Callable[..., Any]) -> dict[str, Option]:
-    """Describe the arguments of a function or class by its signature and docstring."""
-    hints, described = _hints(function), _described(inspect.getdoc(function) or "")
+    """Describe the arguments of a function or class by its signature and Google docstring."""
+    try:
+        hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    except NameError:  # a type that is imported for type checkers only
+        hints = {}
+    section = (inspect.getdoc(function) or "").partition("Args:\n")[2]
+    described = {
+        name: re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", " ".join(text.split()))
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8,}.*)*)", section, re.MULTILINE)
+    }
     return {
         name: Option(
             name,
-            hints.get(name, parameter.annotation),
+            hints.get(name, Any),
             ... if parameter.default is parameter.empty else parameter.default,
-            described.get(name, ""),
+            described.get(name, "").replace("`", "").replace('"', ""),
         )
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-
-
-def _described(docstring: str) -> dict[str, str]:
-    """Return the descriptions in the section ``Args`` of a Google docstring, as plain text."""
-    section = docstring.partition("Args:\n")[2]
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8,}.*)*)", section, re.MULTILINE)
-    roles = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
-    return {
-        name: roles.sub(r"\1", " ".join(text.split())).replace("`", "").replace('"', "")
-        for name, text in entries
-    }
-
-
-def _limits(info: FieldInfo) -> str:
-    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    bounds = [
-        (sign, getattr(rule, name))
-        for rule in info.metadata
-        for name, sign in signs.items()
-        if hasattr(rule, name)
-    ]
-    return ", ".join(f"{sign} {bound:g}" for sign, bound in bounds if abs(bound) <= LARGEST_SHOWN)
-
-
-LARGEST_SHOWN = 10**6
-"""Limits beyond it only keep numbers representable; help does not mention them."""
 
 
 def check_options(
@@ -102,24 +87,23 @@ def check_options(
     The options are the keyword arguments of a function or class, except ``own``, which the caller
     passes. The function itself checks ranges. ``what`` names it, such as ``"model han"``.
     """
-    parameters = inspect.signature(function).parameters
-    known = {
-        name: parameter
-        for name, parameter in parameters.items()
-        if name not in own and parameter.kind is not parameter.VAR_KEYWORD
-    }
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    hints = _hints(function)
+    known = {name: o for name, o in call_options(function).items() if name not in own}
+    parameters = inspect.signature(function).parameters.values()
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    strict = ConfigDict(arbitrary_types_allowed=True, strict=True)
     for name, value in options.items():
         if name in own or (name not in known and not open_ended):
             raise HanmeError(f"{what} has no option {name!r}; it has {', '.join(known) or 'none'}")
-        if name in known and name in hints:
-            _check_type(f"{what}: {name}", hints[name], value)
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in options:
+        if name in known:
+            try:
+                TypeAdapter(known[name].type, config=strict).validate_python(value)
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                raise HanmeError(f"{what}: {name}: {why}, but got {value!r}") from None
+    for name, option in known.items():
+        if option.default is ... and name not in options:
             raise HanmeError(f"{what}: {name} is missing")
-    defaults = {k: p.default for k, p in known.items() if p.default is not p.empty}
-    return {**defaults, **options}
+    return {name: o.default for name, o in known.items() if o.default is not ...} | dict(options)
 
 
 def validated(kind: type[M], values: Any, where: str) -> M:
@@ -151,18 +135,3 @@ def refuse_deep(value: Any, where: str) -> None:
         ]
     if level:
         raise HanmeError(f"{where}: values are nested more than {DEEPEST} deep")
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    except NameError:  # a type that is imported for type checkers only
-        return {}
-
-
-def _check_type(where: str, hint: Any, value: Any) -> None:
-    config = ConfigDict(arbitrary_types_allowed=True, strict=True)
-    try:
-        TypeAdapter(hint, config=config).validate_python(value)
-    except ValidationError as error:
-        raise HanmeError(f"{where}: {error.errors()[0]['msg']}, but got {value!r}") from None

@@ -1,8 +1,7 @@
 """Several processes that train or predict as one: those that ``torchrun`` starts.
 
-A process has a rank, from 0 on. All ranks run the same lines; :func:`from_first` lets the first do
-what one alone should do, such as reading and writing files, and tells the others. Without torchrun
-there is one rank, and every function here is for free.
+All ranks run the same lines; :func:`from_first` lets the first do what one alone should do, such as
+reading and writing files, and tells the others. Without torchrun there is one rank.
 """
 
 from __future__ import annotations
@@ -108,12 +107,9 @@ def from_first(make: Callable[[], T]) -> T:
 
 def first_before_others(make: Callable[[], T]) -> T:
     """Return what each rank makes; the others find what the first has left in a cache."""
-    if not is_first():
-        from_first(lambda: None)
-        return make()
-    made = make()
+    made = make() if is_first() else None
     from_first(lambda: None)
-    return made
+    return make() if made is None else made
 
 
 def share(x: Tensor) -> Tensor:
@@ -142,8 +138,7 @@ def gathered(part: Tensor, rows: int) -> Tensor:
     if count() == 1:
         return part
     whole = part.new_zeros(rows, *part.shape[1:])
-    first = sum(len(s) for s in torch.tensor_split(torch.empty(rows, 0), count())[: rank()])
-    whole[first : first + len(part)] = part
+    whole[share(torch.arange(rows, device=part.device))] = part
     return total(whole)
 
 

@@ -26,34 +26,27 @@ def short(count: float) -> str:
     """Write a count as 12,345 or, from a million on, as 3.9 M or 394 M."""
     if count < 1e6:
         return f"{count:,.0f}"
-    units = ("M", "G", "T", "P", "E")
-    i = next((i for i in range(len(units)) if count < 999.5 * 1e3 ** (i + 2)), len(units) - 1)
-    value = count / 1e3 ** (i + 2)
-    return f"{value:,.{0 if value >= 9.95 else 1}f} {units[i]}"
+    value, units = count / 1e6, "MGTPE"
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1e3, units[1:]
+    return f"{value:,.{0 if value >= 9.95 else 1}f} {units[0]}"
 
 
 def duration(seconds: float) -> str:
     """Write a time as 0.07 s, 1.2 s, 25 s, 3 min or 2 h."""
-    if seconds >= 3600:
-        return f"{seconds / 3600:.0f} h"
     if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
+        return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
     return f"{seconds:.{0 if seconds >= 9.95 else 1 if seconds >= 0.95 else 2}f} s"
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], below: str) -> str:
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
     """Return an HTML table for notebooks, with a line of text below it; all text is escaped."""
-    body = "".join(_row("td", map(_cell, row)) for row in rows)
-    return f"<table>{_row('th', head)}{body}</table><p>{escape(below)}</p>"
-
-
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    lines = [("th", head), *(("td", row) for row in rows)]
+    body = ("".join(f"<{tag}>{escape(_cell(c))}</{tag}>" for c in cells) for tag, cells in lines)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in body)}</table><p>{escape(below)}</p>"
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

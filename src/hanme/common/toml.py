@@ -61,6 +61,4 @@ def toml_key(key: str) -> str:
 def _without_none(values: Any) -> Any:
     if isinstance(values, Mapping):
         return {key: _without_none(value) for key, value in values.items() if value is not None}
-    return (
-        [_without_none(value) for value in values] if isinstance(values, list | tuple) else values
-    )
+    return [_without_none(x) for x in values] if isinstance(values, list | tuple) else values

@@ -81,17 +81,17 @@ def fragment(found: Explanation) -> str:
 
     heads = [printable(f"part of {label}") for label in labels]
     sums = [[printable(name), *numbers(p)] for name, p in found.summands.items()]
-    tables = [html_table(["summand", *heads], [*sums, ["logit", *numbers(found.logits)]], "")]
+    tables = [html_table(["summand", *heads], [*sums, ["logit", *numbers(found.logits)]])]
     if found.reasons:
         rows = [[str(one), *numbers(one.parts)] for one in found.reasons]
-        tables.append(html_table(["within the linear part", *heads], rows, ""))
+        tables.append(html_table(["within the linear part", *heads], rows))
     if found.instances:
         moves = [printable(f"move of {label}") for label in labels]
         rows = [
             [str(one), f"{one.attention:.2%}", *numbers(one.parts), *numbers(one.moves)]
             for one in found.instances
         ]
-        tables.append(html_table(["instance", "attention", *heads, *moves], rows, ""))
+        tables.append(html_table(["instance", "attention", *heads, *moves], rows))
     return f"<div>{ET.tostring(draw(found), encoding='unicode')}{''.join(tables)}</div>"
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
+from uuid import uuid4
 
 import duckdb
 import numpy as np
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common import ranks
-from hanme.common.files import replacing, temporary_folder
+from hanme.common.files import replacing
 from hanme.common.memory import blocks
 from hanme.common.text import html_table
 from hanme.data.tables.read.sql import quoted
@@ -225,7 +227,11 @@ class Prediction:
 
     def _write_parquet(self, path: Path) -> None:
         """Write a table in parts, each of which fits into memory, and join them."""
-        with temporary_folder(path.parent) as work, duckdb.connect() as connection:
+        end = f".{uuid4().hex}"  # so that `remove_leftovers` finds what a kill leaves
+        with (
+            TemporaryDirectory(dir=path.parent, prefix=".parts.", suffix=end) as work,
+            duckdb.connect() as connection,
+        ):
             # Each thread would hold groups of rows, of as many columns as there are labels.
             connection.execute("SET threads = 1; SET enable_progress_bar = false")
             parts = list(blocks(len(self), len(self.graph.labels))) or [slice(0)]

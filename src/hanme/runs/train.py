@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from hanme.common import device, ranks
-from hanme.common.files import lock, remove_on_error
+from hanme.common.files import lock
 from hanme.common.memory import peak_mb
 from hanme.decision import Costs
 from hanme.errors import HanmeError
@@ -80,10 +80,7 @@ def train(
     existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
     if existing is not None and finished:
         return existing
-    with (
-        remove_on_error(folder) if ranks.is_first() else nullcontext(),
-        lock(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext(),
-    ):
+    with lock(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext():
         # Another process may have finished it since.
         existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
         if existing is not None and finished:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
 
 from hanme import __version__
-from hanme.common.memory import resident_mb
+from hanme.common.memory import used_mb
 from hanme.errors import HanmeError
 from hanme.serve import schemas
 from hanme.serve.overview import Differ, compare, overview
@@ -88,7 +88,7 @@ router = APIRouter(prefix=API, responses=PROBLEMS)
 @router.get("/health")
 async def health(state: Shared) -> Json:
     """Return version, memory and the number of explanations that run and wait."""
-    return {"version": __version__, "memory_mb": resident_mb(), **state.pool.state()}
+    return {"version": __version__, "memory_mb": used_mb(), **state.pool.state()}
 
 
 @router.get("/runs")

@@ -143,7 +143,7 @@ class Trainer:
         before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
         epoch = min(before + self.config.every, last)
         place = self.model.device
-        with device.forked_rng(place):
+        with torch.random.fork_rng(device.gpus(place)):
             device.set_rng_state(self._random, place)
             while progress.trained < epoch:
                 loss, share = self._epoch(progress.trained + 1)
