@@ -55,10 +55,7 @@ class Entry:
         configs: Path | None,
         changes: Mapping[str, Any],
     ) -> Entry:
-        """Make a row from a configuration, see :func:`changed_config`.
-
-        ``lts`` is a pace or ``"none"``; None keeps that of the configuration.
-        """
+        """Make a row from a configuration; a pace of LTS replaces that of the configuration."""
         values = changed_config(model, graph, configs, changes)
         if lts is not None:
             schedule = look_up(values, "training.lts") or {}
@@ -68,19 +65,10 @@ class Entry:
         figures = published(on, model) if pace == "none" else []
         return cls(name, model, on, pace, values, slug(f"{on} {name}"), figures)
 
-    def run_folder(self, runs: Path, seed: int) -> Path:
-        """Return the run folder of a seed."""
-        return runs / self.folder / str(seed)
-
     def jobs(self, runs: Path, seeds: Sequence[int]) -> list[Job]:
         """Return the configuration and the folder of a run per seed."""
-        return [
-            (
-                RunConfig.make(override(self.values, {"training.seed": seed})),
-                self.run_folder(runs, seed),
-            )
-            for seed in seeds
-        ]
+        configs = {s: RunConfig.make(override(self.values, {"training.seed": s})) for s in seeds}
+        return [(config, runs / self.folder / str(seed)) for seed, config in configs.items()]
 
 
 class Row(Closed):
@@ -101,8 +89,6 @@ class Experiment(Closed):
     seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1)
     rule: Literal["with_fallback", "without_fallback"]  # decision rule of the first scores
     sources: list[str] | None = None  # of published scores to compare with (default: all)
-    tolerance: float = Field(ge=0)  # points below a published score before a row is listed
-    costs: bool = True  # show parameters, time and memory
     figures: dict[Literal["boxes", "curves"], str]  # file names; ``{graph}`` stands for the graph
     base: dict[str, Any] = Field(default_factory=dict)  # the configuration that rows start from
     row: list[Row] = Field(default_factory=list)  # default: one per configuration file
@@ -130,16 +116,17 @@ class Experiment(Closed):
     def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
         """Make the rows with some fields changed; a row keeps the fields that it sets itself."""
         refuse_fixed(changes, f"{self.name}.toml and the seeds set it")
-        return [self._entry(row, changes, source) for row in self.row]
-
-    def _entry(self, row: Row, changes: Mapping[str, Any], source: Path | None) -> Entry:
-        values = override(self.base, {**changes, **row.set})
-        values = override(values, from_source(str(look_up(values, "data.name")), source))
-        config, _ = resolve(values, f"{self.name}.toml, {row.name}")
-        graph, model = graph_name(config.data.name), row.published or config.model.name
-        figures = published(graph, row.published, self.sources) if row.published else []
-        pace, folder = _pace(config), slug(row.name)
-        return Entry(row.name, model, graph, pace, config.model_dump(), folder, figures, row.curves)
+        entries = []
+        for row in self.row:
+            values = override(self.base, {**changes, **row.set})
+            values = override(values, from_source(str(look_up(values, "data.name")), source))
+            config, _ = resolve(values, f"{self.name}.toml, {row.name}")
+            graph, model = graph_name(config.data.name), row.published or config.model.name
+            figures = published(graph, row.published, self.sources) if row.published else []
+            values, folder, pace = config.model_dump(), slug(row.name), _pace(config)
+            entry = Entry(row.name, model, graph, pace, values, folder, figures, row.curves)
+            entries.append(entry)
+        return entries
 
 
 def published(graph: str, model: str, sources: Sequence[str] | None = None) -> list[dict[str, Any]]:
