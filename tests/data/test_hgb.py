@@ -3,7 +3,6 @@ import http.server
 import json
 import os
 import random
-import tempfile
 import threading
 import zipfile
 from contextlib import contextmanager
@@ -12,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from hanme.data import hgb, load
+from hanme.data import hgb
 from hanme.data.hgb import files as hgb_files
 from hanme.data.hgb import load_hgb
 from hanme.data.hgb.files import FILES
@@ -105,9 +102,6 @@ def pairs(data, *relation):
     return sorted(data.links[relation].t().tolist())
 
 
-# ------------------------------------------------------------------------------------ the graph
-
-
 def test_tiny_graph(root, folder):
     data = load_hgb("IMDB", root, source=folder)
     assert data.target == "movie"
@@ -181,23 +175,6 @@ def test_seed_decides_the_split_without_parsing(root, folder, monkeypatch):
     assert torch.equal(first.test, other.test)
 
 
-@pytest.mark.parametrize("how", ["mean", "onehot", "given", "given-onehot"])
-def test_feature_options(root, folder, how, monkeypatch):
-    monkeypatch.setenv("HANME_CACHE", str(root))
-    data = load("IMDB", source=folder, features=how)
-    movies, actors = data.nodes["movie"].x.to_dense(), data.nodes["actor"].x.to_dense()
-    expected = {
-        "mean": torch.stack([(movies[0] + movies[1]) / 2, movies[1]]),
-        "onehot": torch.eye(2),
-        "given": torch.tensor([[0, 2], [0.1, -3.5]]),
-        "given-onehot": torch.tensor([[0, 2], [0.1, -3.5]]),
-    }
-    torch.testing.assert_close(actors, expected[how])
-
-
-# ------------------------------------------------------------------------------- relation names
-
-
 @pytest.mark.parametrize(
     ("meanings", "names"),
     [
@@ -224,9 +201,6 @@ def test_relation_names(root, tmp_path, meanings, names):
     }
 
 
-# --------------------------------------------------------------------------------------- errors
-
-
 def line(file, number, text):
     """Puts `text` in place of a line."""
     lines = TINY[file].split("\n")
@@ -245,22 +219,17 @@ def without(*path):
 
 WRONG = [
     line("node.dat", 4, "3\tA1"),
-    line("node.dat", 4, ""),
     line("node.dat", 4, "x\tA1\t1\t1,2"),
     line("node.dat", 4, "9" * 5000 + "\tA\t1\t1,2"),
     line("node.dat", 4, "3\tA1\t7\t1,2"),
     line("node.dat", 4, "1\tA1\t1\t1,2"),
     line("node.dat", 4, "3\tA1\t1\t1"),
-    line("node.dat", 4, "3\tA1\t1"),
     line("node.dat", 5, "4\tK\t2\t"),
     line("node.dat", 4, "3\tA1\t1\t1,x"),
-    line("node.dat", 4, "3\tA1\t1\t0,nan"),
     line("node.dat", 4, "3\tA1\t1\t1,1e39"),
     ("node.dat", TINY["node.dat"].encode("latin-1")),
     line("link.dat", 2, "2\t1"),
-    line("link.dat", 2, "2\tx\t0\t1"),
     line("link.dat", 2, "2\t99\t0\t1"),
-    line("link.dat", 2, "2\t-1\t0\t1"),
     line("link.dat", 2, "2\t1\t5\t1"),
     line("link.dat", 2, "1\t2\t0\t1"),
     ("link.dat", ""),
@@ -268,18 +237,14 @@ WRONG = [
     line("label.dat", 1, "99\tM_0\t0\t1"),
     line("label.dat", 1, "1\tA\t1\t1"),
     line("label.dat", 1, "0\tM_0\t0\t1,2"),
-    line("label.dat", 1, "0\tM_0\t0\t1,"),
     line("label.dat", 2, "0\tM_0\t0\t1"),
     ("label.dat", ""),
     ("label.dat.test", "0\tM_0\t0\t1\n"),
-    ("info.dat", ""),
     ("info.dat", b'{"\xff'),
     ("info.dat", "[]"),
     ("info.dat", "[" * 10**6),
-    ("info.dat", '{"a":' * 10**6),
     without("node.dat"),
     without("link.dat", "link type", "1", "end"),
-    without("label.dat", "node type", "0", "0"),
     without("node.dat", "node type", "2"),
     ("info.dat", info("aa", [(0, 1, "x")], "l")),
 ]
@@ -324,9 +289,6 @@ def test_damaged_archives(root, tmp_path):
             load_hgb("IMDB", root, source=path)
 
 
-# -------------------------------------------------------------------------------------- the trap
-
-
 def test_scrambled_labels_are_refused(root, tmp_path):
     files = TINY | {"label.dat.test_full": TINY["label.dat.test"]}
     for source in (
@@ -337,22 +299,17 @@ def test_scrambled_labels_are_refused(root, tmp_path):
             load_hgb("IMDB", root, source=source)
 
 
-# --------------------------------------------------------------------------- where files come from
-
-
 @pytest.mark.parametrize("place", ["", "IMDB", "hgb/IMDB"])
-@pytest.mark.parametrize("by", ["argument", "environment"])
-def test_folders(root, tmp_path, monkeypatch, place, by):
+def test_folders(root, tmp_path, monkeypatch, place):
     write_folder(tmp_path / "data" / place, TINY)
-    source = tmp_path / "data"
-    if by == "environment":
-        monkeypatch.setenv("HANME_DATA", str(source))
-        source = None
-    assert load_hgb("IMDB", root, source=source).nodes["movie"].num_nodes == 5
+    assert load_hgb("IMDB", root, source=tmp_path / "data").nodes["movie"].num_nodes == 5
+    monkeypatch.setenv("HANME_DATA", str(tmp_path / "data"))
+    assert load_hgb("IMDB", root).nodes["movie"].num_nodes == 5
 
 
-@pytest.mark.parametrize("place", ["", "IMDB.zip", "hgb/IMDB.zip"])
-@pytest.mark.parametrize("prefix", ["", "IMDB/", "some/where/"])
+@pytest.mark.parametrize(
+    ("place", "prefix"), [("", ""), ("IMDB.zip", "IMDB/"), ("hgb/IMDB.zip", "some/where/")]
+)
 def test_archives(root, tmp_path, place, prefix):
     write_archive(tmp_path / "data" / (place or "mine.zip"), TINY, prefix)
     source = tmp_path / "data" / ("" if place else "mine.zip")
@@ -386,9 +343,6 @@ def same(data, other):
     assert torch.equal(data.y, other.y)
     assert all(torch.equal(a, b) for a, b in zip(data.split, other.split, strict=True))
     assert data.labels == other.labels
-
-
-# -------------------------------------------------------------------------------------- download
 
 
 @contextmanager
@@ -463,9 +417,6 @@ def test_nobody_answers(root, monkeypatch, url):
         load_hgb("ACM", root)
 
 
-# ----------------------------------------------------------------------------------------- cache
-
-
 @pytest.fixture
 def parses(monkeypatch):
     calls = []
@@ -503,24 +454,15 @@ def test_a_changed_file_is_parsed_again(root, tmp_path, parses, kind, hashed, mo
     assert len(parses) == 2
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "removed"])
-def test_a_damaged_cache_is_rebuilt_silently(root, folder, parses, damage):
+def test_a_damaged_cache_is_rebuilt_silently(root, folder, parses):
     first = load_hgb("IMDB", root, source=folder)
-    files = [path for path in (root / "hgb").rglob("*") if path.is_file() and path.stat().st_size]
-    for number, path in enumerate(files):
-        content = path.read_bytes()
-        damaged = {
-            "empty": b"",
-            "cut": content[: len(content) // 2],
-            "flipped": content[:-1] + bytes([content[-1] ^ 1]),
-        }
-        if damage == "removed":
-            path.unlink()
-        else:
-            path.write_bytes(damaged[damage])
+    path = next((root / "hgb").rglob("y.bin"))
+    content = path.read_bytes()
+    for damaged in (b"", content[:-1] + bytes([content[-1] ^ 1])):
+        path.write_bytes(damaged)
         same(first, load_hgb("IMDB", root, source=folder))
-        assert len(parses) == number + 2
         assert path.read_bytes() == content
+    assert len(parses) == 3
 
 
 def test_unwritable_cache_folder(root, folder):
@@ -530,98 +472,6 @@ def test_unwritable_cache_folder(root, folder):
         data = load_hgb("IMDB", root, source=folder)
     assert data.nodes["movie"].num_nodes == 5
 
-
-# ------------------------------------------------------------------------------------ properties
-
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r"), max_size=6)
-VALUE = st.one_of(st.just(0.0), st.floats(width=32, allow_nan=False, allow_infinity=False))
-
-
-@st.composite
-def graphs(draw):
-    """A random graph as plain Python lists."""
-    kinds = draw(st.integers(1, 3))
-    widths = [draw(st.integers(0, 4)) for _ in range(kinds)]
-    types = draw(st.lists(st.integers(0, kinds - 1), min_size=2, max_size=10))
-    types = [0, 0, *types]
-    nodes = [(draw(TEXT), t, [draw(VALUE) for _ in range(widths[t])]) for t in types]
-    relations = [(s, e) for s in range(kinds) for e in range(kinds) if draw(st.booleans())]
-    relations = relations or [(0, 0)]
-    ids = [[i for i, t in enumerate(types) if t == kind] for kind in range(kinds)]
-    links = [(0, 1, relations.index((0, 0)))] if (0, 0) in relations else []
-    for number, (start, end) in enumerate(relations):
-        if ids[start] and ids[end]:
-            pair = st.tuples(st.sampled_from(ids[start]), st.sampled_from(ids[end]))
-            links += [(*p, number) for p in draw(st.lists(pair, max_size=6))]
-    if not links:
-        relations.append((0, 0))
-        links = [(0, 1, len(relations) - 1)]
-    classes = st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
-    labels = {i: draw(classes) for i in ids[0]}
-    test = draw(st.integers(1, len(labels) - 1))
-    return {
-        "kinds": kinds,
-        "widths": widths,
-        "nodes": nodes,
-        "relations": relations,
-        "links": links,
-        "labels": labels,
-        "test": sorted(labels)[:test],
-    }
-
-
-def as_text(graph):
-    def label_lines(nodes):
-        labels = graph["labels"]
-        return "".join(f"{i}\t\t0\t{','.join(map(str, labels[i]))}\n" for i in nodes)
-
-    def node_line(i, name, kind, x):
-        return "\t".join([str(i), name, str(kind), *([",".join(map(str, x))] if x else [])]) + "\n"
-
-    relations = [(s, e, f"t{s}-t{e}") for s, e in graph["relations"]]
-    return {
-        "info.dat": info([f"t{i}" for i in range(graph["kinds"])], relations, "abc"),
-        "node.dat": "".join(node_line(i, *node) for i, node in enumerate(graph["nodes"])),
-        "link.dat": "".join(f"{s}\t{e}\t{number}\t1\n" for s, e, number in graph["links"]),
-        "label.dat": label_lines(set(graph["labels"]) - set(graph["test"])),
-        "label.dat.test": label_lines(graph["test"]),
-    }
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(graphs())
-def test_round_trip(graph):
-    with tempfile.TemporaryDirectory() as name:
-        source = write_folder(Path(name) / "source", as_text(graph))
-        for _ in range(2):  # the second one comes from the cache
-            data = load_hgb("IMDB", Path(name) / "root", source=source)
-            check_round_trip(graph, data)
-
-
-def check_round_trip(graph, data):
-    types = [kind for _, kind, _ in graph["nodes"]]
-    for kind in range(graph["kinds"]):
-        mine = [node for node in graph["nodes"] if node[1] == kind]
-        assert data.nodes[f"t{kind}"].num_nodes == len(mine)
-        assert data.nodes[f"t{kind}"].names == [name for name, _, _ in mine]
-        if mine and graph["widths"][kind]:
-            expected = np.array([x for _, _, x in mine], np.float32)
-            np.testing.assert_array_equal(data.nodes[f"t{kind}"].x.to_dense(), expected)
-    local = [types[:i].count(kind) for i, kind in enumerate(types)]
-    for number, (start, end) in enumerate(graph["relations"]):
-        expected = sorted([local[s], local[e]] for s, e, n in graph["links"] if n == number)
-        assert pairs(data, f"t{start}", "to", f"t{end}") == expected
-        if (end, start) not in graph["relations"]:
-            backwards = sorted([e, s] for s, e in expected)
-            assert pairs(data, f"t{end}", "rev_to", f"t{start}") == backwards
-    for node, classes in graph["labels"].items():
-        y = data.y[local[node]]
-        found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
-        assert found == sorted(classes)
-        assert bool(data.split.test[local[node]]) == (node in graph["test"])
-
-
-# ------------------------------------------------------------------------------------- real graphs
 
 COUNTS = {
     "IMDB": {
@@ -702,12 +552,6 @@ def test_nodes_against_the_text(real, hgb_source, name):
             found = y.nonzero().view(-1).tolist() if data.multilabel else [int(y)]
             assert found == sorted(map(int, labels.split(",")))
             assert mask[int(number)]
-
-
-def test_real_download(root, hgb_source, monkeypatch):
-    content = (Path(hgb_source) / "hgb" / "ACM.zip").read_bytes()
-    with serve(content, monkeypatch):
-        assert load_hgb("ACM", root).nodes["paper"].num_nodes == 3025
 
 
 def test_scrambled_real_labels(root, tmp_path, hgb_source):
