@@ -25,7 +25,7 @@ TRIALS = 13  # the sampler draws at random up to the tenth, and by the scores so
 
 def search() -> Search:
     values = override(read_config(find_config("han-planted")), {"data.options.movies": 100})
-    return Search(values, search_space("han", "planted", values), [0], epochs=4)
+    return Search(values=values, space=search_space("han", "planted", values), seeds=[0], epochs=4)
 
 
 def completed(study: Path) -> int:

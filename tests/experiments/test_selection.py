@@ -65,7 +65,9 @@ def test_benchmark(sources: list[Path]) -> None:
 
 def test_tune(sources: list[Path]) -> None:
     values = override(read_config(find_config("han-IMDB")), SMALL)
-    search = Search(values, search_space("han", "planted", values), [483, 1], epochs=4)
+    search = Search(
+        values=values, space=search_space("han", "planted", values), seeds=[483, 1], epochs=4
+    )
     found = [run_trials(search, s.with_suffix(".db"), 13, source=s) for s in sources]
     assert found[0] == found[1]
     assert len({trial.score for trial in found[0]}) > 3

@@ -53,9 +53,11 @@ def tune(
         seed: Seed of the search.
         force: Overwrite OUT.
     """
+    from hanme.common.files import replacing
+    from hanme.common.toml import to_toml
     from hanme.data import is_tables, known_name
     from hanme.experiments.configuration import changed_config, override
-    from hanme.experiments.tune import Search, best_trial, run_trials, search_space, write_config
+    from hanme.experiments.tune import Search, best_trial, run_trials, search_space
 
     if out.suffix != ".toml" or out.is_dir():
         raise HanmeError(f"{out}: name a file that ends with .toml")
@@ -63,7 +65,8 @@ def tune(
         raise HanmeError(f"{out}: it exists; name another file, or overwrite it with --force")
     values = changed_config(model, graph, config_folder, changed_fields(changes))
     space = search_space(model, None if is_tables(graph) else known_name(graph), values)
-    search = Search(values, space, list(range(seeds)), epochs, seed)
+    numbers = list(range(seeds))
+    search = Search(values=values, space=space, seeds=numbers, epochs=epochs, seed=seed)
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
@@ -78,7 +81,9 @@ def tune(
         f"mean of micro and macro F1 {best.score:.2f} (first trial: {done[0].score or 0:.2f}), "
         f"{seeds} seed(s) per trial.",
     ]
-    write_config(override(values, best.changes), comment, out)
+    text = "".join(f"# {line}\n" for line in comment) + "\n"
+    with replacing(out) as temporary:
+        temporary.write_text(text + to_toml(override(values, best.changes)), encoding="utf-8")
     if json_:
         trials_ = [trial.model_dump() for trial in done]
         print(json.dumps({"best": best.model_dump(), "trials": trials_}))

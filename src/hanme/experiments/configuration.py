@@ -84,14 +84,12 @@ def changed_config(
         path = find_config(name, folder)
         where, values = str(path), read_config(path)
     values = override(values, changes)
-    config = RunConfig.make(values, where)
-    if known_name(config.data.name) != known_name(graph):
-        raise HanmeError(
-            f"{where}: data.name: {config.data.name}, but the file is named for {graph}"
-        )
+    config, name = RunConfig.make(values, where), known_name(graph)
+    if known_name(config.data.name) != name:
+        raise HanmeError(f"{where}: data.name: {config.data.name}, but the file is for {graph}")
     if not f"{model}-".startswith(f"{config.model.name}-"):
         raise HanmeError(f"{where}: model.name: {config.model.name}, but the file is for {model}")
-    return override(values, {"data.name": known_name(graph)})
+    return override(values, {"data.name": name})
 
 
 def refuse_fixed(changes: Mapping[str, Any], why: str) -> None:

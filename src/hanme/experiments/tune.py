@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hanme.common.files import lock, read_json, remove_leftovers, replacing, write_json
+from hanme.common.files import lock, read_json, remove_leftovers, write_json
 from hanme.common.options import Closed, validated
-from hanme.common.toml import read_toml, to_toml
+from hanme.common.toml import read_toml
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_network, load_graph
@@ -31,32 +30,28 @@ class Trial(Closed):
     why: str = ""  # why it failed
 
 
-class Study(Closed):
-    """A search and its trials, as they are stored."""
-
-    search: dict[str, Any]
-    trials: list[Trial]
-
-
-@dataclass(frozen=True)
-class Search:
+class Search(Closed):
     """What to search for."""
 
-    values: Mapping[str, Any]  # the configuration to start from
-    space: Mapping[str, Mapping[str, Any]]  # the fields to change, see :func:`search_space`
-    seeds: Sequence[int]  # the score of a trial is the mean over these
+    values: dict[str, Any]  # the configuration to start from
+    space: dict[str, dict[str, Any]]  # the fields to change, see :func:`search_space`
+    seeds: list[int]  # the score of a trial is the mean over these
     epochs: int | None = None  # maximum number of epochs (default: as configured)
     seed: int = 0  # of the search
 
     def configs(self, changes: Mapping[str, Any], source: Path | None) -> list[RunConfig]:
         """Return the runs of a trial, one per seed."""
-        extra: dict[str, Any] = {"data.source": str(source)} if source else {}
-        if self.epochs is not None:
-            extra["training.epochs"] = self.epochs
-        return [
-            RunConfig.make(override(self.values, {**changes, **extra, "training.seed": seed}))
-            for seed in self.seeds
-        ]
+        extra = {"data.source": source and str(source), "training.epochs": self.epochs}
+        fields = {**changes, **{field: x for field, x in extra.items() if x is not None}}
+        values = [override(self.values, fields | {"training.seed": seed}) for seed in self.seeds]
+        return [RunConfig.make(one) for one in values]
+
+
+class Study(Closed):
+    """A search and its trials, as they are stored."""
+
+    search: Search
+    trials: list[Trial]
 
 
 def search_space(
@@ -107,7 +102,7 @@ def run_trials(
         while len(done) < trials:
             params = _suggest(search, ranges, done, path)
             done.append(_try(search, source, params, len(done)))
-            write_json(path, Study(search=_plain(search), trials=done).model_dump(mode="json"))
+            write_json(path, Study(search=search, trials=done).model_dump(mode="json"))
             on_trial(len(done))
     return done
 
@@ -120,27 +115,15 @@ def best_trial(trials: Sequence[Trial]) -> Trial:
     return max(scored, key=lambda trial: trial.score or 0.0)
 
 
-def write_config(values: Mapping[str, Any], comment: Sequence[str], path: Path) -> None:
-    """Write a configuration file, which ``hanme train --config`` reads."""
-    with replacing(path) as temporary:
-        text = "".join(f"# {line}\n" for line in comment) + "\n" + to_toml(values)
-        temporary.write_text(text, encoding="utf-8")
-
-
 def _read(path: Path, search: Search) -> list[Trial]:
     """Read the trials of this search; refuse a file of another."""
     if not path.exists():
         return []
     study = validated(Study, read_json(path), f"{path}: not a study")
-    for name, value in _plain(search).items():
-        if study.search.get(name) != value:
+    for name in Search.model_fields:
+        if getattr(study.search, name) != getattr(search, name):
             raise HanmeError(f"{path}: a study with other {name}; name another --study file")
     return study.trials
-
-
-def _plain(search: Search) -> dict[str, Any]:
-    """Return a search as JSON has it."""
-    return asdict(search) | {"seeds": list(search.seeds)}
 
 
 def _suggest(
@@ -161,11 +144,8 @@ def _suggest(
     try:
         for trial in done:
             state = TrialState.FAIL if trial.score is None else TrialState.COMPLETE
-            study.add_trial(
-                create_trial(
-                    state=state, params=trial.params, distributions=ranges, value=trial.score
-                )
-            )
+            about = {"params": trial.params, "distributions": ranges, "value": trial.score}
+            study.add_trial(create_trial(state=state, **about))
     except ValueError as error:
         raise HanmeError(f"{path}: not a study ({error})") from None
     drawn: dict[str, Any] = study.ask(ranges).params
@@ -174,10 +154,12 @@ def _suggest(
 
 def _try(search: Search, source: Path | None, params: dict[str, Any], number: int) -> Trial:
     """Run a trial. Its score is the mean of micro and macro F1 on validation nodes, in percent."""
-    changes = {
-        field: entry["choices"][params[field]] if "choices" in entry else _rounded(params[field])
-        for field, entry in search.space.items()
-    }
+    changes = dict(params)
+    for field, entry in search.space.items():
+        if "choices" in entry:
+            changes[field] = entry["choices"][params[field]]
+        elif isinstance(params[field], float):
+            changes[field] = float(f"{params[field]:.4g}")
     values = []
     try:
         for config in search.configs(changes, source):
@@ -212,7 +194,3 @@ def _distribution(dimension: Mapping[str, Any]) -> Any:
     low, high, log = dimension["low"], dimension["high"], dimension.get("log", False)
     whole = isinstance(low, int) and isinstance(high, int)
     return (IntDistribution if whole else FloatDistribution)(low, high, log=log)
-
-
-def _rounded(drawn: float) -> float:
-    return float(f"{drawn:.4g}") if isinstance(drawn, float) else drawn
