@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from scipy.sparse import random_array
 
 from hanme.data import load, planted
-from hanme.data.store import check_store, is_store, open_store, write_store
+from hanme.data.store.open import check_store, is_store, open_store
+from hanme.data.store.write import write_store
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.features import to_torch
@@ -278,7 +279,7 @@ SLOWLY = """
 import sys, time
 from pathlib import Path
 from hanme.data import planted
-from hanme.data.store import write_store
+from hanme.data.store.write import write_store
 write_store(planted(movies=40), Path(sys.argv[1]), features="given",
             progress=lambda text: (print(text, flush=True), time.sleep(0.05)))
 """

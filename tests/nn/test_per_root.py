@@ -7,7 +7,8 @@ import torch
 
 from graphs import KINDS, random_arguments, random_chain
 from hanme.data import planted
-from hanme.data.store import open_store, write_store
+from hanme.data.store.open import open_store
+from hanme.data.store.write import write_store
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
 from hanme.graph.chain import Instances

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hanme.data import planted
-from hanme.data.store import write_store
+from hanme.data.store.write import write_store
 from hanme.explain import Explainer
 from hanme.runs import OpenedRun, RunConfig, train
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from hanme.data import planted
-from hanme.data.store import open_store, write_store
+from hanme.data.store.open import open_store
+from hanme.data.store.write import write_store
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.nn import MODELS, Batch, Model

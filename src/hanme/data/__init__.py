@@ -17,7 +17,8 @@ import platformdirs
 from hanme.common.options import check_options
 from hanme.data.hgb import load_hgb
 from hanme.data.planted import planted
-from hanme.data.store import check_store, is_store, open_store, stored_features, write_store
+from hanme.data.store.open import check_store, is_store, open_store, stored_features
+from hanme.data.store.write import write_store
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.load import load_frames, load_tables, open_source
 from hanme.data.tables.schema.config import FILE, config_path, is_tables

@@ -24,16 +24,10 @@ HASHED = 1 << 26
 
 @dataclass(frozen=True)
 class GraphCache:
-    """The cached graphs of one data source.
-
-    Args:
-        folder: A folder of its own.
-        key: What the graphs were built from, see :func:`content_key`. Graphs with another key are
-            removed when one is written.
-    """
+    """The cached graphs of one data source; those with another key are removed."""
 
     folder: Path
-    key: str
+    key: str  # what the graphs were built from, see :func:`content_key`
 
     def path(self, variant: str) -> Path:
         """Return the folder of a graph: built from the same files, but with other options."""

@@ -56,10 +56,7 @@ def write_store(
     features: str,
     progress: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Store a graph that is in memory, see :func:`hanme.data.store_graph`.
-
-    ``features`` says how features were filled in. They stay dense or sparse as they are.
-    """
+    """Store a graph that is in memory; ``features`` says how its features were filled in."""
     with create_store(folder) as writer:
         for i, nodes in enumerate(graph.nodes.values()):
             progress(f"{nodes.kind}: {nodes.num_nodes:,} nodes")
@@ -122,11 +119,8 @@ def add_texts(writer: StoreWriter, name: str, parts: Iterable[Iterable[str]]) ->
 
 
 def finish(writer: StoreWriter, graph: Graph, features: str) -> None:
-    """Write labels, split, the integers among the extra tensors and, last, the manifest.
-
-    The part of the split that a target node is in is 255 for none.
-    """
-    y, part = graph.y.numpy(), np.full(len(graph.y), 255, np.uint8)
+    """Write labels, split, the integers among the extra tensors and, last, the manifest."""
+    y, part = graph.y.numpy(), np.full(len(graph.y), 255, np.uint8)  # 255: in no part of the split
     for i, mask in enumerate(graph.split):
         part[mask.numpy()] = i
     writer.add("part", part)

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hanme.common.files import whole
-from hanme.data.store import GraphCache, content_key, open_store
+from hanme.data.store.cache import GraphCache, content_key
+from hanme.data.store.open import open_store
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.draft.infer import infer_frames
