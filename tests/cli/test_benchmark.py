@@ -135,7 +135,6 @@ OWN = """
 title = "Two widths"
 about = "{count} seed: {seeds}."
 rule = "without_fallback"
-figures = { curves = "widths" }
 [base]
 data = { name = "planted", options = { movies = 100 } }
 model.options.heads = 2
@@ -168,7 +167,7 @@ def test_an_experiment_of_one_s_own(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "widths.md").read_text()
     assert "# Two widths\n" in text
     assert "1 seed: 7." in text
-    assert (tmp_path / "out" / "widths.svg").exists()
+    assert (tmp_path / "out" / "widths-planted-curves.svg").exists()
 
 
 def test_a_mistake_in_an_experiment_names_file_and_field(

@@ -18,12 +18,12 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     assert len(names) == 14
     assert names[:2] == ["HAN", "HAN + LTS"]
     text = (tmp_path / "paper.md").read_text()
-    assert "| HAN-ME multihop | 68.0 | 63.5 |" in text
+    assert "| IMDB | HAN-ME multihop | 68.0 / 63.5 |" in text
     for row in table["rows"]:
         entry = row["with_fallback.test.micro"]
         runs = tmp_path / "runs"
         assert entry["values"] == [entry["mean"]]
-    assert (tmp_path / "paper.svg").exists()
+    assert (tmp_path / "paper-IMDB-curves.svg").exists()
     split = {
         path.parent.parent.name: json.loads(path.read_text())["data"]["seed"]
         for path in runs.rglob("config.json")

@@ -83,8 +83,8 @@ def test_keys_and_strings_alone(key: str, text: str) -> None:
     ("content", "message"),
     [
         (b"[data\n", r"x\.toml: not a TOML file: .*line 1"),
-        (b"# \xff", r"x\.toml: not UTF-8 text \(byte 2\)"),
-        (b"x = " + 9999 * b"[", r"x\.toml: values are nested too deep"),
+        (b"# \xff", r"x\.toml: not a TOML file: .*utf-8.* position 2"),
+        (b"x = " + 9999 * b"[", r"x\.toml: not a TOML file: .*recursion"),
     ],
 )
 def test_a_file_that_is_not_toml(content: bytes, message: str, tmp_path: Path) -> None:

@@ -24,20 +24,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8-sig")
         for number, line in enumerate(text.splitlines(), start=1):
             if len(line) > LONGEST_LINE:
-                raise HanmeError(f"{path} line {number}: more than {LONGEST_LINE} characters")
+                raise ValueError(f"line {number}: more than {LONGEST_LINE} characters")
         values = tomllib.loads(text)
-        refuse_deep(values, str(path))
-        return values
-    except HanmeError:
-        raise
     except OSError as error:
         raise HanmeError(f"{path}: it cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise HanmeError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except RecursionError:
-        raise HanmeError(f"{path}: values are nested too deep") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HanmeError(f"{path}: not a TOML file: {error}") from None
+    refuse_deep(values, str(path))
+    return values
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

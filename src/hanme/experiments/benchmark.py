@@ -89,7 +89,6 @@ class Experiment(Closed):
     seeds: list[int] = Field(default=[0, 1, 2, 3, 4], min_length=1)
     rule: Literal["with_fallback", "without_fallback"]  # decision rule of the first scores
     sources: list[str] | None = None  # of published scores to compare with (default: all)
-    figures: dict[Literal["boxes", "curves"], str]  # file names; ``{graph}`` stands for the graph
     base: dict[str, Any] = Field(default_factory=dict)  # the configuration that rows start from
     row: list[Row] = Field(default_factory=list)  # default: one per configuration file
 
@@ -106,12 +105,6 @@ class Experiment(Closed):
         """Return the first seeds, continued by 1, 2, 3, ... where there are not enough."""
         more = (seed for seed in count(1) if seed not in self.seeds)
         return [*self.seeds, *islice(more, number)][:number]
-
-    def file_names(self, graph: str) -> dict[str, str]:
-        """Return the names of a graph's figures by kind."""
-        return {
-            kind: f"{name.replace('{graph}', graph)}.svg" for kind, name in self.figures.items()
-        }
 
     def entries(self, changes: Mapping[str, Any], source: Path | None = None) -> list[Entry]:
         """Make the rows with some fields changed; a row keeps the fields that it sets itself."""

@@ -47,14 +47,12 @@ def report(
     with replacing(out / f"{experiment.name}.json") as path:
         path.write_text(json.dumps(table, indent=2) + "\n")
     for graph, rows in _by_graph(table["rows"]).items():
-        names = experiment.file_names(graph)
-        if "boxes" in names:
-            draw_boxes(rows, graph, experiment.rule, out / names["boxes"])
-        if "curves" in names:
-            drawn = [entry for entry in kept if entry.graph == graph and entry.curves]
-            folders = {entry.name: runs / entry.folder / str(seeds[0]) for entry in drawn}
-            curves = {name: Run.open(folder).metrics() for name, folder in folders.items()}
-            draw_curves(curves, out / names["curves"])
+        name = f"{experiment.name}-{graph}"
+        draw_boxes(rows, graph, experiment.rule, out / f"{name}.svg")
+        drawn = [entry for entry in kept if entry.graph == graph and entry.curves]
+        folders = {entry.name: runs / entry.folder / str(seeds[0]) for entry in drawn}
+        curves = {name: Run.open(folder).metrics() for name, folder in folders.items()}
+        draw_curves(curves, out / f"{name}-curves.svg")
     with replacing(out / f"{experiment.name}.md") as path:
         path.write_text(markdown(experiment, table), encoding="utf-8")
     return table
@@ -68,9 +66,9 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
     lines = [f"# {experiment.title}", "", made, "", about.replace("{seeds}", seeds)]
     for graph, rows in _by_graph(table["rows"]).items():
         lines += ["", f"## {graph}", "", *_score_table(rows, experiment.rule)]
-        for kind, name in experiment.file_names(graph).items():
-            shows = "Test F1" if kind == "boxes" else f"F1 by epoch, seed {table['seeds'][0]},"
-            lines += ["", f"![{shows} on {graph}]({name})"]
+        name, first = f"{experiment.name}-{graph}", table["seeds"][0]
+        lines += ["", f"![Test F1 on {graph}]({name}.svg)"]
+        lines += ["", f"![F1 by epoch, seed {first}, on {graph}]({name}-curves.svg)"]
     lines += ["", "## Against published figures", "", *_against(table["rows"])]
     if table["failed"]:
         lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
