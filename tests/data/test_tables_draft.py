@@ -346,6 +346,14 @@ def test_a_list_of_ids_is_split_although_most_cells_are_one_id(tmp_path: Path) -
     assert found == {"columns": ["depends"], "separator": ";", "type": "package"}
 
 
+def test_rows_of_facts_refer_by_a_number_of_the_same_general_name(tmp_path: Path) -> None:
+    workers = "".join(f"{13 * i + 7},{'xyz'[i % 3]}\n" for i in range(40))
+    years = "".join(f"{13 * (i % 40) + 7},{i // 40},{i * 7 % 11}.5\n" for i in range(160))
+    files = {"workers_csv": f"nr,union\n{workers}", "years_csv": f"nr,year,wage\n{years}"}
+    (relation,) = guessed(tmp_path, **files)["relations"].values()
+    assert relation == {"columns": ["nr"], "source": "year", "type": "worker"}
+
+
 def test_a_column_called_id_that_repeats_holds_the_ids_of_another_table(tmp_path: Path) -> None:
     recipes = "".join(f"{i},Dish {i},{'xyz'[i % 3]}\n" for i in range(40))
     parts = "".join(f"thing{i % 17},{i % 40}\n" for i in range(120))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from hanme.data.tables.draft.names import is_key, mentions, type_name, words_of
+from hanme.data.tables.draft.names import GENERIC, is_key, mentions, type_name, words_of
 from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
 from hanme.data.tables.read.sql import quoted
 
@@ -213,14 +213,15 @@ def _find_references(
     inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
-        called_id = column.name.lower() == "id" and not column.unique
+        called_id = column.name.lower() in GENERIC and not column.unique
         if numeric and not called_id and not any(_mentions(column, t) for t in known.tables):
             continue  # a name must say that numbers are ids
         matches = known.match(table, column, separator)
         for match in matches:
             named = _mentions(column, match.table)
             score = (match.share, named, -match.table.size)
-            only = called_id and len(matches) == 1 and match.share == 1
+            same = match.table.id is not None and match.table.id.name == column.name
+            only = called_id and same and len(matches) == 1 and match.share == 1
             fits = only or _is_reference(column, match, named, numeric)
             if fits and (best is None or score > best[0]):
                 best = (score, [match], separator)
