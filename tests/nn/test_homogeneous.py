@@ -16,7 +16,7 @@ models = st.sampled_from(
         lambda *given: GAT(*given, **SIZES, layers=1),
         lambda *given: GAT(*given, **SIZES, layers=2, residual=True),
         lambda *given: MAGNA(*given, **SIZES, layers=1, hops=2),
-        lambda *given: MAGNA(*given, **SIZES, layers=2, hops=1, relations=False),
+        lambda *given: MAGNA(*given, **SIZES, layers=2, hops=1),
     ]
 )
 

@@ -225,7 +225,7 @@ class Chain:
         Args:
             roots: Ids of nodes at position 0, in any order, possibly repeated.
         """
-        roots = checked_roots(roots, self.sizes[0]).to(self.device).long()
+        roots = checked_roots(roots, self.sizes[0]).to(self.indices[0])
         types, node = self.metapath.node_types, torch.unique(roots)
         touched: dict[str, list[Tensor]] = {types[0]: [node]}
         hops = []  # the distinct nodes that each starts from, their numbers of links, the links

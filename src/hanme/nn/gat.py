@@ -12,7 +12,7 @@ from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.homogeneous import HOP, STEP, Homogeneous, Links, pieces_around
+from hanme.nn.homogeneous import HOP, STEP, Homogeneous, Links, around
 from hanme.nn.model import Model
 from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot, some
 from hanme.ops import Constant, head_dots, metapath_attention
@@ -70,21 +70,19 @@ class GAT(Model):
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``.
 
-        For some roots, each layer computes the nodes that the next one reads.
+        For some roots, only nodes within as many hops as there are layers are computed.
         """
-        links, roots = self.graph.links(batch), batch.roots
+        links, ids, last = self.graph.links(batch), None, None
         chain = self._chain.get([links.edge_index], lambda: chain_of(links))
-        ids: list[Tensor | None] = [None] * len(self.convs)
-        steps: list[tuple[Chain, Tensor | None]] = [(chain, None)] * len(self.convs)
-        if roots is not None:
-            pieces = pieces_around(chain, links.numbers(roots), len(self.convs))
-            ids = [piece.nodes["node"] for piece in pieces]
-            steps = [(piece.chain, piece.roots) for piece in pieces]
-        h: Tensor = self.graph(batch, links, ids[0])
-        for i, (conv, step) in enumerate(zip(self.convs, steps, strict=True)):
+        if batch.roots is not None:
+            piece, last = around(chain, links.numbers(batch.roots), len(self.convs))
+            chain, ids = piece.chain, piece.nodes["node"]
+        h: Tensor = self.graph(batch, links, ids)
+        for i, conv in enumerate(self.convs):
             h = F.elu(h) if i > 0 else h
-            h = conv(node_dropout(h, self.dropout if self.training else 0.0, ids[i]), *step)
-        return h[links.target] if roots is None else h
+            h = node_dropout(h, self.dropout if self.training else 0.0, ids)
+            h = conv(h, chain, last if i == len(self.convs) - 1 else None)
+        return h[links.target] if last is None else h
 
 
 class Conv(nn.Module):

@@ -87,13 +87,15 @@ class Homogeneous(nn.Module):
         )
 
 
-def pieces_around(chain: Chain, nodes: Tensor, hops: int) -> list[Restriction]:
-    """Cut out what some nodes touch, hop by hop; a piece gives the nodes of the one after it.
+def around(chain: Chain, nodes: Tensor, hops: int) -> tuple[Restriction, Tensor]:
+    """Return what is within some hops of some nodes, and the positions of these nodes in it.
 
     The chain has one hop, from each node to those that lead to it, itself among them.
     """
-    pieces = [chain.restrict(nodes)]
-    while len(pieces) < hops:
-        before, nodes = nodes, pieces[0].nodes["node"]
-        pieces.insert(0, pieces[0] if torch.equal(before, nodes) else chain.restrict(nodes))
-    return pieces
+    near = nodes
+    for _ in range(hops - 1):
+        before, near = near, chain.restrict(near).nodes["node"]
+        if torch.equal(before, near):
+            break
+    piece = chain.restrict(near)
+    return piece, torch.searchsorted(piece.nodes["node"], nodes)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from hanme.common.arrays import indptr_of
 from hanme.errors import HanmeError
 from hanme.graph.cache import GraphCache
-from hanme.graph.chain import Chain
+from hanme.graph.chain import Chain, Restriction
 from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
-from hanme.nn.homogeneous import HOP, Homogeneous, Links, pieces_around
+from hanme.nn.homogeneous import HOP, Homogeneous, Links, around
 from hanme.nn.model import Model
 from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot
 
@@ -39,7 +39,6 @@ class MAGNA(Model):
         layers: The number of blocks.
         hops: K, how often attention is applied in a block.
         alpha: The share α that stays at each hop.
-        relations: Whether a link's score depends on its relation.
         dropout: Dropout on features.
         attention_dropout: Dropout on the attention weights.
         negative_slope: LeakyReLU's slope below 0.
@@ -57,7 +56,6 @@ class MAGNA(Model):
         layers: int = 2,
         hops: int = 6,
         alpha: float = 0.1,
-        relations: bool = True,
         dropout: float = 0.5,
         attention_dropout: float = 0.5,
         negative_slope: float = 0.2,
@@ -71,7 +69,7 @@ class MAGNA(Model):
         self.dropout = dropout
         self.reach = layers * hops  # no node farther away changes a logit
         self.graph = Homogeneous(metadata, target, in_channels, hidden_channels)
-        kinds = len(metadata[1]) + 1 if relations else 0  # one more for the loops
+        kinds = len(metadata[1]) + 1  # one more for the loops
         self.attention = nn.ModuleList(
             Diffusion(hidden_channels, heads, kinds, hops, alpha, attention_dropout, negative_slope)
             for _ in range(layers)
@@ -99,8 +97,8 @@ class MAGNA(Model):
         wanted = links.loops[0, links.target]
         if batch.roots is not None:
             numbers = links.numbers(batch.roots)
-            nodes, edges = edges.around(numbers, self.reach)
-            wanted = torch.searchsorted(nodes, numbers)
+            piece, wanted = around(edges.chain, numbers, self.reach)
+            nodes, edges = piece.nodes["node"], edges.within(piece)
         h = self.graph(batch, links, nodes)
         for i, attention in enumerate(self.attention):
             h = h + self._drop(attention(h, edges))
@@ -162,8 +160,7 @@ class Diffusion(nn.Module):
         s = (self._by_head(self.W_h(h)).tanh() * self.v[0]).sum(-1)
         t = (self._by_head(self.W_t(h)).tanh() * self.v[1]).sum(-1)
         score = s.index_select(0, edges.end) + t.index_select(0, edges.start)
-        if len(self.r):
-            score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
+        score = score + (self.r.tanh() * self.v[2]).sum(-1).index_select(0, edges.kind)
         score = F.leaky_relu(score, self.negative_slope)
         counts, links = edges.indptr.diff(), len(score)
         top = torch.segment_reduce(score.detach(), "max", offsets=edges.indptr)
@@ -202,14 +199,16 @@ class Edges:
         into, out = (indptr_of(torch.bincount(ids, minlength=nodes)) for ids in (end, start))
         return cls(start, end, kind[order], into, back, out)
 
-    def around(self, nodes: Tensor, hops: int) -> tuple[Tensor, Edges]:
-        """Return the nodes within some hops of the ones given, and the links that count there."""
-        whole = self.indptr.numel() - 1
-        chain = Chain(HOP, (whole, whole), (self.indptr,), (self.start,))
-        piece = pieces_around(chain, nodes, hops)[0]
-        start, end = piece.chain.indices[0], piece.chain.sources(0)
-        held, kind = piece.nodes["node"], self.kind[piece.links[0]]
-        return held, Edges.of(torch.stack([start, end]), kind, held.numel())
+    @property
+    def chain(self) -> Chain:
+        """The chain from each node to those that lead to it."""
+        nodes = self.indptr.numel() - 1
+        return Chain(HOP, (nodes, nodes), (self.indptr,), (self.start,))
+
+    def within(self, piece: Restriction) -> Edges:
+        """Return the links of a restriction of the chain."""
+        ends = torch.stack([piece.chain.indices[0], piece.chain.sources(0)])
+        return Edges.of(ends, self.kind[piece.links[0]], piece.chain.sizes[0])
 
 
 def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:

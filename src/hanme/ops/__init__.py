@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hanme.errors import check_choice
-from hanme.graph.chain import Chain, Instances
+from hanme.graph.chain import Chain, Instances, checked_roots
 from hanme.ops import chunked, eager, streaming
 from hanme.ops.problem import Coefficients, Constant, LinkProduct, PairSigmoid, Problem, check
 from hanme.ops.streaming.scores import head_dots, tanh_scores
@@ -76,13 +76,16 @@ def metapath_attention(
     """
     drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
     backend = choose_backend(backend, attention.device)
-    every = torch.arange(chain.sizes[0], device=chain.device) if roots is None else roots
+    if roots is None:
+        every = torch.arange(chain.sizes[0], device=chain.device)
+    else:
+        every = checked_roots(roots, chain.sizes[0]).to(chain.indices[0])
     given = (chain, tuple(values), coefficients, root_score, attention, every)
     problem = Problem(*given, negative_slope, dropout, drawn)
     check(problem)
     if instances is not None:
         problem = problem.along(instances)
-    elif roots is not None:
+    elif roots is not None and chain.root_ids is None:  # that of a subgraph is small already
         problem = problem.within(chain.restrict(roots))
     return BACKENDS[backend](problem.widened())
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.cache import GraphCache
-from hanme.graph.chain import Chain, Instances, checked_roots
+from hanme.graph.chain import Chain, Instances
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels.base import Channels, Task, Traced
@@ -19,7 +19,6 @@ from hanme.nn.encoders import Encoder, make_encoder
 from hanme.nn.parts import Projections, check_dropouts, check_heads, features_of, glorot
 from hanme.ops import Coefficients, Problem, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
-from hanme.ops.problem import take
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "elu": F.elu}
 
@@ -174,16 +173,7 @@ class MetapathChannels(Channels):
         h = {t: node_dropout(x, dropout, None if ids is None else ids[t]) for t, x in h.items()}
         arguments: list[_Arguments] = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
-            root_score = self._root_score(h[self.metapaths[i].root], i, batch.roots)
+            root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])  # a_Φ · h_v0
             attention = self.att_instance[i][0]
             arguments.append((chain, terms.values, terms.coefficients, root_score, attention))
         return arguments
-
-    def _root_score(self, h: Tensor, metapath: int, roots: Tensor | None) -> Tensor:
-        """Return a_Φ · h_v0, ``[N, K]``; zeros for nodes that no root is."""
-        a = self.att_root[metapath][0]
-        if roots is None:
-            return head_dots(h, a)
-        first = torch.unique(checked_roots(roots, h.size(0)))
-        score = h.new_zeros(h.shape[:2])
-        return score.index_copy(0, first, head_dots(take(h, first), a))
