@@ -351,7 +351,7 @@ def test_rows_of_facts_refer_by_a_number_of_the_same_general_name(tmp_path: Path
     years = "".join(f"{13 * (i % 40) + 7},{i // 40},{i * 7 % 11}.5\n" for i in range(160))
     files = {"workers_csv": f"nr,union\n{workers}", "years_csv": f"nr,year,wage\n{years}"}
     (relation,) = guessed(tmp_path, **files)["relations"].values()
-    assert relation == {"columns": ["nr"], "source": "year", "type": "worker"}
+    assert (relation["columns"], relation["type"]) == (["nr"], "worker")
 
 
 def test_a_column_called_id_that_repeats_holds_the_ids_of_another_table(tmp_path: Path) -> None:
