@@ -312,14 +312,10 @@ def test_html_is_text(films: Path) -> None:
     text = (films / "films.csv").read_text()
     text = text.replace("The Silver Voyage", hostile).replace(",Drama\n", f",{hostile}\n")
     (films / "films.csv").write_text(text)
-    graph = Graph.from_tables(films)
-    classifier = Classifier(**SMALL).fit(graph)
-    for shown in (graph, classifier.predictions(nodes=["f001"])):
-        assert "<script>" not in shown._repr_html_()
-        assert "&lt;script&gt;" in shown._repr_html_()
-    tags = re.findall(r"<(/?\w+)", graph._repr_html_())
-    assert {tag.strip("/") for tag in tags} == {"table", "tr", "th", "td", "p"}
-    assert "<td>nodes</td><td>film</td><td>120</td>" in graph._repr_html_()
+    classifier = Classifier(**SMALL).fit(Graph.from_tables(films))
+    html = classifier.predictions(nodes=["f001"])._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
 
 
 def test_the_document_s_python_runs(films: Path, monkeypatch, capsys) -> None:

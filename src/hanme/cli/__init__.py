@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
+from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any
 
@@ -164,6 +165,11 @@ def _describe(error: Exception) -> str | None:
         return "out of memory; try smaller sizes or fewer metapaths"
     if not isinstance(error, OSError):
         return None
+    if error.filename and isinstance(error, FileExistsError | NotADirectoryError):
+        path = Path(os.fsdecode(error.filename))
+        for part in (path, *path.parents):
+            if part.exists() and not part.is_dir():
+                return f"{part}: a file, where a folder is needed; name a path outside of it"
     text = f"{error.filename or 'a file'}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         text += "; make room, then continue train with --resume, others with the same command"

@@ -75,21 +75,28 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def print_scores(scores: dict[str, Any]) -> None:
-    """Print micro and macro F1 by split and, where the decision rules differ, by rule."""
-    if all(by_split == scores["with_fallback"] for by_split in scores.values()):
-        scores = {"any": scores["with_fallback"]}
-    _print_f1("decision rule", scores, ("train", "val", "test"))
+    """Print micro and macro F1 by split, with a row per decision rule if they differ."""
+    if rules_differ(scores):
+        _print_f1("decision rule", scores)
+    else:
+        print_table([f1_columns(scores["with_fallback"])], title="F1 (%)", width=100)
 
 
-def _print_f1(head: str, scores: dict[str, Any], parts: Sequence[str]) -> None:
+def rules_differ(scores: dict[str, Any]) -> bool:
+    """Return whether the scores depend on the decision rule, as with several labels per node."""
+    return any(by_split != scores["with_fallback"] for by_split in scores.values())
+
+
+def _print_f1(head: str, scores: dict[str, Any]) -> None:
     rows = [
-        {head: name.replace("_", " ")} | f1_columns(by_split, parts)
-        for name, by_split in scores.items()
+        {head: name.replace("_", " ")} | f1_columns(by_split) for name, by_split in scores.items()
     ]
     print_table(rows, title="F1 (%)", width=100)
 
 
-def f1_columns(scores: dict[str, Any], parts: Sequence[str]) -> dict[str, float | None]:
+def f1_columns(
+    scores: dict[str, Any], parts: Sequence[str] = ("train", "val", "test")
+) -> dict[str, float | None]:
     """Return micro and macro F1 by column, such as ``val micro``; None for a part without nodes."""
     return {
         f"{part} {f1}": scores.get(part, {}).get(f1) for part in parts for f1 in ("micro", "macro")
@@ -114,9 +121,10 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
     scores, own = result["scores"], result.get("probabilities", {})
     rows = {name: other for name, other in result["baselines"].items() if name != model}
     decided = scores.get("decided", scores["with_fallback"])
-    _print_f1("compared with baselines", rows | {model: decided}, ("val", "test"))
+    _print_f1("model", {model: decided} | rows)
     part = "test" if "test" in own else "val"
-    print_probabilities({name: by[part] for name, by in (rows | {model: own}).items()}, part)
+    if part in own:
+        print_probabilities({name: by[part] for name, by in ({model: own} | rows).items()}, part)
     mine = own.get("val", {})
     for name, advice in (
         ("majority", "No better than always predicting the most common label"),

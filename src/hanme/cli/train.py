@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanme.cli.options import changed_fields, chosen
-from hanme.cli.show import print_baselines, print_notes, print_scores, show_epochs
+from hanme.cli.show import print_baselines, print_notes, print_scores, rules_differ, show_epochs
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.runs import Run
+
+EXPLAINED = ("hanme", "han", "magnn", "linear")
+"""Models that ``hanme explain`` takes, with semantic attention."""
+SELECTED = {
+    "macro": "largest macro F1 on validation nodes",
+    "micro": "largest micro F1 on validation nodes",
+    "loss": "smallest loss on validation nodes",
+    "last": "the last one",
+}
+"""Why an epoch is the best, by ``training.select``."""
 
 
 def train(
@@ -77,11 +87,15 @@ def train(
 
 def _show(run: Run) -> None:
     result, config = run.result(), run.config
-    print_scores(result["scores"])
+    if rules_differ(result["scores"]):
+        print_scores(result["scores"])
     print_baselines(config.model.name, result)
     for note in result.get("notes", []):
         print(note)
     if result["epochs"] and not result.get("notes"):
-        why = f"select = {config.training.select}"
+        why = SELECTED[config.training.select]
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
-    print(f"The run is in {run.folder}. Next: hanme predict, evaluate or explain.")
+    fusion = config.model.options.get("fusion", "semantic")
+    explains = config.model.name in EXPLAINED and fusion == "semantic"
+    commands = "predict, evaluate or explain" if explains else "predict or evaluate"
+    print(f"The run is in {run.folder}. Next: hanme {commands}.")
