@@ -90,12 +90,13 @@ def _show(run: Run) -> None:
     if rules_differ(result["scores"]):
         print_scores(result["scores"])
     print_baselines(config.model.name, result)
-    for note in result.get("notes", []):
+    dropped = result.get("notes", [])  # why there is no network, if it was dropped
+    for note in dropped:
         print(note)
-    if result["epochs"] and not result.get("notes"):
+    if result["epochs"] and not dropped:
         why = SELECTED[config.training.select]
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
     fusion = config.model.options.get("fusion", "semantic")
-    explains = config.model.name in EXPLAINED and fusion == "semantic"
+    explains = dropped or (config.model.name in EXPLAINED and fusion == "semantic")
     commands = "predict, evaluate or explain" if explains else "predict or evaluate"
     print(f"The run is in {run.folder}. Next: hanme {commands}.")
