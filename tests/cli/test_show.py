@@ -48,7 +48,7 @@ def test_an_epoch_is_estimated_and_nothing_is_left_of_it(trainer: Trainer) -> No
         (0.3, 0.8, ""),
         (0.6, 0.5, "No better than always predicting the most common label"),
         (0.6, 0.8, ""),  # the probabilities are off, but their order is not
-        (0.41, 0.7, "The network adds nothing"),
+        (0.41, 0.7, "No better than --model linear, which is faster"),
     ],
 )
 def test_a_model_that_does_not_win_is_said_so(

@@ -128,7 +128,7 @@ def print_baselines(model: str, result: dict[str, Any]) -> None:
     mine = own.get("val", {})
     for name, advice in (
         ("majority", "No better than always predicting the most common label"),
-        ("linear", "The network adds nothing to the linear model and trees"),
+        ("linear", "No better than --model linear, which is faster"),
     ):
         if name == "linear" and result.get("notes"):  # they say that the network was dropped
             continue
