@@ -73,13 +73,13 @@ def load(
     name, options = known_name(name), options or {}
     if options and name != "planted":
         raise HanmeError(f"{name} takes no options, but got {', '.join(options)}")
-    if name == "planted" and source is not None:
-        raise HanmeError(f"planted is generated and takes no files, but got {source}")
     cache = Path(os.environ.get("HANME_CACHE") or platformdirs.user_cache_dir("hanme"))
     if is_store(source or name):
-        name, source, seed = known_name(str(source or name)), None, 0
+        name, source, seed, options = known_name(str(source or name)), None, 0, {}
         graph, features = _open(name, features, fitted)
     elif name == "planted":
+        if source is not None:
+            raise HanmeError(f"planted is generated and takes no files, but got {source}")
         check_options("planted", planted, options, own=("seed",))
         graph = planted(seed=seed, **options).with_features(features := features or "given")
     elif name in METAPATHS:
