@@ -21,7 +21,6 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from hanme.common.files import read_json, replacing, write_json
-from hanme.experiments.curves import save_figure
 
 HERE = Path(__file__).parent
 SHORT = ["streaming", "chunked", "eager"]
@@ -118,7 +117,8 @@ def draw(rows: list[dict[str, Any]], stem: Path) -> None:
         axes.set_xlabel("instances")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, stem)
+    with replacing(stem.with_suffix(".svg")) as path:
+        figure.savefig(path, format="svg")
 
 
 def _repeat(case: str, backend: str) -> int:

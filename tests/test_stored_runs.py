@@ -47,5 +47,5 @@ def test_the_fixture_of_the_next_release(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "tools" / "store_fixture.py"), str(tmp_path / "stored")]
     subprocess.run(script, check=True, capture_output=True)
     files = [path for path in (tmp_path / "stored").rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 200_000
+    assert sum(path.stat().st_size for path in files) < 1_000_000
     check(tmp_path / "stored", tmp_path / "copy")

@@ -31,8 +31,8 @@ def follow(text: str, folder: Path, graph: str) -> Path:
             said += shell(block, folder, HANME_CACHE=str(folder / "cache"))
         elif kind == "toml":  # it takes the place of the end of the file
             path = folder / graph / "graph.toml"
-            kept = path.read_text().partition(block.splitlines()[0])[0]
-            path.write_text(kept + block)
+            kept = path.read_text().partition(f"\n{block.splitlines()[0]}")[0]
+            path.write_text(f"{kept}\n{block}")
     (folder / "said").write_text(said)
     return folder
 

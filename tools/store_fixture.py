@@ -18,7 +18,7 @@ import hanme
 
 ROOT = Path(__file__).parents[1]
 NODE = "f011"
-TRAIN = ("--epochs", "8", "--hidden", "16", "--heads", "2")  # a run of about 50 kB
+TRAIN = ("--epochs", "8", "--hidden", "16", "--heads", "2")
 
 
 def command(*arguments: str, cwd: Path) -> str:

@@ -165,7 +165,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "key twice": (
         {"graph.toml": GRAPH + "[nodes.film]\n"}, r"graph\.toml: not a TOML file: .*line"
     ),
-    "TOML is not UTF-8": ({"graph.toml": b"# \xff"}, r"graph\.toml: not UTF-8"),
+    "TOML is not UTF-8": ({"graph.toml": b"# \xff"}, r"graph\.toml: not a TOML file: 'utf-8'"),
     "empty TOML": ({"graph.toml": ""}, r"graph\.toml: target: it is missing"),
     "unknown key": (graph("name =", "nmae ="), r"nodes\.film: no such key 'nmae'; did you mean"),
     "unknown part": (graph("[relations.", "[relation."), r"no such key 'relation'; did you mean"),

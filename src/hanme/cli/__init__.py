@@ -119,6 +119,8 @@ def main() -> None:
         _check_words(sys.argv)
         with _joined():
             status = app(prog_name="hanme", standalone_mode=False) or 0
+        if status == 1:  # typer has shown no message
+            raise HanmeError("shell completion works in bash, zsh, fish and PowerShell")
         print(end="", flush=True)
     except KeyboardInterrupt:  # before a command has started
         status = STOPPED

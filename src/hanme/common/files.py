@@ -133,6 +133,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def checksum(path: Path) -> str | None:
+    """Return the checksum that a file of a run carries; None if it cannot be read."""
+    regular(path)
+    try:
+        if path.suffix == ".json":
+            found = parse_json(path.read_bytes())
+        else:
+            with safe_open(path, framework="pt") as file:
+                found = parse_json(file.metadata()["numbers"])
+        return str(found["sha256"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; one that cannot be read raises ValueError."""
     try:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=60)
 """Time limit for waiting for another rank, e.g. while the first fits the linear model."""
 
-MEETING = timedelta(minutes=1)
+MEETING = timedelta(seconds=20)
 """Time limit for finding torchrun, which was there when it started the rank."""
 
 

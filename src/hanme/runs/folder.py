@@ -15,6 +15,7 @@
 Every file but ``metrics.jsonl`` is written to a temporary file and moved into place, so it is
 complete or missing; ``metrics.jsonl`` is truncated to the checkpoint when a run is resumed. JSON
 and safetensors files carry a checksum, and a file that has changed since is refused.
+``result.json`` lists these checksums, so a file of another run is refused too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import torch
 
 from hanme.common import ranks
 from hanme.common.files import (
+    checksum,
     load_tensors,
     name_path,
     parse_json,
@@ -166,14 +168,20 @@ class Run:
         return all((self.folder / name).exists() for name in ("result.json", "model.safetensors"))
 
     def result(self) -> dict[str, Any]:
-        """Return the result of a finished run."""
+        """Return the result of a finished run; refuse files of another run."""
         if not self.finished:
             raise HanmeError(f"{self.folder}: this run is not finished; continue it with --resume")
         path = self.folder / "result.json"
         result = read_json(path)
         if not isinstance(result.get("scores"), dict):
             raise HanmeError(f"{path}: not the result of a run: scores are missing")
-        result.pop("files", None)  # checksums, in 0.3.0
+        for name, expected in result.pop("files", {}).items():
+            part = self.folder / name
+            if not part.exists() or checksum(part) not in (None, expected):
+                raise HanmeError(
+                    f"{part}: it is missing or of another run; restore it from a copy, or remove "
+                    "result.json and continue with --resume"
+                )
         return result
 
     def metrics(self) -> list[dict[str, float]]:
@@ -269,7 +277,9 @@ class Run:
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
         write_json(self.folder / "stack.json", values)
         save_tensors(self.folder / "model.safetensors", tensors, {})
-        write_json(self.folder / "result.json", result)
+        names = (*BEGUN, *ENDED)
+        checksums = {name: found for name in names if (found := checksum(self.folder / name))}
+        write_json(self.folder / "result.json", result | {"files": checksums})
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
