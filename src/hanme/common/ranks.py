@@ -7,6 +7,7 @@ reading and writing files, and tells the others. Without torchrun there is one r
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -25,7 +26,7 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=60)
 """Time limit for waiting for another rank, e.g. while the first fits the linear model."""
 
-MEETING = timedelta(seconds=20)
+MEETING = timedelta(minutes=1)
 """Time limit for finding torchrun, which was there when it started the rank."""
 
 
@@ -61,6 +62,18 @@ def is_first() -> bool:
 _speaks = True
 
 
+def _find_torchrun() -> None:
+    """Refuse at once if torchrun is gone, which rendezvous would notice after a minute."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    place = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))
+    try:
+        socket.create_connection(place, timeout=MEETING.total_seconds()).close()
+    except OSError as error:
+        where = ":".join(map(str, place))
+        raise HanmeError(f"torchrun is not at {where}: {one_line(error)}") from None
+
+
 @contextmanager
 def joined() -> Iterator[None]:
     """Join the processes that torchrun has started; without torchrun, do nothing."""
@@ -68,6 +81,7 @@ def joined() -> Iterator[None]:
     if not under_torchrun():
         yield
         return
+    _find_torchrun()
     try:
         store, number, size = next(rendezvous("env://", timeout=MEETING))
         store.set_timeout(PATIENCE)
