@@ -73,6 +73,7 @@ def test_decision_rules_have_a_row_each_where_they_differ(
 def test_train_json_and_resume(run: Path) -> None:
     done = hanme("train", "planted", "--out", run, *QUICK, "--resume", "--json")
     written = read_json(run / "result.json")
+    assert written.pop("files").keys() >= {"config.json", "model.safetensors"}
     assert json.loads(done.stdout) == written
 
 
