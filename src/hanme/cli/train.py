@@ -29,6 +29,7 @@ def train(
     *,
     out: Path | None = None,
     resume: bool = False,
+    with_: Path | None = None,
     device: str | None = None,
     json_: bool = False,
     config: str | None = None,
@@ -47,6 +48,8 @@ def train(
     Args:
         out: Run folder to write (default: runs/NAME, then runs/NAME-2, and so on).
         resume: Continue the run in --out, or the last in runs/.
+        with_: CSV file of reviewed labels, with columns id and label, that are added to those of
+            the data or replace them.
         config: Configuration file to start from, or the name of a packaged one, such as
             hanme-direct-IMDB; options on the command line override it.
     """
@@ -54,6 +57,7 @@ def train(
     from hanme.common import ranks
     from hanme.experiments import configuration
     from hanme.graph.defaults import why_none
+    from hanme.runs.reviewed import read_reviewed
 
     if graph is None and config is None:
         raise HanmeError("no graph to train on: name one, or a --config")
@@ -61,6 +65,8 @@ def train(
         raise HanmeError("torchrun restarts lost processes: name the run folder with --out")
     values = configuration.read_config(configuration.find_config(config)) if config else {}
     changed = changed_fields(changes) | ({"data.name": graph} if graph else {}) | chosen(fields)
+    if with_ is not None:
+        changed["data.reviewed"] = read_reviewed(with_)
     values = configuration.override(values, changed)
     with show_epochs() as shown:
         run_config, loaded = ranks.first_before_others(

@@ -17,6 +17,7 @@ from hanme.nn import MODELS
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
 from hanme.runs.config import PYTHON, ModelConfig, RunConfig
+from hanme.runs.reviewed import with_reviewed
 
 MANY_ROOTS, FEWER = 50_000, 64
 """Above this number of roots, over all default metapaths, HAN-ME gets this hidden size: it halves
@@ -37,7 +38,7 @@ def load_graph(
     data = config.data
     if data.name == PYTHON:
         raise HanmeError("trained on a graph made in Python: pass `graph` to Classifier.load")
-    return load(
+    graph = load(
         data.name,
         source=source or data.source,
         features=data.features,
@@ -45,6 +46,7 @@ def load_graph(
         options=data.options,
         fitted=schema,
     )
+    return with_reviewed(graph, data.reviewed, skip_unknown=schema is not None)
 
 
 def schema_of(config: RunConfig, graph: Graph) -> FittedGraph | None:

@@ -21,6 +21,7 @@ from hanme.errors import HanmeError
 from hanme.graph.features import Features
 from hanme.nn import ENCODERS, MODELS
 from hanme.nn.channels import MetapathChannels
+from hanme.runs.reviewed import ReviewedLabel
 from hanme.training import LTS, TrainingConfig
 
 LINEAR = "linear"
@@ -59,6 +60,11 @@ class DataConfig(Closed):
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the generated graph planted."
+    )
+    reviewed: dict[str, ReviewedLabel] = Field(
+        default_factory=dict,
+        description="Labels that replace those of the data, by id; hanme train --with reads them "
+        "from a file.",
     )
 
     @model_validator(mode="before")
