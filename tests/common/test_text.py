@@ -2,7 +2,7 @@
 
 import pytest
 
-from hanme.common.text import duration, short
+from hanme.common.text import duration, plural, short, singular, spoken
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,23 @@ def test_a_count_can_be_read(count: int, text: str) -> None:
 )
 def test_times_can_be_read(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("weaknesses", "weakness"), ("boxes", "box"), ("branches", "branch"), ("dishes", "dish"),
+        ("diseases", "disease"), ("countries", "country"), ("films", "film"), ("people", "person"),
+    ],
+)  # fmt: skip
+def test_singular_and_plural(many: str, one: str) -> None:
+    assert singular(many) == singular(one) == one
+    assert plural(one) == many
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("MonthlyCharges", "monthly charges"), ("nba_team", "nba team"), ("HR", "HR"), ("_", "_")],
+)
+def test_spoken(name: str, words: str) -> None:
+    assert spoken(name) == words

@@ -16,12 +16,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
 from hanme import Graph
-from hanme.data import known_name, load
+from hanme.data import known_name, load, planted
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import load_tables
 from hanme.data.tables.schema.config import schema
 from hanme.errors import HanmeError
+from hanme.graph import display
 from hanme.graph.features import feature_names
 
 ROOT = Path(__file__).parents[2]
@@ -639,3 +640,39 @@ target = {{type = "{kind}", column = "to"}}
 def test_the_published_schema_is_up_to_date() -> None:
     published = json.loads((ROOT / "docs" / "graph.schema.json").read_text())
     assert published == schema(), "make it again: see docs/tables.md"
+
+
+def test_explanations_find_the_users_names_and_others_are_derived(films: Path) -> None:
+    text = (films / "graph.toml").read_text()
+    text = text.replace('year = "number"', 'year = {kind = "number", title = "year of release"}')
+    text = text.replace("[nodes.person]", '[nodes.person]\nsingular = "artist"')
+    text = text.replace("[nodes.film]", '[nodes.film]\nplural = "motion pictures"')
+    (films / "graph.toml").write_text(text)
+    for graph in (load_tables(films), load_tables(films, cache=films / "cache")):
+        names = display(graph)
+        assert (names["film"].singular, names["film"].plural) == ("film", "motion pictures")
+        assert (names["person"].singular, names["person"].plural) == ("artist", "artists")
+        titles = [names["film"].title(column) for column in ("year", "plot_keywords")]
+        assert titles == ["year of release", "plot keywords"]
+
+
+def test_a_type_without_a_table_may_have_a_name_and_a_number_a_unit(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        """
+        target = "film"
+        [nodes.film]
+        table = "films.csv"
+        label = "genre"
+        features = {budget = {kind = "number", unit = "USD"}}
+        [nodes.studio]
+        plural = "film studios"
+        [relations.studio]
+        columns = "studio"
+        """,
+        films_csv="studio,budget,genre\n" + "a,1,x\nb,2,y\n" * 10,
+    )
+    names = display(load_tables(folder))
+    assert names["film"].unit("budget") == "USD"
+    assert names["studio"].plural == "film studios"
+    assert display(planted(movies=20))["movie"].plural == "movies"

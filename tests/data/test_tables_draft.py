@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from drafts import write_draft
 from hanme.data.tables.build.load import load_tables
-from hanme.data.tables.draft.names import singular
 from hanme.errors import HanmeError
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
@@ -460,17 +459,6 @@ def test_unknown_ids_of_the_target_become_no_nodes(tmp_path: Path) -> None:
         roles_csv=f"film_id,person_id\n{roles}",
     )  # fmt: skip
     assert found["relations"]["role"]["unknown"] == "drop"
-
-
-@pytest.mark.parametrize(
-    ("many", "one"),
-    [
-        ("weaknesses", "weakness"), ("boxes", "box"), ("branches", "branch"), ("dishes", "dish"),
-        ("diseases", "disease"), ("countries", "country"), ("films", "film"), ("class", "class"),
-    ],
-)  # fmt: skip
-def test_singular(many: str, one: str) -> None:
-    assert singular(many) == one
 
 
 def test_nan_is_empty_among_numbers_and_a_word_among_words(tmp_path: Path) -> None:

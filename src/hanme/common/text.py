@@ -10,6 +10,46 @@ from itertools import chain, count
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Characters that control a terminal or the direction of writing, or are invalid in XML."""
 
+IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
+    "series": "series", "species": "species",
+}  # fmt: skip
+"""Plurals that no rule of :func:`singular` or :func:`plural` makes."""
+
+
+def singular(word: str) -> str:
+    """Return the singular of an English plural."""
+    if word in IRREGULAR:
+        return IRREGULAR[word]
+    if word.endswith("ies") and len(word) > 4:
+        return f"{word[:-3]}y"
+    if word.endswith(("sses", "xes", "ches", "shes")):
+        return word[:-2]
+    is_plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
+    return word[:-1] if is_plural else word
+
+
+def plural(words: str) -> str:
+    """Return the plural of an English noun, whose last word changes."""
+    *others, last = words.split(" ")
+    irregular = next((many for many, one in IRREGULAR.items() if one == last.lower()), None)
+    if irregular is not None:
+        last = irregular
+    elif re.search(r"[^aeiou]y$", last):
+        last = f"{last[:-1]}ies"
+    else:
+        last += "es" if last.endswith(("s", "x", "z", "ch", "sh")) else "s"
+    return " ".join([*others, last])
+
+
+def spoken(name: str) -> str:
+    """Return the name of a column or type as words: ``MonthlyCharges`` becomes monthly charges.
+
+    Words of capitals alone stay as they are.
+    """
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " ")).split()
+    return " ".join(word if word.isupper() else word.lower() for word in words) or name
+
 
 def unused_name(name: str, used: Collection[str], separator: str = "_") -> str:
     """Return a name, followed by a number from 2 on if it is used already."""

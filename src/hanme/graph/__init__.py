@@ -2,8 +2,18 @@
 
 from hanme.graph.graph import Graph, Provenance
 from hanme.graph.metapath import EdgeType
-from hanme.graph.nodes import Nodes, Texts
+from hanme.graph.nodes import Nodes, Texts, TypeNames, display
 from hanme.graph.splits import Split
 from hanme.graph.subgraph import Subgraph
 
-__all__ = ["EdgeType", "Graph", "Nodes", "Provenance", "Split", "Subgraph", "Texts"]
+__all__ = [
+    "EdgeType",
+    "Graph",
+    "Nodes",
+    "Provenance",
+    "Split",
+    "Subgraph",
+    "Texts",
+    "TypeNames",
+    "display",
+]

@@ -43,6 +43,8 @@ class Provenance:
         notes: Remarks for the user on how the tables were read, one sentence each.
         digest: Hash of the target's ids, labels and split; None for a benchmark graph.
         left_out_metapaths: Candidates that are no default metapaths, each with the reason.
+        display: Names that the user gave to types and columns; :func:`~hanme.graph.display` reads
+            them and has a default for every other.
     """
 
     origin: dict[str, Any] | None = None
@@ -51,6 +53,7 @@ class Provenance:
     notes: list[str] = field(default_factory=list)
     digest: str | None = None
     left_out_metapaths: dict[str, str] = field(default_factory=dict)
+    display: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass

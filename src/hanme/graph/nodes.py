@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.arrays import take_rows
+from hanme.common.text import plural, spoken
 from hanme.errors import HanmeError
+
+if TYPE_CHECKING:
+    from hanme.graph.graph import Graph
 
 
 @dataclass
@@ -83,6 +87,35 @@ class Nodes:
     def identity(self, number: int) -> str:
         """Return a node's id in the user's tables, or its number in a graph without ids."""
         return str(self.original(number)) if self.ids is None else str(self.ids[number])
+
+
+@dataclass(frozen=True)
+class TypeNames:
+    """What people call the nodes of a type and its columns."""
+
+    singular: str
+    plural: str
+    titles: Mapping[str, str]  # of columns that the user named
+    units: Mapping[str, str]
+
+    def title(self, column: str) -> str:
+        """Return what people call a column: the user's title, or its name as words."""
+        return self.titles.get(column, spoken(column))
+
+    def unit(self, column: str) -> str:
+        """Return the unit of a column, empty if the user gave none."""
+        return self.units.get(column, "")
+
+
+def display(graph: Graph) -> dict[str, TypeNames]:
+    """Return what people call each node type and its columns, as in ``graph.toml`` or derived."""
+    names = {}
+    for kind in graph.nodes:
+        own = graph.provenance.display.get(kind, {})
+        one = own.get("singular") or spoken(kind)
+        many = own.get("plural") or plural(one)
+        names[kind] = TypeNames(one, many, own.get("titles", {}), own.get("units", {}))
+    return names
 
 
 class Texts(Sequence[str]):

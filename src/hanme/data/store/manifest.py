@@ -16,7 +16,7 @@ from hanme.data.store.files import BLOCK, MANIFEST, ArrayFile, MappedArray, Size
 from hanme.errors import HanmeError
 from hanme.graph.features import Features
 
-PROVENANCE = ("fitted", "dropped_links", "notes", "digest", "left_out_metapaths")
+PROVENANCE = ("fitted", "dropped_links", "notes", "digest", "left_out_metapaths", "display")
 """The fields of a graph's provenance that are in the manifest."""
 
 
@@ -43,6 +43,7 @@ class Manifest(Closed):
     dropped_links: dict[str, int]
     notes: list[str]
     digest: str | None
+    display: dict[str, dict[str, Any]] = Field(default={})
     features: Features
     files: dict[Annotated[str, Field(pattern=r"^[a-z0-9.]+$")], ArrayFile]
 

@@ -138,7 +138,11 @@ class GraphSource:
             trained_on=digest,
         )
         return graph.with_provenance(
-            fitted=run.learnt(), dropped_links=dropped, notes=reader.notes, digest=digest
+            fitted=run.learnt(),
+            dropped_links=dropped,
+            notes=reader.notes,
+            digest=digest,
+            display=config.display,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from hanme.common.text import singular
+
 KEYS = frozenset(("id", "ids", "key", "code", "uuid", "fk", "ref"))
 """Words at the end of the name of a column that holds ids."""
 
@@ -19,28 +21,11 @@ SIDES = frozenset((
 NOISE = frozenset(("data", "dataset", "table", "tbl", "dim", "info", "raw", "csv"))
 """Words in the name of a table that do not say what its rows are."""
 
-IRREGULAR = {
-    "people": "person", "men": "man", "women": "woman", "children": "child", "movies": "movie",
-    "series": "series", "species": "species",
-}  # fmt: skip
-
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name: ``director_id`` and ``directorId`` have two."""
     split = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
     return [word for word in split if word] or [""]
-
-
-def singular(word: str) -> str:
-    """Return the singular of an English plural."""
-    if word in IRREGULAR:
-        return IRREGULAR[word]
-    if word.endswith("ies") and len(word) > 4:
-        return f"{word[:-3]}y"
-    if word.endswith(("sses", "xes", "ches", "shes")):
-        return word[:-2]
-    plural = word.endswith("s") and not word.endswith(("ss", "is", "us")) and len(word) > 3
-    return word[:-1] if plural else word
 
 
 def type_name(title: str) -> str:

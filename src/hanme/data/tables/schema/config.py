@@ -116,6 +116,21 @@ class GraphConfig(Section):
             edge_types[name] = ((source, name, target), (target, back, source))
         return edge_types
 
+    @property
+    def display(self) -> dict[str, dict[str, Any]]:
+        """The names for explanations, by node type; see :func:`hanme.graph.display`."""
+        names = {}
+        for kind, nodes in self.nodes.items():
+            columns = nodes.features.items()
+            own: dict[str, Any] = {
+                "singular": nodes.singular,
+                "plural": nodes.plural,
+                "titles": {column: spec.title for column, spec in columns if spec.title},
+                "units": {column: spec.unit for column, spec in columns if spec.unit},
+            }
+            names[kind] = {key: value for key, value in own.items() if value}
+        return {kind: own for kind, own in names.items() if own}
+
     def default_metapaths(self) -> list[str]:
         """Return each relation of the target there and back."""
         metapaths: list[str] = []

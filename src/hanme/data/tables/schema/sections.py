@@ -20,6 +20,8 @@ Filled = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 Format = Literal["csv", "tsv", "parquet", "json"]
+NAMING = {"singular", "plural"}
+"""Keys that a node type without a table may have."""
 
 
 class Section(BaseModel):
@@ -44,7 +46,7 @@ class Section(BaseModel):
 Kind = Literal["number", "category", "list", "text", "date", "vector"]
 OPTIONS = {
     "category": {"size"}, "list": {"size", "separator"}, "text": {"size", "method"},
-    "date": {"format"},
+    "date": {"format"}, "number": {"unit"},
 }  # fmt: skip
 
 
@@ -69,10 +71,15 @@ class Feature(Section):
     """date: its format, such as %d.%m.%Y (default: 2004-11-12, a time may follow)."""
     method: Literal["tfidf"] = "tfidf"
     """text: the only method."""
+    title: Filled | None = None
+    """What explanations call the column (default: its name as words)."""
+    unit: Filled | None = None
+    """number: what it counts, such as USD, which explanations write behind a value."""
 
     @model_validator(mode="after")
     def _own_options(self) -> Self:
-        for key in self.model_fields_set - OPTIONS.get(self.kind, set()) - {"kind"}:
+        own = {"kind", "title", *OPTIONS.get(self.kind, set())}
+        for key in self.model_fields_set - own:
             raise ValueError(f"a {self.kind} has no {key}")
         return self
 
@@ -102,7 +109,7 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if self.model_fields_set and (self.table is None) == (self.query is None):
+        if self.model_fields_set - NAMING and (self.table is None) == (self.query is None):
             raise ValueError("give a table or a query, one of the two")
         return self
 
@@ -124,9 +131,13 @@ class Shares(Section):
 class NodeTable(Source):
     """A node type; each row of its table is a node.
 
-    A section without any key is a type whose nodes are the ids that relations name.
+    A section without a table or query is a type whose nodes are the ids that relations name.
     """
 
+    singular: Filled | None = None
+    """What explanations call one node (default: the type's name as words)."""
+    plural: Filled | None = None
+    """What they call several (default: the plural of `singular`)."""
     id: Filled | None = None
     """The column of ids (default: the row number, from 1)."""
     duplicates: Literal["error", "first"] = "error"
