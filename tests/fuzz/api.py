@@ -44,7 +44,7 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{RUN}/search", {"q": "film", "type": "film", "limit": "5"}, None),
     ("GET", f"{RUN}/nodes/person/3", {"limit": "2"}, None),
     ("GET", f"{RUN}/predictions", PREDICTIONS, None),
-    ("GET", f"{RUN}/predictions.csv", PREDICTIONS, None),
+    ("GET", f"{RUN}/predictions", PREDICTIONS | {"format": "csv"}, None),
     ("GET", f"{RUN}/predictions/7", {}, None),
     ("POST", f"{RUN}/predictions", {}, {"nodes": ["f1", "Film, 2"]}),
     ("GET", f"{RUN}/explanations/1", {"label": "Drama", "top": "3", "by": "move"}, None),

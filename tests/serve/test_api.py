@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -73,8 +74,10 @@ def test_predictions_are_those_of_hanme_predict(server: Server, runs: Path) -> N
         assert row["uncertainty"] == pytest.approx(other["uncertainty"], abs=1e-5)
         assert row["surprise"] == pytest.approx(other["surprise"], abs=1e-5)
         assert row["probabilities"] == pytest.approx([other[key] for key in columns], abs=1e-6)
-    answer = server.ask("runs/planted/predictions.csv")
+    answer = server.ask("runs/planted/predictions?format=csv")
     assert answer.headers["content-type"].startswith("text/csv")
+    same = server.ask("runs/planted/predictions", headers={"Accept": "text/csv"})
+    assert same.text == answer.text
     table = list(csv.DictReader(io.StringIO(answer.text)))
     assert list(table[0]) == list(expected[0])
     assert [row["predicted"] for row in table] == ["|".join(row["predicted"]) for row in expected]
@@ -116,6 +119,46 @@ def test_filters_and_pages(server: Server) -> None:
     assert comedy == sorted(comedy, reverse=True)
     name = everything[9]["name"]
     assert everything[9]["node"] in nodes(f"q={name}")
+
+
+def test_facets_count_under_the_other_filters(server: Server) -> None:
+    everything = server.get("runs/planted/predictions?limit=500")["rows"]
+    page = server.get("runs/planted/predictions?split=test&label=Drama&limit=1")
+    facets = {
+        facet["key"]: {v["value"]: v["count"] for v in facet["values"]} for facet in page["facets"]
+    }
+    test = [row for row in everything if row["split"] == "test"]
+    drama = [row for row in everything if "Drama" in row["predicted"]]
+    assert facets["label"] == dict(Counter(label for row in test for label in row["predicted"]))
+    assert facets["split"] == dict(Counter(row["split"] for row in drama))
+    assert page["total"] == facets["label"]["Drama"] == facets["split"]["test"]
+    assert server.ask("runs/planted/predictions?where=year=2000").status_code == 422
+
+
+def test_new_predictions_are_counted_and_listed(server: Server) -> None:
+    new = server.get("runs/planted/overview")["new"]
+    for name, filter in (("nodes", "unlabelled"), ("confident", "confident"), ("review", "review")):
+        assert server.get(f"runs/planted/predictions?filter={filter}")["total"] == new[name]
+    assert new["nodes"] == new["confident"] + new["review"] > 0
+    sure = server.get("runs/planted/predictions?sort=probability&limit=500")["rows"]
+    likely = [max(row["probabilities"]) for row in sure]
+    assert likely == sorted(likely, reverse=True)
+
+
+def test_a_node_shows_its_row_and_known_labels(server: Server) -> None:
+    film = server.get("runs/hostile/nodes/film/31")
+    assert [(cell["column"], cell["value"]) for cell in film["columns"]] == [
+        ("id", "f31"),
+        ("title", film["name"].strip()),
+        ("genre", GENRES[1]),
+    ]
+    (people,) = film["links"]
+    person = server.get(f"runs/hostile/nodes/person/{people['nodes'][0]['number']}")
+    (films,) = person["links"]
+    others = [node["labels"] for node in films["nodes"] if node["id"] != "f31"]
+    counted = Counter(label for labels in others for label in labels)
+    assert people["nodes"][0]["known"] == dict(counted)
+    assert server.get("runs/planted/nodes/movie/3")["columns"] == []
 
 
 def test_nodes_are_found_by_id_and_name(server: Server) -> None:
@@ -366,6 +409,8 @@ def test_hostile_names_come_through_as_they_are(server: Server) -> None:
     assert found["label"] == GENRES[1]
     node = server.get("runs/hostile/nodes/person/3")
     assert len(node["name"]) > 9_000
-    table = list(csv.DictReader(io.StringIO(server.ask("runs/hostile/predictions.csv").text)))
+    table = list(
+        csv.DictReader(io.StringIO(server.ask("runs/hostile/predictions?format=csv").text))
+    )
     assert table[0]["name"] == HOSTILE[0]
     assert table[7]["name"] == HOSTILE[7]

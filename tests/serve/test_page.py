@@ -195,6 +195,8 @@ def test_the_overview_says_how_good_it_is(
     own = scores.get("decided", scores["with_fallback"])["test"]
     text = visitor.text()
     assert f"{own['micro']:.1f} %" in text
+    new = served[run].table
+    assert f"{(~new.labelled).sum()} new: {(~new.labelled & new.confident).sum()} confident" in text
     for words in (
         "How good is it?",
         "always the most common label",
@@ -202,10 +204,11 @@ def test_the_overview_says_how_good_it_is(
         "What does it mistake for what?",
         "Which labels is it weak at?",
         "Does it need many links?",
-        "What does it look at?",
-        "How did it learn?",
     ):
         assert words in text
+    visitor.page.get_by_text("Details of the model").click()
+    for words in ("What does it look at?", "How did it learn?"):
+        assert words in visitor.text()
     for label in served[run].graph.labels:
         assert label in text
     visitor.page.get_by_text("Show as a table: Scores").click()
@@ -234,7 +237,7 @@ def test_nodes_are_filtered_sorted_and_downloaded(
     assert "show=wrong" in visitor.hash()
     shown = page.locator("tbody th a > bdi").all_inner_texts()
     assert shown == [row.name for row in sorted(wrong, key=lambda row: -row.surprise)][:50]
-    page.get_by_role("button", name="Unlabelled").click()
+    page.get_by_role("button", name="New", exact=True).click()
     unlabelled = [row for row in rows if not row.labels]
     playwright.expect(total).to_have_text(str(len(unlabelled)))
     page.locator("#by-label").select_option(label)
@@ -250,7 +253,7 @@ def test_nodes_are_filtered_sorted_and_downloaded(
     playwright.expect(total).to_have_text(str(len(wrong)))
     page.locator("#show-uncertain").click()
     page.wait_for_selector('th[aria-sort="descending"] #sort-uncertain')
-    shown = page.locator("tbody tr td:nth-child(6)").all_inner_texts()
+    shown = page.locator("tbody tr td:nth-child(5)").all_inner_texts()
     assert list(map(float, shown)) == sorted(map(float, shown), reverse=True)
     page.locator("#sort-uncertain").click()
     page.wait_for_selector('th[aria-sort="ascending"] #sort-uncertain')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -81,6 +81,17 @@ def _found(run: Run, query: Filter) -> list[int] | None:
     return [number for _, number in hits]
 
 
+def wants_csv(request: Request, format: str) -> bool:
+    """Return whether a request wants CSV: by its parameter, else by its Accept header."""
+    return format == "csv" or (not format and "text/csv" in request.headers.get("accept", ""))
+
+
+def download(lines: Iterable[str], name: str) -> Response:
+    """Answer with the lines of a CSV file."""
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=disposition)
+
+
 Found = Annotated[list[int] | None, Depends(_found)]
 router = APIRouter(prefix=API, responses=PROBLEMS)
 
@@ -131,10 +142,17 @@ def show_node(
     return run.node_info(type, number, limit)
 
 
-@router.get("/runs/{run}/predictions")
-def list_predictions(run: Run, query: Filter, found: Found) -> schemas.Predictions:
-    """List predictions: filtered, sorted, a page at a time."""
-    return run.table.page(query, found)
+@router.get(
+    "/runs/{run}/predictions",
+    response_model=schemas.Predictions,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def list_predictions(request: Request, run: Run, query: Filter, found: Found) -> Any:
+    """List predictions: filtered, sorted, a page at a time; as CSV, all of them."""
+    if not wants_csv(request, query.format):
+        return run.table.page(query, found)
+    nodes = torch.from_numpy(run.table.select(query, found).copy())
+    return download(run.table.prediction.take(nodes).csv(), "predictions.csv")
 
 
 @router.post("/runs/{run}/predictions")
@@ -142,21 +160,6 @@ def find_predictions(run: Run, nodes: schemas.Nodes) -> schemas.Predictions:
     """Return the predictions of nodes by id or name, in their order."""
     rows = [run.table.row(run.target(node)) for node in nodes.nodes]
     return schemas.Predictions(total=len(rows), rows=rows)
-
-
-@router.get(
-    "/runs/{run}/predictions.csv",
-    response_class=Response,
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
-)
-def download_predictions(run: Run, query: Filter, found: Found) -> StreamingResponse:
-    """Download all predictions that the filter leaves as CSV."""
-    nodes = torch.from_numpy(run.table.select(query, found).copy())
-    return StreamingResponse(
-        run.table.prediction.take(nodes).csv(),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="predictions.csv"'},
-    )
 
 
 @router.get("/runs/{run}/predictions/{node}")

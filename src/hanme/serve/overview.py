@@ -14,6 +14,8 @@ from hanme.training.metrics import f1
 
 MOST_LABELS = 40
 """Maximum number of rows of the confusion matrix: the most common labels."""
+RARE = 10
+"""Labels of fewer measured nodes are rare: a single node moves their scores by more than 10 %."""
 QUARTERS = 4
 """Number of groups of nodes by degree."""
 MOST_EPOCHS = 1000
@@ -26,10 +28,15 @@ def overview(served: ServedRun) -> Json:
     """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
     run, part, mask = served.run, _part(served), _measured(served)
     quality = run.result["probabilities"].get(part, {})
+    nodes = int(served.graph.split.parts()[part].sum()) if part else 0
     return {
         "part": part,
-        "nodes": int(served.graph.split.parts()[part].sum()) if part else 0,
-        "scores": _scores(served, part) if part else [],
+        "nodes": nodes,
+        "new": _new(served),
+        "scores": _scores(served, part, nodes) if part else [],
+        "log_loss": quality.get("log_loss"),
+        "roc_auc": quality.get("roc_auc"),
+        "average_precision": quality.get("average_precision"),
         "brier": quality.get("brier"),
         "calibration_error": quality.get("error"),
         "reliability": quality.get("reliability", []),  # count, mean probability, share of labels
@@ -60,16 +67,42 @@ def _measured(served: ServedRun) -> Flags:
     return mask & served.table.labelled
 
 
-def _scores(served: ServedRun, part: str) -> list[Json]:
-    """Return F1 in percent, with 95 % intervals over nodes where they are known."""
+def _new(served: ServedRun) -> dict[str, int]:
+    """Count the nodes without a label, and those among them that are confident or to review."""
+    new, confident = ~served.table.labelled, served.table.confident
+    counts = {"nodes": new, "confident": new & confident, "review": new & ~confident}
+    return {name: int(flags.sum()) for name, flags in counts.items()}
+
+
+def _scores(served: ServedRun, part: str, nodes: int) -> list[Json]:
+    """Return F1 in percent, with 95 % intervals over nodes where they are known.
+
+    Where a node has one label, micro F1 is the share of correct nodes. ``correct`` is then their
+    number, and the interval is Wilson's, which stays wide where few nodes were measured.
+    """
     result = served.run.result
     scores = {"model": result["scores"][rule_name(served.run.decision)]}
     scores |= {name: result.get("baselines", {}).get(name, {}) for name in ("linear", "majority")}
     intervals = result.get("intervals", {})
-    return [
+    rows = [
         {"name": name, "intervals": intervals.get(name, {}).get(part, {}), **parts[part]}
         for name, parts in scores.items()
         if parts.get(part)
+    ]
+    for row in rows if nodes and not served.graph.multilabel else ():
+        row["correct"] = round(row["micro"] / 100 * nodes)
+        row["intervals"] = row["intervals"] | {"micro": _wilson(row["correct"], nodes)}
+    return rows
+
+
+def _wilson(hits: int, total: int) -> list[float]:
+    """Return Wilson's 95 % interval of a share, in percent."""
+    square = 1.96**2
+    middle = hits + square / 2
+    spread = 1.96 * (hits * (total - hits) / total + square / 4) ** 0.5
+    return [
+        100 * max(0.0, middle - spread) / (total + square),
+        100 * min(total + square, middle + spread) / (total + square),
     ]
 
 
@@ -94,12 +127,17 @@ def _confusion(served: ServedRun, mask: Flags) -> Json:
 
 
 def _by_label(served: ServedRun, mask: Flags) -> list[Json]:
-    """Return precision, recall and F1 of each label; ``given``: nodes that it is predicted for."""
+    """Return precision, recall and F1 of each label.
+
+    ``given``: nodes that it is predicted for; ``hits``: those of them that have it.
+    """
     true, said = served.table.true[mask], served.table.predicted[mask]
     hits, nodes, given = (x.sum(0) for x in (true & said, true, said))
     columns = {
         "nodes": nodes,
         "given": given,
+        "hits": hits,
+        "rare": nodes < RARE,
         "precision": hits / np.maximum(1, given),
         "recall": hits / np.maximum(1, nodes),
         "f1": 2 * hits / np.maximum(1, nodes + given),
@@ -122,8 +160,9 @@ def _by_degree(served: ServedRun, mask: Flags) -> list[Json]:
     for some in (group == i for i in np.unique(group)):
         said, true = (torch.from_numpy(x[nodes[some]]) for x in (table.predicted, table.true))
         least, most = int(degree[some].min()), int(degree[some].max())
-        micro = 100 * f1(said, true).micro
-        found.append({"least": least, "most": most, "nodes": len(said), "micro": micro})
+        micro, right = 100 * f1(said, true).micro, int((said == true).all(1).sum())
+        row = {"least": least, "most": most, "nodes": len(said), "right": right}
+        found.append(row | {"micro": micro})
     return found
 
 

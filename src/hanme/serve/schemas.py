@@ -21,18 +21,29 @@ Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of rows."
 class Filter(Closed):
     """Which predictions to list, and in which order."""
 
-    filter: Literal["all", "wrong", "right", "labelled", "unlabelled"] = "all"
+    filter: Literal["all", "wrong", "right", "labelled", "unlabelled", "confident", "review"] = (
+        Field(default="all", description="confident and review: unlabelled nodes.")
+    )
     label: Text = Field(default="", description="Nodes predicted to have this label.")
     given: Text = Field(default="", description="Nodes that have this label.")
     split: Split | Literal[""] = Field(default="", description="Nodes of this part.")
+    where: list[Text] = Field(
+        default=[], max_length=20, description="COLUMN=VALUE: nodes with this value."
+    )
     q: str = Field(default="", max_length=200, description="Nodes with this name or id.")
     sort: Literal["", "number", "name", "uncertain", "surprising", "probability", "degree"] = Field(
         default="", description="Default: best match of `q` first."
     )
-    of: Text = Field(default="", description="The label whose probability to sort by.")
+    of: Text = Field(
+        default="", description="The label whose probability to sort by (default: the likeliest)."
+    )
     descending: bool | None = Field(default=None, description="Default: except number and name.")
     offset: Number = Field(default=0, description="Number of rows to skip.")
     limit: Limit = 50
+    format: Literal["", "json", "csv"] = Field(
+        default="",
+        description="Default: by the Accept header, else JSON. CSV has all rows.",
+    )
 
 
 class Question(Closed):
@@ -83,13 +94,15 @@ class Problem(BaseModel):
 class NodeRef(BaseModel):
     """A node: its type and number, its id in the user's tables, its name.
 
-    Of a target node, also its predicted labels, and whether they are wrong where that is known.
+    Of a target node, also its known and predicted labels, and whether these are wrong where that
+    is known.
     """
 
     type: str
     number: int
     id: str
     name: str
+    labels: list[str] | None
     predicted: list[str] | None
     wrong: bool | None
 
@@ -114,11 +127,33 @@ class Prediction(BaseModel):
     degree: int
 
 
+class ValueCount(BaseModel):
+    """A value of a facet, and the number of nodes that have it."""
+
+    value: str
+    count: int
+
+
+class FacetInfo(BaseModel):
+    """Nodes by value; ``key`` is the parameter that filters by it, for ``where`` with a column."""
+
+    key: str
+    column: str
+    values: list[ValueCount]
+
+
 class Predictions(BaseModel):
-    """A page of predictions, and the number of all."""
+    """A page of predictions, the number of all, and counts of all by facet."""
 
     total: int
     rows: list[Prediction]
+    facets: list[FacetInfo] = []
+
+
+class Neighbour(NodeRef):
+    """A linked node; ``known`` counts the known labels of the other nodes that it links to."""
+
+    known: dict[str, int]
 
 
 class Neighbours(BaseModel):
@@ -127,12 +162,21 @@ class Neighbours(BaseModel):
     relation: str
     type: str
     count: int
-    nodes: list[NodeRef]
+    nodes: list[Neighbour]
+
+
+class Cell(BaseModel):
+    """A cell of the row behind a node; ``kind`` is how a model reads it, if it does."""
+
+    column: str
+    value: str | None
+    kind: str | None
 
 
 class NodeInfo(NodeRef):
-    """A node of any type with its links."""
+    """A node of any type with the cells of its row and its links."""
 
+    columns: list[Cell]
     links: list[Neighbours]
     prediction: Prediction | None
 

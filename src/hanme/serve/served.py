@@ -19,6 +19,7 @@ from hanme.graph import Graph
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import schemas
+from hanme.serve.rows import TableRows
 from hanme.serve.search import Search
 from hanme.serve.table import Ints, Table
 
@@ -43,8 +44,9 @@ def require(what: str, name: str, known: Iterable[str]) -> None:
 class GraphIndex:
     """A graph with an index of names, links and degrees; runs on the same graph share it."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, rows: TableRows) -> None:
         self.graph, self.search, self.reverse = graph, Search(graph.nodes), reverses(graph)
+        self.rows, self.facets = rows, rows.facets(graph.target, graph.targets.num_nodes)
         self.relations = {"-".join(e): e for e in graph.links}
         self.degree: Ints = np.zeros(graph.targets.num_nodes, np.int64)  # of target nodes
         for e in graph.links:
@@ -60,7 +62,7 @@ class ServedRun:
         self.name, self.run, self.index, self.graph = name, run, index, run.graph
         if not bool(torch.isfinite(run.logits()).all()):
             raise HanmeError(f"{run.folder}: the logits of its model are NaN or infinite")
-        self.table = Table(run.predict(), index.degree)
+        self.table = Table(run.predict(), index.degree, index.facets)
         self.explainer: Explainer | None = None
         self.why_not = ""
         try:
@@ -141,23 +143,45 @@ class ServedRun:
             number=number,
             id=nodes.identity(number),
             name=nodes.title(number),
+            labels=row.labels if row else None,
             predicted=row.predicted if row else None,
             wrong=row.wrong if row else None,
         )
 
     def node_info(self, kind: str, number: int, limit: int) -> schemas.NodeInfo:
-        """Describe a node of any type, with the first ``limit`` links of each relation."""
+        """Describe a node of any type, with its row and the first ``limit`` links per relation."""
         number = self.find(kind, number)
+        fitted = self.run.schema.features.get(kind, {}) if self.run.schema else {}
+        columns = [
+            schemas.Cell(
+                column=column, value=value, kind=fitted[column].kind if column in fitted else None
+            )
+            for column, value in self.index.rows.row(kind, number).items()
+        ]
         links = []
         for relation, e in self.index.relations.items():
             if e[0] == kind:
                 ends = torch.unique(self.graph.adjacency(e).of_node(number)).tolist()
-                nodes = [self.node(e[2], end) for end in ends[:limit]]
+                nodes = [self._neighbour(e[2], end, (kind, number)) for end in ends[:limit]]
                 links.append(
                     schemas.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
                 )
         row = self.table.row(number) if kind == self.graph.target else None
-        return schemas.NodeInfo(**dict(self.node(kind, number)), links=links, prediction=row)
+        own = dict(self.node(kind, number))
+        return schemas.NodeInfo(**own, columns=columns, links=links, prediction=row)
+
+    def _neighbour(self, kind: str, number: int, of: tuple[str, int]) -> schemas.Neighbour:
+        """Describe a linked node of ``of``, with the known labels of the others it links to."""
+        known: dict[str, int] = {}
+        relations = [e for e in self.graph.links if (e[0], e[2]) == (kind, self.graph.target)]
+        if kind != self.graph.target and relations:
+            ends = [self.graph.adjacency(e).of_node(number) for e in relations]
+            nodes = torch.unique(torch.cat(ends)).numpy()
+            counts = self.table.true[nodes[nodes != of[1]] if of[0] == self.graph.target else nodes]
+            order = np.argsort(-counts.sum(0), kind="stable")
+            known = {self.graph.labels[i]: int(counts[:, i].sum()) for i in order}
+        own = dict(self.node(kind, number))
+        return schemas.Neighbour(**own, known={label: n for label, n in known.items() if n})
 
     def runner_up(self, node: int) -> str:
         """Return the second most likely label; nothing for multi-label targets."""
@@ -277,7 +301,8 @@ def load_runs(
             fitted = schema.model_dump(mode="json") if schema else None
             key = json.dumps([config.data.model_dump(), config.training.seed, fitted])
             if key not in indexes:
-                indexes[key] = GraphIndex(load_like(config, schema, source=source))
+                rows = TableRows.of(source or config.data.source or config.data.name)
+                indexes[key] = GraphIndex(load_like(config, schema, source=source), rows)
             opened = OpenedRun.open(folder, graph=indexes[key].graph)
             name = unused_name(folder.resolve().name or "run", served, "-")
             served[name] = ServedRun(name, opened, indexes[key])

@@ -37,7 +37,8 @@ export function go(hash, { replace = false } = {}) {
 
 /** Write parameters, the empty ones left out. */
 export function written(query) {
-  const parameters = query instanceof URLSearchParams ? query : new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== ""));
+  const pairs = query instanceof URLSearchParams ? [...query] : Object.entries(query).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+  const parameters = new URLSearchParams(pairs.filter(([, value]) => value !== null && value !== undefined && value !== ""));
   const text = parameters.toString();
   return text && `?${text}`;
 }

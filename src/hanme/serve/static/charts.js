@@ -22,7 +22,7 @@ export function fit(words, room) {
   return `${letters.join("").trimEnd()}…`;
 }
 
-/** Values from 0 to `most` as bars with their intervals: rows of {name, value, low, high, kind}. */
+/** Values from 0 to `most` as bars with their intervals: rows of {name, value, low, high, kind, note}. */
 export function bars(rows, { format = (v) => percent(v, 1), most = 1 } = {}) {
   const x = (v) => round((100 * Math.min(v, most)) / most);
   return h("div.bars", {}, rows.map((row) => [
@@ -31,7 +31,7 @@ export function bars(rows, { format = (v) => percent(v, 1), most = 1 } = {}) {
       s("rect.track", { width: 100, height: 18 }),
       s(`rect.bar.${row.kind ?? "plain"}`, { width: x(row.value ?? 0), height: 18 }),
       known(row.low) && [line(x(row.low), 9, x(row.high), 9, "interval"), line(x(row.low), 4, x(row.low), 14, "interval"), line(x(row.high), 4, x(row.high), 14, "interval")]),
-    h("span.value", {}, known(row.value) ? format(row.value) : "–")]));
+    h("span.value", {}, known(row.value) ? format(row.value) : "–", row.note && h("small", {}, row.note))]));
 }
 
 /** Values above and below 0 as bars from a common middle: rows of {name, value, strong}. */

@@ -76,16 +76,35 @@ export function plural(noun) {
   return /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : `${noun}s`;
 }
 
-/** A table with a caption that screen readers read; cells are text or elements, numbers go right. */
-export function table(caption, heads, rows, { numeric = [], hidden = false, sortable = null } = {}) {
+/** A table with a caption that screen readers read; cells are text or elements, numbers go right. On phones, rows of `cards` become cards. */
+export function table(caption, heads, rows, { numeric = [], hidden = false, sortable = null, cards = false } = {}) {
+  const role = (name) => (cards ? name : null); // a style sheet that turns rows into cards would take them away
   const head = heads.map((title, i) =>
-    h(numeric.includes(i) ? "th.number" : "th", { scope: "col", "aria-sort": sortable?.order(i) }, sortable?.head(title, i) ?? title),
+    h(numeric.includes(i) ? "th.number" : "th", { scope: "col", role: role("columnheader"), "aria-sort": sortable?.order(i) }, sortable?.head(title, i) ?? title),
   );
   const body = rows.map((row) =>
-    h("tr", {}, row.map((cell, i) => (i === 0 ? h("th", { scope: "row" }, cell) : h(numeric.includes(i) ? "td.number" : "td", {}, cell)))),
+    h("tr", { role: role("row") }, row.map((cell, i) => (i === 0 ? h("th", { scope: "row", role: role("rowheader") }, cell)
+      : h(numeric.includes(i) ? "td.number" : "td", { role: role("cell"), "data-head": cards ? heads[i] : null }, cell)))),
   );
   return h("div.scroll", { tabindex: 0, role: "group", "aria-label": caption },
-    h("table", {}, h(hidden ? "caption.unseen" : "caption", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+    h(cards ? "table.cards" : "table", { role: role("table") }, h(hidden ? "caption.unseen" : "caption", {}, caption),
+      h("thead", { role: role("rowgroup") }, h("tr", { role: role("row") }, head)), h("tbody", { role: role("rowgroup") }, body)));
+}
+
+/** Charts of fewer rows than this would show chance. */
+export const FEW = 10;
+
+/** A picture of how `rows` rows did, or, where these are few, the numbers alone. */
+export function chart(rows, title, picture, numbers, note = null) {
+  return rows >= FEW ? figure(title, picture(), numbers, note) : h("div", {}, h("p.hint", {}, `Fewer than ${FEW} rows: too few for a chart.`), numbers);
+}
+
+/** Write a number of a table as people say it: 107 million; short ones stay as they are. */
+export function amount(text) {
+  const value = Number(text);
+  if (!Number.isFinite(value) || Math.abs(value) < 1e6) return text;
+  const [size, unit] = [[1e12, "trillion"], [1e9, "billion"], [1e6, "million"]].find(([least]) => Math.abs(value) >= least);
+  return `${Number((value / size).toPrecision(3))} ${unit}`;
 }
 
 /** A picture with the same numbers as a table for those who do not see it, or want the numbers. */

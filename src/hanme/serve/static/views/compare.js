@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { bars } from "../charts.js";
 import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 import { comparable } from "../words.js";
-import { chips, pages } from "./nodes.js";
+import { chips, given, pages } from "./nodes.js";
 import { header, reasons, rivalOf, says, sum } from "./node.js";
 
 const PAGE = 50;
@@ -45,8 +45,6 @@ async function all({ run, runs, query, signal, say }, a, b) {
 }
 
 const share = (value) => (value === undefined ? null : value / 100);
-const given = (run, { predicted, probabilities, labels }) => [chips(predicted, (label) => (labels.length ? (labels.includes(label) ? "right" : "wrong") : "")),
-  h("small", {}, predicted.map((label) => percent(probabilities[run.labels.findIndex((each) => each.name === label)])).join(", "))];
 
 function right(found, a, b, nodes) {
   const rows = [["both right", found.both_right, "model"], [`only ${a.name} right`, found.a_right, "for"], [`only ${b.name} right`, found.b_right, "against"], ["both wrong", found.both_wrong, "plain"]];

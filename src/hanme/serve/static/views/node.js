@@ -7,6 +7,7 @@ import { instanceGraph, keyOf } from "../graph.js";
 import { blockWords, comparable, grouped, metapathWords, namesOf, relationWords, SPLITS, START } from "../words.js";
 import { effectOf, linksOf, tryEach } from "./changes.js";
 import { chips } from "./nodes.js";
+import { linksTo, rowOf } from "./row.js";
 
 const TOP = 100, TRIED = 12, MANY = 12;
 const BY = { part: "what they add", move: "what would change without them", attention: "attention" };
@@ -16,13 +17,15 @@ export async function nodeView({ run, runs, rest, query, signal }) {
   const node = await ask(path(["runs", run.name, "nodes", run.target, number], { limit: 100 }), { signal });
   const { prediction } = node;
   const label = query.get("label") ?? "";
-  if (!run.explains) return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), says(run, prediction, null, null), h("p.note", {}, run.why_not)) };
+  const graph = await ask(path(["runs", run.name, "graph"]), { signal });
+  const data = h("div.grid.data", {}, rowOf(node), linksTo(run, graph, node));
+  if (!run.explains) return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), says(run, prediction, null, null), h("p.note", {}, run.why_not), data) };
   const asked = { label, against: query.get("alone") ? "" : query.get("against") ?? rivalOf(run, prediction, label), by: BY[query.get("by")] ? query.get("by") : "part", top: TOP };
   const first = await ask(path(["runs", run.name, "explanations", number], asked), { signal });
   const chosen = query.get("path") ?? first.instances[0]?.metapath ?? "";
   const found = chosen ? await ask(path(["runs", run.name, "explanations", number], { ...asked, metapath: chosen }), { signal }) : first;
   const links = await mattering({ run, node, number, label: first.label, signal });
-  return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen, links })) };
+  return { title: prediction.name, element: h("div.node", {}, header(run, runs, prediction, "node"), why(run, prediction, { ...first, instances: found.instances }, { chosen, links }), data) };
 }
 
 /** The labels with their probabilities, likeliest first. */

@@ -10,9 +10,10 @@ const SHOWS = {
   wrong: ["Wrong", "Where a label is known and the prediction differs. Worst first.", { filter: "wrong", sort: "surprising" }],
   uncertain: ["Uncertain", "Where the model hesitates between labels, most uncertain first. In bits: 0 is certain, 1 is like tossing a coin.", { filter: "all", sort: "uncertain" }],
   surprising: ["Surprising", "Where the known labels surprise the model most: mistakes of the model, or of the data. In bits: 1 is a label it gave one chance in 2, 10 one in 1,000.", { filter: "labelled", sort: "surprising" }],
-  unlabelled: ["Unlabelled", "Where no label is known: here the predictions are new.", { filter: "unlabelled", sort: "" }],
+  unlabelled: ["New", "Where no label is known: here the predictions are new. Most likely first.", { filter: "unlabelled", sort: "probability" }],
+  confident: ["New and confident", "No label is known, and the model is sure: each label is at least 80 % likely, or unlikely.", { filter: "confident", sort: "probability" }],
+  review: ["New, to review", "No label is known, and the model is not sure. Most uncertain first.", { filter: "review", sort: "uncertain" }],
 };
-const SORTS = { name: "name", uncertain: "uncertain", surprising: "surprising", degree: "links" };
 
 /** Turn the address into the query of the API. */
 function wanted(query) {
@@ -20,7 +21,7 @@ function wanted(query) {
   const read = (key) => query.get(key) ?? "";
   const sort = read("sort") || set.sort;
   return {
-    filter: set.filter, label: read("label"), given: read("given"), split: read("split"), q: read("q"),
+    filter: set.filter, label: read("label"), given: read("given"), split: read("split"), where: query.getAll("where"), q: read("q"),
     sort, descending: read("down") === "" ? "" : read("down") === "1",
   };
 }
@@ -38,66 +39,75 @@ export async function nodesView({ run, query, signal, say }) {
       h("div.shows", { role: "group", "aria-label": "Show" }, Object.entries(SHOWS).map(([key, [words]]) =>
         h("button", { type: "button", id: `show-${key}`, "aria-pressed": String(key === show), onclick: () => change({ show: key === "all" ? null : key, sort: null, down: null, page: null }) }, words))),
       h("p.lead", {}, SHOWS[show][1]),
-      filters(run, asked),
+      filters(run, asked, found.facets),
       h("div.total", {}, h("p", {}, h("b", {}, count(found.total)), ` ${found.total === 1 ? run.target : nodes}`),
-        h("a.button.quiet", { href: `api/v1/${path(["runs", run.name, "predictions.csv"], asked)}`, download: `${run.name}.csv` }, "Download as CSV")),
+        h("p.downloads", {}, h("a.button.quiet", { href: `api/v1/${path(["runs", run.name, "predictions"], { ...asked, format: "csv" })}`, download: `${run.name}.csv` }, "Download as CSV"), " ",
+          h("a", { href: `api/v1/${path(["runs", run.name, "predictions"], { ...asked, offset: PAGE * (page - 1), limit: PAGE, format: "json" })}` }, "JSON"))),
       found.rows.length ? list(run, found.rows, asked) : empty(nodes),
       pages(found.total, page)),
   };
 }
 
-function filters(run, asked) {
-  const select = (key, title, options) => h("label", {}, h("span", {}, title),
-    h("select", { id: `by-${key}`, onchange: (event) => change({ [key]: event.target.value, page: null }) },
-      options.map(([value, words]) => h("option", { value, selected: asked[key] === value }, words))));
-  const labels = run.labels.map((label) => [label.name, cut(label.name, 40)]);
+/** A menu for each facet, with the number of nodes that each value would leave. */
+function filters(run, asked, facets) {
+  const menu = ({ key, column, values }, i) => {
+    const now = key === "where" ? asked.where.find((one) => one.startsWith(`${column}=`))?.slice(column.length + 1) ?? "" : asked[key];
+    const kept = asked.where.filter((one) => !one.startsWith(`${column}=`));
+    const pick = (value) => change(key === "where" ? { where: value ? [...kept, `${column}=${value}`] : kept, page: null } : { [key]: value, page: null });
+    const words = key === "split" ? (value) => SPLITS[value] : (value) => cut(value, 40);
+    const shown = now && !values.some(({ value }) => value === now) ? [...values, { value: now, count: 0 }] : values;
+    return h("label", {}, h("span", {}, { label: "Predicted", given: "True label", split: "Used for" }[key] ?? cut(column, 40)),
+      h("select", { id: key === "where" ? `by-column-${i}` : `by-${key}`, onchange: (event) => pick(event.target.value) },
+        h("option", { value: "" }, "any"), shown.map((one) => h("option", { value: one.value, selected: one.value === now }, `${words(one.value)} (${count(one.count)})`))));
+  };
   let waiting = null;
   return h("form.filters", { onsubmit: (event) => event.preventDefault(), "aria-label": "Filter" },
     h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => {
       clearTimeout(waiting);
       waiting = setTimeout(() => change({ q: event.target.value.trim(), page: null }, { replace: true }), 200);
     } })),
-    select("label", "Predicted", [["", "any label"], ...labels]),
-    select("given", "True label", [["", "any label"], ...labels]),
-    select("split", "Used for", [["", "anything"], ...Object.entries(SPLITS)]));
+    facets.map(menu));
 }
 
+const HEADS = [["name", null], ["probability", "predicted"], [null, "true"], [null, "right?"], ["uncertain", "uncertain"], ["surprising", "surprising"], ["degree", "links"]];
+
 function list(run, rows, asked) {
+  const key = (i) => HEADS[i][0];
   const sortable = {
-    order: (i) => (KEYS[i] === asked.sort ? (down(asked) ? "descending" : "ascending") : null),
-    head: (title, i) => KEYS[i] && h("button.sort", { type: "button", id: `sort-${KEYS[i]}`, onclick: () => change({ sort: KEYS[i], down: KEYS[i] === asked.sort && down(asked) ? "0" : KEYS[i] === "name" && asked.sort !== "name" ? "0" : "1", page: null }) },
-      title, KEYS[i] === asked.sort && h("span", { "aria-hidden": "true" }, down(asked) ? " ↓" : " ↑")),
+    order: (i) => (key(i) && key(i) === asked.sort ? (down(asked) ? "descending" : "ascending") : null),
+    head: (title, i) => key(i) && h("button.sort", { type: "button", id: `sort-${key(i)}`, onclick: () => change({ sort: key(i), down: key(i) === asked.sort && down(asked) ? "0" : key(i) === "name" && asked.sort !== "name" ? "0" : "1", page: null }) },
+      title, key(i) === asked.sort && h("span", { "aria-hidden": "true" }, down(asked) ? " ↓" : " ↑")),
   };
-  return table(`Predictions of ${plural(run.target)}`, [run.target, "predicted", "probability", "true", "right?", SORTS.uncertain, SORTS.surprising, SORTS.degree], rows.map((row) => [
-    h("a", { href: to(run.name, "node", [row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id))),
-    chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : "")),
-    likely(run, row),
+  return table(`Predictions of ${plural(run.target)}`, HEADS.map(([, title]) => title ?? run.target), rows.map((row) => [
+    h("a", { href: to(run.name, "node", [row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id)), row.split === "train" && h("span.chip.training", {}, "training")),
+    given(run, row),
     row.labels.length ? chips(row.labels, () => "") : h("span.faint", {}, "not known"),
     rightness(row.wrong),
     row.uncertainty.toFixed(2),
     row.surprise === null ? "–" : row.surprise.toFixed(1),
     count(row.degree),
-  ]), { numeric: [2, 5, 6, 7], hidden: true, sortable });
+  ]), { numeric: [4, 5, 6], hidden: true, sortable, cards: true });
 }
 
-const KEYS = ["name", null, null, null, null, "uncertain", "surprising", "degree"];
 const down = (asked) => (asked.descending === "" ? ["uncertain", "surprising", "probability"].includes(asked.sort) : asked.descending);
 
-function likely(run, row) {
-  const given = row.predicted.map((label) => row.probabilities[run.labels.findIndex((one) => one.name === label)]);
-  return given.length ? given.map((p) => percent(p)).join(", ") : `at most ${percent(Math.max(...row.probabilities))}`;
+/** The predicted labels with their probabilities inside the marks. */
+export function given(run, row) {
+  const p = (label) => row.probabilities[run.labels.findIndex((one) => one.name === label)];
+  if (!row.predicted.length) return h("span.faint", {}, `no label; at most ${percent(Math.max(...row.probabilities))}`);
+  return chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : ""), p);
 }
 
 /** Say whether a prediction is right, if that is known. */
 export const rightness = (wrong) => (wrong === null ? "" : wrong ? h("span.bad", {}, "✗ wrong") : h("span.good", {}, "✓ right"));
 
-/** Labels as small marks. */
-export function chips(labels, kind) {
-  return labels.length ? h("span.chips", {}, labels.map((label) => h(`span.chip${kind(label) && `.${kind(label)}`}`, {}, name(label)))) : h("span.faint", {}, "no label");
+/** Labels as small marks, with their probabilities if `p` gives them. */
+export function chips(labels, kind, p = null) {
+  return labels.length ? h("span.chips", {}, labels.map((label) => h(`span.chip${kind(label) && `.${kind(label)}`}`, {}, name(label), p && h("b", {}, percent(p(label)))))) : h("span.faint", {}, "no label");
 }
 
 const empty = (nodes) => h("div.card.empty", {}, h("p", {}, `No ${nodes} fit these filters.`),
-  h("button", { type: "button", id: "clear", onclick: () => change({ show: null, label: null, given: null, split: null, q: null, page: null }) }, "Clear all filters"));
+  h("button", { type: "button", id: "clear", onclick: () => change({ show: null, label: null, given: null, split: null, where: null, q: null, page: null }) }, "Clear all filters"));
 
 /** Buttons from page to page. */
 export function pages(total, page, size = PAGE) {

@@ -2,7 +2,7 @@
 import { to } from "../address.js";
 import { ask, path } from "../api.js";
 import { bars, lines, matrix, reliability } from "../charts.js";
-import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
+import { chart, count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 import { blockWords, grouped, metapathWords } from "../words.js";
 
 const PARTS = { test: "test", val: "validation" };
@@ -20,44 +20,63 @@ export function overview(run, found, list) {
   return h("div.overview", {},
     h("h1", {}, h("bdi", {}, run.name)),
     h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name)), "."] : "."),
-    list({}) && h("p.actions", {}, h("a.button", { href: list({ show: "surprising" }) }, "What to check first"), h("a.button.quiet", { href: list({}) }, `All ${nodes}`)),
+    fresh(run, found.new, nodes, list),
     found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
     h("div.columns", {},
-      found.part && scores(found, part, nodes),
+      found.part && scores(run, found, part, nodes),
       found.reliability.length > 0 && trust(found, part),
       found.confusion.labels.length > 0 && found.part && mistakes(run, found),
       found.by_label.length > 0 && byLabel(run, found, list),
-      found.by_degree.length > 0 && byDegree(found, nodes),
-      looks(found),
-      found.epochs.length > 0 && curves(found)));
+      found.by_degree.length > 0 && byDegree(found, nodes)),
+    h("details.inner", {}, h("summary", {}, "Details of the model"), h("div.columns", {}, looks(found), found.epochs.length > 0 && curves(found))));
 }
 
-function scores(found, part, nodes) {
+/** What is new comes first: how many rows without a label there are, and how sure the model is of them. */
+function fresh(run, { nodes, confident, review }, noun, list) {
+  if (!list({})) return nodes > 0 && h("p.fresh", {}, `${count(nodes)} new: ${count(confident)} confident, ${count(review)} to review`);
+  const link = (words, show) => h("a", { href: list({ show }) }, words);
+  return h("section.card.fresh", { "aria-label": "New predictions" },
+    nodes > 0 ? [h("h2", {}, `${count(nodes)} new: `, link(`${count(confident)} confident`, "confident"), ", ", link(`${count(review)} to review`, "review")),
+      h("p.about", {}, `No label is known for ${nodes === 1 ? `one ${run.target}` : `these ${noun}`}. Confident: every label is at least 80 % likely, or unlikely.`)]
+      : h("h2", {}, `Every one of the ${noun} has a label.`),
+    h("p.actions", {}, nodes > 0 && h("a.button", { href: list({ show: "unlabelled" }) }, "New predictions"),
+      h("a.button.quiet", { href: list({ show: "surprising" }) }, "Labels that look wrong"), h("a.button.quiet", { href: list({}) }, `All ${noun}`)));
+}
+
+function scores(run, found, part, nodes) {
   const rows = (which) => found.scores.map((one) => ({
-    name: WHO[one.name] ?? one.name, value: share(one[which]), kind: one.name === "model" ? "model" : "plain",
+    name: WHO[one.name] ?? one.name, value: share(one[which]), kind: one.name === "model" ? "model" : "plain", note: which === "micro" && one.correct !== undefined ? `${one.correct} of ${found.nodes}` : "",
     low: share(one.intervals[which]?.[0]), high: share(one.intervals[which]?.[1]),
   }));
   const interval = (row) => (row.low === null ? "–" : `${percent(row.low, 1)} to ${percent(row.high, 1)}`);
-  const numbers = table("Scores", ["who", "micro F1", "95 % interval", "macro F1", "95 % interval"],
-    rows("micro").map((row, i) => [row.name, percent(row.value, 1), interval(row), percent(rows("macro")[i].value, 1), interval(rows("macro")[i])]), { numeric: [1, 2, 3, 4] });
-  return section("How good is it?", [verdict(found), ` Measured on ${count(found.nodes)} ${part} ${nodes} that the model has not learnt from.`],
-    figure("Scores of the model and of what it has to beat", h("div", {},
-      h("h3", {}, "Micro F1: every label counts alike"), bars(rows("micro")),
+  const digits = (value, size = 2) => (value === null || value === undefined ? "–" : value.toFixed(size));
+  const first = run.multilabel ? "micro F1" : "correct", title = run.multilabel ? "Micro F1: every label counts alike" : `Correct ${nodes}`;
+  const numbers = table("Scores", ["who", first, "95 % interval", "macro F1", "95 % interval", "log loss", "ROC AUC", "average precision"],
+    rows("micro").map((row, i) => [row.name, `${row.note ? `${row.note}, ` : ""}${percent(row.value, 1)}`, interval(row), percent(rows("macro")[i].value, 1), interval(rows("macro")[i]),
+      ...["log_loss", "roc_auc", "average_precision"].map((key) => digits(i ? found.scores[i][key] : found[key], 3))]), { numeric: [1, 2, 3, 4, 5, 6, 7] });
+  const rare = found.by_label.filter((row) => row.rare).length;
+  return section("How good is it?", [verdict(found, nodes), ` Measured on ${count(found.nodes)} ${part} ${nodes} that the model has not learnt from.`],
+    chart(found.nodes, "Scores of the model and of what it has to beat", () => h("div", {},
+      h("h3", {}, title), bars(rows("micro")),
       h("h3", {}, "Macro F1: rare labels count as much as common ones"), bars(rows("macro"))), numbers,
-    found.scores.some((one) => one.intervals.micro) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."));
+    found.scores.some((one) => one.intervals.micro) && "Whiskers: 95 % intervals. Where they overlap widely, the difference may be chance."),
+    h("dl.facts", {}, [["Log loss", digits(found.log_loss, 3), "0 is perfect"], ["ROC AUC", digits(found.roc_auc), "1 is perfect, 0.5 is chance"], ["Average precision", digits(found.average_precision), "1 is perfect"]]
+      .map(([term, value, hint]) => h("div", {}, h("dt", {}, term), h("dd", {}, h("b", {}, value), h("small", {}, hint))))),
+    rare > 0 && h("p.hint", {}, `${some(rare, "label")} with fewer than 10 ${part} ${nodes}: macro F1 depends on a few of them.`));
 }
 
 const listed = (names) => names.flatMap((one, i) => [i ? (i === names.length - 1 ? " and " : ", ") : "", name(one)]);
 
-/** Say in a sentence whether the model beats its baselines. */
-function verdict(found) {
+/** Say in a sentence how good the model is, and what that compares with. */
+function verdict(found, nodes) {
   const by = Object.fromEntries(found.scores.map((one) => [one.name, one]));
-  if (!by.model || !by.majority) return "";
-  if (by.model.micro <= by.majority.micro) return "No better than always predicting the most common label.";
-  if (!by.linear) return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always predicting the most common label.`;
-  const gain = by.model.micro - by.linear.micro;
-  const over = Math.abs(gain) < 1 ? "about as good as its linear part alone" : gain > 0 ? `${gain.toFixed(1)} points better than its linear part alone` : `${(-gain).toFixed(1)} points worse than its linear part alone`;
-  return `It gets ${by.model.micro.toFixed(0)} %, against ${by.majority.micro.toFixed(0)} % for always predicting the most common label, and is ${over}.`;
+  if (!by.model) return "";
+  const { correct, micro, intervals } = by.model;
+  const own = correct === undefined ? `Micro F1 is ${micro.toFixed(0)} %` : `${count(correct)} of ${count(found.nodes)} ${nodes} are correct (${micro.toFixed(0)} %)`;
+  const between = intervals.micro ? `, 95 % interval ${intervals.micro[0].toFixed(0)} to ${intervals.micro[1].toFixed(0)} %` : "";
+  if (!by.majority) return `${own}${between}.`;
+  if (micro <= by.majority.micro) return `${own}${between}: no better than always predicting the most common label.`;
+  return `${own}${between}. Always predicting the most common label gives ${by.majority.micro.toFixed(0)} %.`;
 }
 
 function trust(found, part) {
@@ -65,7 +84,7 @@ function trust(found, part) {
   const numbers = table("Probabilities against what was true", ["the model says", "it was true", "predictions"],
     bins.map(([n, said, seen]) => [percent(said), percent(seen), count(n)]), { numeric: [1, 2] });
   return section("Can its probabilities be trusted?", `On the dashed line, of all things it calls 70 % likely, 70 % are true. Dots below the line: too sure. Above: not sure enough.`,
-    figure("Reliability diagram", reliability(bins), numbers,
+    chart(found.nodes, "Reliability diagram", () => reliability(bins), numbers,
       found.calibration_error === null ? null : `On average it is off by ${percent(found.calibration_error, 1)} (calibration error); Brier score ${found.brier.toFixed(3)}. ${part === "validation" ? "Measured on validation nodes." : ""}`));
 }
 
@@ -75,7 +94,7 @@ function mistakes(run, found) {
   const worst = counts.flatMap((row, i) => row.map((n, j) => ({ n, i, j }))).filter(({ i, j }) => i !== j).sort((a, b) => b.n - a.n)[0];
   const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${worst.n === 1 ? "once" : `${count(worst.n)} times`}). `] : ["No mistakes. "];
   return section("What does it mistake for what?", words,
-    figure("Confusion matrix", h("div.scroll", { tabindex: 0 }, matrix(labels, counts)), numbers,
+    chart(found.nodes, "Confusion matrix", () => h("div.scroll.shown", { tabindex: 0 }, matrix(labels, counts)), numbers,
       run.multilabel ? "Rows: a label that is true; columns: a label that was given. Blue: found. Orange: the true label was missed and the other one given wrongly."
         : "Rows: the true label; columns: the label that was given. Blue: right. Orange: wrong."));
 }
@@ -84,17 +103,19 @@ function byLabel(run, found, list) {
   const rows = [...found.by_label].sort((a, b) => a.f1 - b.f1).slice(0, 15);
   const link = (label) => (list({}) ? h("a", { href: list({ given: label, show: "wrong" }) }, name(label)) : name(label));
   const thresholds = Object.fromEntries(run.labels.map((label) => [label.name, label.threshold]));
-  const numbers = table("Scores by label", ["label", "have it", "given", "precision", "recall", "F1", "given from"],
-    rows.map((row) => [link(row.label), count(row.nodes), count(row.given), percent(row.precision), percent(row.recall), percent(row.f1), thresholds[row.label] ? percent(thresholds[row.label]) : "likeliest"]), { numeric: [1, 2, 3, 4, 5, 6] });
-  return section("Which labels is it weak at?", "F1 by label, weakest first. Precision: how many of those given are right. Recall: how many of those there are found.",
-    figure("F1 by label", bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model" }))), numbers),
+  const few = (row) => row.rare && h("span.chip.few", { title: "Fewer than 10 rows: the score is uncertain" }, "few");
+  const of = (hits, all) => `${count(hits)} of ${count(all)}${all ? ` (${percent(hits / all)})` : ""}`;
+  const numbers = table("Scores by label", ["label", "right of those given", "found of those there are", "F1", "given from"],
+    rows.map((row) => [[link(row.label), few(row)], of(row.hits, row.given), of(row.hits, row.nodes), percent(row.f1), thresholds[row.label] ? percent(thresholds[row.label]) : "likeliest"]), { numeric: [1, 2, 3, 4] });
+  return section("Which labels is it weak at?", "F1 by label, weakest first: it is 100 % where all rows with the label are found, and nothing else is given it.",
+    chart(found.nodes, "F1 by label", () => bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model", note: `${row.hits} of ${row.nodes}${row.rare ? ", few" : ""}` }))), numbers, "Beside the bars: how many of the rows with this label are found."),
     list({}) && h("p.hint", {}, "See its mistakes: ", rows.slice(0, 3).map((row, i) => [i > 0 && ", ", link(row.label)]), "."));
 }
 
 function byDegree(found, nodes) {
-  const rows = found.by_degree.map((row) => ({ name: row.least === row.most ? `${row.least} links` : `${row.least} to ${row.most} links`, value: share(row.micro), kind: "model", nodes: row.nodes }));
-  return section("Does it need many links?", `Micro F1 of ${nodes} with few and with many links.`,
-    figure("Micro F1 by number of links", bars(rows), table("Micro F1 by number of links", ["links", "micro F1", nodes], rows.map((row) => [row.name, percent(row.value, 1), count(row.nodes)]), { numeric: [1, 2] })));
+  const rows = found.by_degree.map((row) => ({ name: row.least === row.most ? `${row.least} links` : `${row.least} to ${row.most} links`, value: share(row.micro), kind: "model", nodes: row.nodes, note: `${count(row.right)} of ${count(row.nodes)}` }));
+  return section("Does it need many links?", `Micro F1 of ${nodes} with few and with many links, and how many are entirely correct.`,
+    chart(found.nodes, "Micro F1 by number of links", () => bars(rows), table("Micro F1 by number of links", ["links", "micro F1", "correct"], rows.map((row) => [row.name, percent(row.value, 1), row.note]), { numeric: [1, 2] })));
 }
 
 function looks(found) {
