@@ -1,12 +1,13 @@
 """What is shown while a model is trained."""
 
+import re
+
 import pytest
-import torch
 
 from hanme.cli import show
+from hanme.common.progress import begin_stage
 from hanme.data import planted
 from hanme.nn import HANME
-from hanme.runs.describe import seconds_per_epoch
 from hanme.training import Trainer, TrainingConfig, draw_weights
 
 
@@ -20,26 +21,25 @@ def trainer() -> Trainer:
     return Trainer(model, graph, TrainingConfig(recipe="paper", epochs=4))
 
 
-def test_a_line_per_epoch_where_output_is_piped(
+def test_a_line_per_stage_where_output_is_piped(
     trainer: Trainer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(show, "LINE_SECONDS", 0.0)
-    with show.show_epochs() as shown:
-        shown.plan("planted", 4)
-        trainer.run(shown.on_epoch)
-        shown.on_finalize()
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in said[:4]] == [f"Epoch {i} of 4" for i in range(1, 5)]
-    assert "loss " in said[0]
-    assert said[4] == "Fitting the linear part and the thresholds"
-
-
-def test_an_epoch_is_estimated_and_nothing_is_left_of_it(trainer: Trainer) -> None:
-    model, before = trainer.model, torch.get_rng_state()
-    weights = [parameter.clone() for parameter in model.parameters()]
-    assert 0 < seconds_per_epoch(model, trainer.graph) < 60
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
+    with show.show_stages():
+        begin_stage("loading")
+        begin_stage("linear model")
+        trainer.run()
+        begin_stage("stacking")
+    said = capsys.readouterr().err
+    assert "\r" not in said
+    first, network, *epochs, last = said.splitlines()
+    assert (first, network, last) == ("linear model", "network", "stacking")
+    assert [line[:16] for line in epochs] == [
+        "network: 25%, at",
+        "network: 50%, at",
+        "network: 75%, at",
+    ]
+    assert all(re.search(r"at most [\d.]+ s left, validation macro F1 \d", line) for line in epochs)
 
 
 @pytest.mark.parametrize(

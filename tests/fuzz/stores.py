@@ -14,9 +14,6 @@ from fuzz.harness import Case
 if TYPE_CHECKING:
     from fuzz.inputs import Inputs
 
-UNSURE = ("seconds_per_epoch",)
-"""What is measured, and so never the same twice."""
-
 
 def uses(store: Path, run: Path) -> dict[str, list[str]]:
     """Return the commands that use a store, by name."""
@@ -31,12 +28,9 @@ def uses(store: Path, run: Path) -> dict[str, list[str]]:
 
 
 def said(out: str, store: Path) -> object:
-    """Return what a command says of a store, without where that is and how fast it was."""
+    """Return what a command says of a store, without where that is."""
     text = out.replace(str(store), "STORE")
-    if not text.startswith(("{", "[")):
-        return text
-    values = json.loads(text)
-    return values if isinstance(values, list) else {k: values[k] for k in values if k not in UNSURE}
+    return json.loads(text) if text.startswith(("{", "[")) else text
 
 
 def stored(draw: random.Random, inputs: Inputs, folder: Path) -> Case:

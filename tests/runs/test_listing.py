@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from hanme.common.progress import listening
 from hanme.runs import Run, RunConfig, train
 from hanme.runs.listing import list_runs
 
@@ -30,3 +31,25 @@ def test_every_state_is_listed(tmp_path: Path) -> None:
     assert "config.json" in listed["damaged"].message
     json.dumps([run.to_dict() for run in listed.values()])
     assert list_runs(tmp_path / "none") == []
+
+
+def test_a_run_in_training_says_what_it_does(tmp_path: Path) -> None:
+    values = {"data": {"name": "planted", "options": {"movies": 60}}, "model": {"name": "han"}}
+    options = {"metapaths": ["movie-actor-movie"], "hidden_channels": 8, "heads": 2}
+    values["model"]["options"] = options
+    config = RunConfig.make(values | {"training": {"epochs": 4, "every": 1, "linear": False}})
+    seen = []
+    with listening(lambda stage: seen.append((stage.name, list_runs(tmp_path)))):
+        train(config, tmp_path / "run")
+    stages = {stage: runs[0] for stage, runs in seen if runs}
+    assert list(dict.fromkeys(stage for stage, _ in seen)) == [
+        "loading", "network", "stacking", "scoring", "writing",
+    ]  # fmt: skip
+    assert {run.state for run in stages.values()} == {"training"}
+    assert stages["stacking"].stage == "network"  # others hear it before it is written
+    assert 0 <= (stages["stacking"].percent or 0) < 100
+    assert stages["writing"].stage == "scoring"
+    assert stages["writing"].percent is None
+    (finished,) = list_runs(tmp_path)
+    assert (finished.state, finished.stage) == ("finished", "")
+    assert not (tmp_path / "run" / "progress.json").exists()

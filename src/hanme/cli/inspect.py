@@ -74,7 +74,7 @@ def inspect(
 
 
 def _show(summary: dict[str, Any]) -> None:
-    from hanme.common.text import duration, short
+    from hanme.common.text import short
     from hanme.ops import BACKENDS
     from hanme.ops.cost import readable
 
@@ -99,8 +99,6 @@ def _show(summary: dict[str, Any]) -> None:
     notes = [f"{note}." for note in summary["notes"]]
     if more := summary["more_metapaths"]:
         notes.append(f"{short(more)} more metapaths are not counted: see --limit and --hops.")
-    if seconds := summary["seconds_per_epoch"]:
-        notes.append(f"One epoch over the default metapaths: about {duration(seconds)}.")
     for metapath, why in summary["left_out"].items():
         notes.append(f"{metapath}: not a default metapath, {why}; use it with -m.")
     notes.append(

@@ -44,7 +44,8 @@ def _row(run: ListedRun) -> dict[str, Any]:
         "model": config.model.name if config else "",
         "recipe": config.training.recipe if config else "",
         "seed": str(config.training.seed) if config else "",
-        "state": run.state,
+        "state": run.state if run.percent is None else f"{run.state}, {run.percent:.0f} %",
+        "stage": run.stage,
         "epochs": run.epochs,
         **f1_columns(run.scores or {}, ("val", "test")),
     }

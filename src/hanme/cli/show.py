@@ -6,58 +6,67 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
-from hanme.common.text import printable
-
-if TYPE_CHECKING:
-    from hanme.training import Epoch
+from hanme.common.progress import Stage, listening
+from hanme.common.text import duration, printable
 
 LINE_SECONDS = 5.0
 """Seconds between lines where output is piped: a log of an hour stays below 1,000 lines."""
 
 
 class TrainingProgress:
-    """The progress of a training: a bar on a terminal, a line every few seconds elsewhere."""
+    """The stages of a training: a bar on a terminal, a line per stage elsewhere."""
 
     def __init__(self, bar: Progress) -> None:
-        self.bar, self.printed, self.epochs = bar, time.monotonic(), 0
-        self.task = bar.add_task("loading", total=None, scores="")
+        self.bar, self.stage, self.printed = bar, "loading", time.monotonic()
+        self.task = bar.add_task(self.stage, total=None, text="")
 
-    def plan(self, title: str, epochs: int) -> None:
-        """Set the title and the maximum number of epochs."""
-        self.epochs = epochs
-        self.bar.update(self.task, description=escape(title), total=epochs)
-
-    def on_epoch(self, epoch: Epoch) -> None:
-        """Show an epoch."""
-        micro, macro = 100 * epoch.val_micro, 100 * epoch.val_macro
-        scores = f"loss {epoch.loss:.3f}  val micro {micro:.1f} macro {macro:.1f}"
-        self.bar.update(self.task, completed=epoch.epoch, scores=scores)
-        if self.bar.disable and time.monotonic() - self.printed >= LINE_SECONDS:
+    def __call__(self, stage: Stage) -> None:
+        """Show a stage; where output is piped, again every few seconds if its end is known."""
+        text = stage.text
+        if stage.seconds_left is not None:  # training may stop early
+            text = f"at most {duration(stage.seconds_left)} left, {text}"
+        is_new, self.stage = stage.name != self.stage, stage.name
+        if is_new:
+            self.bar.remove_task(self.task)
+            self.task = self.bar.add_task(stage.name, total=None, text="")
+        total = None if stage.done is None else 1.0
+        self.bar.update(self.task, total=total, completed=stage.done or 0.0, text=text)
+        late = stage.done is not None and time.monotonic() - self.printed >= LINE_SECONDS
+        if self.bar.disable and (is_new or late):
+            print_notes([stage.name if is_new else f"{stage.name}: {stage.done:.0%}, {text}"])
             self.printed = time.monotonic()
-            print_notes([f"Epoch {epoch.epoch} of {self.epochs}: {scores}"])
-
-    def on_finalize(self) -> None:
-        """Show that the epochs are over."""
-        text = "Fitting the linear part and the thresholds"
-        self.bar.update(self.task, description=text, completed=self.epochs)
-        if self.bar.disable:
-            print_notes([text])
 
 
 @contextmanager
-def show_epochs() -> Iterator[TrainingProgress]:
+def show_stages() -> Iterator[None]:
     """Show the progress of a training."""
-    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[scores]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=12),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        yield TrainingProgress(bar)
+    with (
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+        listening(TrainingProgress(bar)),
+    ):
+        yield
 
 
 @contextmanager

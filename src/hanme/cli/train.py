@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanme.cli.options import changed_fields, chosen
-from hanme.cli.show import print_baselines, print_notes, print_scores, rules_differ, show_epochs
+from hanme.cli.show import print_baselines, print_notes, print_scores, rules_differ, show_stages
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
@@ -68,22 +68,19 @@ def train(
     if with_ is not None:
         changed["data.reviewed"] = read_reviewed(with_)
     values = configuration.override(values, changed)
-    with show_epochs() as shown:
+    with show_stages():
         run_config, loaded = ranks.first_before_others(
             lambda: configuration.resolve(values, config or "options")
         )
         name = configuration.graph_name(run_config.data.name)
         if loaded is not None and not loaded.metapaths:
             print_notes([f"{why_none(loaded)}: training {run_config.model.name} instead"])
-        shown.plan(f"{name} {run_config.model.name}", run_config.training.epochs)
         run = runs.train(
             run_config,
             out or runs.new_folder(name, resume=resume),
             graph=loaded,
             resume=resume,
             on_start=print_notes,
-            on_epoch=shown.on_epoch,
-            on_finalize=shown.on_finalize,
         )
     if json_:
         print(json.dumps(run.result()))

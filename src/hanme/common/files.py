@@ -109,6 +109,19 @@ def lock(path: Path, what: str) -> Iterator[None]:
         held.release()
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock on a file."""
+    if not path.exists():
+        return False
+    held = FileLock(path)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        return True
+    held.release()
+    return False
+
+
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write values as indented JSON, with a checksum of them."""
     signed = {**values, "sha256": _digest(json.loads(json.dumps(values)))}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hanme.common.progress import begin_stage
 from hanme.data import load
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
@@ -38,6 +39,7 @@ def load_graph(
     data = config.data
     if data.name == PYTHON:
         raise HanmeError("trained on a graph made in Python: pass `graph` to Classifier.load")
+    begin_stage("loading")
     graph = load(
         data.name,
         source=source or data.source,
@@ -86,10 +88,14 @@ def build_network(config: ModelConfig, graph: Graph) -> Model:
     )
 
 
+def metapath_channels(model: Model) -> list[MetapathChannels]:
+    """Return the parts of a model that attend to metapath instances."""
+    return [part for part in model.modules() if isinstance(part, MetapathChannels)]
+
+
 def check_metapaths(model: Model, graph: Graph) -> None:
     """Refuse to train a model on a metapath without instances."""
-    parts = [part for part in model.modules() if isinstance(part, MetapathChannels)]
-    for metapath in [metapath for part in parts for metapath in part.metapaths]:
+    for metapath in [m for part in metapath_channels(model) for m in part.metapaths]:
         empty = [step for step in metapath.steps if not graph.num_links[step]]
         # Counting the instances of a stored graph would read all of its links.
         if empty or not (graph.stored or graph.chain(metapath).count().any()):

@@ -6,6 +6,7 @@
 | ``features.json`` | for a user's own tables, how their columns are encoded |
 | ``metrics.jsonl`` | a row per scored epoch |
 | ``checkpoint.safetensors`` | the state of training, while it runs |
+| ``progress.json`` | the stage of training, while it runs |
 | ``stack.json`` | the parts of the model, their slopes and the bias |
 | ``model.safetensors`` | the weights of network and linear model, their ids, and the trees |
 | ``decision.json`` | turns logits into probabilities and labels |
@@ -46,6 +47,7 @@ from hanme.common.files import (
     write_json,
 )
 from hanme.common.options import validated
+from hanme.common.progress import Stage
 from hanme.data import is_tables
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.decision import Decision
@@ -62,6 +64,8 @@ SECONDS = 120.0
 """Seconds between two checkpoints within an epoch of batches, which may last hours."""
 
 CHECKPOINT = "checkpoint.safetensors"
+PROGRESS = "progress.json"
+LOCK = ".lock"
 
 BEGUN = ("config.json", "features.json")
 """Files written before the first epoch."""
@@ -147,7 +151,7 @@ class Run:
 
     def discard(self) -> None:
         """Remove what a failed run has left; leave all other files."""
-        for name in (*BEGUN, "metrics.jsonl", CHECKPOINT):
+        for name in (*BEGUN, "metrics.jsonl", CHECKPOINT, PROGRESS):
             (self.folder / name).unlink(missing_ok=True)
 
     def fitted(self) -> FittedGraph | None:
@@ -204,6 +208,14 @@ class Run:
                 raise HanmeError(f"{path} line {number}: {why}; {REMEDY}") from None
             rows.append(row)
         return rows
+
+    def progress(self) -> dict[str, Any]:
+        """Return stage, percentage and seconds left of a run in training, as far as known."""
+        try:
+            values = read_json(self.folder / PROGRESS)
+        except HanmeError:  # not begun yet, or finished a moment ago
+            return {}
+        return {name: values.get(name) for name in ("stage", "percent", "seconds_left")}
 
     def write_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Replace the rows of all epochs."""
@@ -280,7 +292,25 @@ class Run:
         names = (*BEGUN, *ENDED)
         checksums = {name: found for name in names if (found := checksum(self.folder / name))}
         write_json(self.folder / "result.json", result | {"files": checksums})
-        (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        for name in (CHECKPOINT, PROGRESS):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+class ProgressFile:
+    """Write the stage of a run in training to its folder, at most once a second within a stage."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.name, self.written = folder / PROGRESS, "", 0.0
+
+    def __call__(self, stage: Stage) -> None:
+        """Write the stage, its percentage and the seconds that are left of it."""
+        recent = stage.name == self.name and time.monotonic() - self.written < 1
+        if recent or not ranks.is_first():
+            return
+        percent = None if stage.done is None else round(100 * stage.done, 1)
+        values = {"stage": stage.name, "percent": percent, "seconds_left": stage.seconds_left}
+        write_json(self.path, values)
+        self.name, self.written = stage.name, time.monotonic()
 
 
 @contextmanager

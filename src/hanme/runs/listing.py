@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hanme.common.files import is_locked
 from hanme.errors import HanmeError
 from hanme.runs.config import RunConfig
-from hanme.runs.folder import RUNS, Run
+from hanme.runs.folder import LOCK, RUNS, Run
 
 
 @dataclass(frozen=True)
@@ -16,15 +17,20 @@ class ListedRun:
     """A run folder as ``hanme runs`` shows it; a damaged one has no configuration.
 
     Scores are micro and macro F1 in percent by part of the split, under the run's own decision.
+    A run in training has a stage, such as ``"trees"`` or ``"network"`` and, where they are known,
+    the percentage that is done of it and the seconds that the rest takes at most.
     """
 
     folder: Path
-    state: Literal["finished", "unfinished", "damaged"]
+    state: Literal["finished", "training", "unfinished", "damaged"]
     modified: float  # seconds since 1970
     config: RunConfig | None = None
     epochs: int = 0
     scores: dict[str, dict[str, float]] | None = None
     message: str = ""  # what is damaged
+    stage: str = ""
+    percent: float | None = None
+    seconds_left: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""
@@ -44,6 +50,9 @@ def _listed(folder: Path) -> ListedRun:
         run = Run.open(folder)
         if not run.finished:
             epochs = int(next((row["epoch"] for row in reversed(run.metrics())), 0))
+            if is_locked(folder / LOCK):
+                progress = run.progress()
+                return ListedRun(folder, "training", modified, run.config, epochs, **progress)
             return ListedRun(folder, "unfinished", modified, run.config, epochs)
         result = run.result()
         own = next(iter(result["scores"].values()))  # the run's own decision comes first

@@ -13,6 +13,7 @@ import torch
 from hanme.common import device, ranks
 from hanme.common.files import lock
 from hanme.common.memory import peak_mb
+from hanme.common.progress import begin_stage, listening
 from hanme.decision import Costs
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -26,7 +27,7 @@ from hanme.runs.build import (
 )
 from hanme.runs.config import LINEAR, RunConfig
 from hanme.runs.describe import costs
-from hanme.runs.folder import Run
+from hanme.runs.folder import LOCK, ProgressFile, Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
 from hanme.runs.results import result_of
 from hanme.training import (
@@ -63,7 +64,6 @@ def train(
     resume: bool = False,
     on_start: Callable[[list[str]], None] | None = None,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
-    on_finalize: Callable[[], None] = lambda: None,
 ) -> Run:
     """Train a model and write a run folder.
 
@@ -72,15 +72,13 @@ def train(
         folder: Where to write; created. A folder that holds a run already is refused.
         graph: The graph, if it is loaded already.
         resume: Continue the run in ``folder`` if there is one. A finished one is left as it is.
-        on_start: Called before the first epoch with its cost, a line per metapath and one with the
-            time of an epoch, which is only measured for this.
+        on_start: Called with notes on the graph and a line per metapath before anything is fitted.
         on_epoch: Called after each epoch.
-        on_finalize: Called when the epochs are over, before the linear model is fitted.
     """
     existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
     if existing is not None and finished:
         return existing
-    with lock(folder / ".lock", str(folder)) if ranks.is_first() else nullcontext():
+    with lock(folder / LOCK, str(folder)) if ranks.is_first() else nullcontext():
         # Another process may have finished it since.
         existing, finished = ranks.from_first(lambda: _find(folder, config, resume))
         if existing is not None and finished:
@@ -93,11 +91,12 @@ def train(
             lambda: Run.create(folder, config, schema_of(config, graph))
         )
         try:
-            base = _fit_base(config, graph, trainer)
-            if trainer is not None:
-                run.train(trainer, on_epoch)
-            on_finalize()
-            opened = _finalize(config, graph, trainer, base, ranks.from_first(run.metrics))
+            with listening(ProgressFile(folder)):
+                base = _fit_base(config, graph, trainer)
+                if trainer is not None:
+                    run.train(trainer, on_epoch)
+                opened = _finalize(config, graph, trainer, base, ranks.from_first(run.metrics))
+                begin_stage("writing")
         except ranks.Lost:
             raise  # torchrun starts the command again
         except HanmeError:
@@ -180,6 +179,7 @@ def _finalize(
             "predict as well without it."
         )
     trained = finalize(network, graph, config.training, base=base, stack=is_stacked(config))
+    begin_stage("scoring")
     result = result_of(graph, trained) | {
         "notes": notes,
         "best_epoch": progress.best_epoch,

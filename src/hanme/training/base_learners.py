@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from hanme.common.progress import begin_stage
 from hanme.decision import calibrate
 from hanme.decision.calibration import STACKING_WIDTH
 from hanme.graph import Graph
@@ -129,10 +130,14 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     """
     whole = config.batch_size is None and not graph.stored
     sets, matrices = FitSets.of(graph, config.seed), GraphMatrices(graph)
+    begin_stage("aggregates")
     columns = screen_columns(graph, config.seed) if whole else []
+    begin_stage("linear model")
     linear = _fit_linear(graph, sets, matrices, columns, config)
+    begin_stage("trees")
     trees = _fit_trees(graph, sets, columns, config) if whole and config.trees else []
     stacks = _stack(linear, trees, sets.y)
+    begin_stage("smoothing")
     paths = smoothing_paths(graph, matrices) if whole and config.smoothing else []
     *by_set, held_out, final = stacks
     if not paths:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hanme.common.memory import blocks
+from hanme.common.progress import begin_stage
 from hanme.decision import Costs, Decision, calibrate
 from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
@@ -117,6 +118,7 @@ def finalize(
     """
     if base is None and (config.linear or network is None):
         base = fit_base(graph, config)
+    begin_stage("stacking")
     alone = base.outputs if base else None
     if network is None:
         assert base is not None

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from hanme.common import device, ranks
+from hanme.common.progress import begin_stage, update_stage
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -124,14 +125,24 @@ class Trainer:
         judged = self.gain is not None and int(self.graph.split.val.sum()) >= JUDGED
         return not judged or self.progress.gain >= GAIN
 
+    @property
+    def _done(self) -> float:
+        """The share of all epochs that is trained; with early stopping, fewer are needed."""
+        nodes, size = int(self.graph.split.train.sum()), self.config.batch_size
+        steps = 1 if size is None else -(-nodes // size)
+        return (self.progress.trained + self.progress.step / steps) / self.config.epochs
+
     def run(self, *callbacks: Callable[[Epoch], None]) -> None:
         """Train to the end and put the best epoch's weights into the model.
 
         Args:
             *callbacks: Called with each epoch that was scored.
         """
+        begin_stage("network", self._done)
         while not self.finished:
             epoch = self.step()
+            if not self.finished:
+                update_stage(self._done, f"validation macro F1 {100 * epoch.val_macro:.1f}")
             for callback in callbacks:
                 callback(epoch)
         if self.best:
@@ -226,6 +237,7 @@ class Trainer:
             progress.count += count
             progress.step += 1
             update_running_means(self.model)
+            update_stage(self._done)
             self.on_step()
         mean = progress.total / progress.count
         progress.step, progress.total, progress.count = 0, 0.0, 0
