@@ -155,59 +155,6 @@ def test_unknown_endings(hanme: Command, tmp_path: Path) -> None:
     assert list(graph["nodes"]["inter"]["features"]) == ["rating"]  # and row numbers
 
 
-def test_a_knowledge_graph(hanme: Command, tmp_path: Path) -> None:
-    (tmp_path / "facts.tsv").write_text(
-        rows("head\trelation\ttail", 200,
-             lambda i: f"e{i % 40}\t{['works at', 'knows', 'lives_in'][i % 3]}\te{i * 7 % 60}")
-    )  # fmt: skip
-    (tmp_path / "entities.csv").write_text(
-        rows("entity,kind", 30, lambda i: f"e{i},{['person', 'place'][i % 2]}")
-    )
-    graph, _, _ = follow(hanme, tmp_path, "e5")
-    assert graph["relations"] == {
-        "fact": {
-            "table": "facts.tsv",
-            "each": "relation",
-            "source": {"type": "entity", "column": "head"},
-            "target": {"type": "entity", "column": "tail"},
-            "unknown": "add",
-        }
-    }
-    said = hanme("inspect", tmp_path, "--hops", "1")
-    for name in ("works_at", "knows", "lives_in"):
-        assert f"entity-{name}-entity" in said
-
-
-def test_facts_about_films_make_nodes_of_another_type(hanme: Command, tmp_path: Path) -> None:
-    """What directs a film is no film, and a relation that no film has is left out."""
-    told = ["directed by", "stars", "born in"]
-    (tmp_path / "facts.tsv").write_text(
-        rows("head\trelation\ttail", 300,
-             lambda i: f"p{i % 40}\tborn in\tc{i % 5}" if i % 9 == 2
-             else f"p{i % 40}\tacts in\tf{i % 30}" if i % 3 == 2
-             else f"f{i % 30}\t{told[i % 3]}\tp{i * 7 % 40}")
-        + "f1\tsequel\tf2\n"
-    )  # fmt: skip
-    (tmp_path / "films.csv").write_text(
-        rows("film,genre", 30, lambda i: f"f{i},{['drama', 'comedy'][i % 2]}")
-    )
-    graph, _, _ = follow(hanme, tmp_path, "f5")
-    ends = {
-        name: (relation["source"]["type"], relation["target"]["type"], relation["unknown"])
-        for name, relation in graph["relations"].items()
-    }
-    assert ends == {
-        "fact_of": ("film", "entity", "drop"),
-        "fact_to": ("entity", "film", "drop"),
-        "fact_between": ("film", "film", "drop"),
-    }
-    said = hanme("inspect", tmp_path, "--hops", "1")
-    for name in ("film-directed_by-entity", "film-stars-entity", "entity-acts_in-film"):
-        assert name in said
-    assert "film-fact_between_sequel-film" in said
-    assert "born_in" not in said
-
-
 @pytest.mark.parametrize(
     "text", ["x\n1\n1\n", "id,genre\n1,a\n2,b\n", "a;b\n1;2\n1;3\n", "when\n2020-01-01\n"]
 )

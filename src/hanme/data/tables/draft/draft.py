@@ -50,6 +50,13 @@ class Draft:
         self.types.add(name)
         return name
 
+    def implied_type(self, name: str) -> str:
+        """Return a node type without a table, the same for the same name."""
+        if name not in self.implied:
+            name = self.new_type(name)
+            self.implied.append(name)
+        return name
+
     @cached_property
     def config(self) -> GraphConfig:
         """The configuration, once all fields are set."""

@@ -14,7 +14,6 @@ from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
 from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, profile_table
 from hanme.data.tables.draft.relations import (
     add_column_relation,
-    add_fact_relations,
     add_link_relations,
     relation_columns,
     source_values,
@@ -89,9 +88,7 @@ def _apply_rules(
             columns, name = _add_nodes(draft, table, table.ends, target)
             _add_features(draft, table, [column for column in columns if column is not name])
     for table in tables:
-        if table.facts and table.is_links:
-            add_fact_relations(draft, table, target)
-        elif table.is_links:
+        if table.is_links:
             add_link_relations(draft, table)
     for kind in draft.implied:
         draft.reasons["nodes", kind] = "no table: its nodes are the ids in links"
@@ -193,9 +190,10 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
         return
     examples, rare = count_labels(table, label)
     more = ", ..." if label.values > len(examples) else ""
-    for names in (reference.table for reference in table.refers(label)[:1]):
-        if _name_column(names.own_columns()):
-            draft.set((*place, "label_type"), names.kind, "labels are shown by its names")
+    reference = table.refers(label)
+    if reference and _name_column(reference.table.own_columns()):
+        kind = reference.table.kind
+        draft.set((*place, "label_type"), kind, "labels are shown by its names")
     empty = f"; {table.size - label.filled:,} rows without" if label.filled < table.size else ""
     draft.set((*place, "label"), label.name, f"{', '.join(examples)}{more}{empty}")
     if label.separator:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable
 
-from hanme.data.tables.draft.names import GENERIC, is_key, mentions, type_name, words_of
-from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
+from hanme.data.tables.draft.names import GENERIC, is_key, mentions, type_name
+from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, Reference
 from hanme.data.tables.read.sql import quoted
 
 MATCHES = 0.8
@@ -19,9 +17,6 @@ NAMED_MATCHES = 0.5
 NUMBER_MATCHES = 0.98
 """The same share for numbers in a column whose name mentions a table, but does not end in id."""
 
-LEAST_SHARE = 0.02
-"""Share of values that must be ids of a further table, if a column has ids of several."""
-
 LEAST_HINT = 0.2
 """Share of values that are ids of a table from which on a comment shows how to link them."""
 
@@ -29,19 +24,10 @@ FEW_TEXTS = 5
 """Fewer different texts may occur in another table by accident."""
 
 
-class Match(NamedTuple):
-    """The values of a column that are ids of a table."""
-
-    table: ProfiledTable
-    rows: int  # number of values that are ids
-    ids: int  # number of different ones
-    share: float  # share of the column's values
-    spread: bool  # whether they reach beyond the first quarter of the ids, or ids have gaps
-
-
 def infer_keys(tables: list[ProfiledTable]) -> None:
     """Set the id and the references of each table, declared ones first."""
     by_title = {table.title.lower(): table for table in tables}
+    declared: list[tuple[ProfiledTable, ColumnProfile, ProfiledTable]] = []
     for table in tables:
         others = [other for other in tables if other is not table]
         table.id = _column(table, table.declared.primary) or _find_id(table, others)
@@ -50,74 +36,64 @@ def infer_keys(tables: list[ProfiledTable]) -> None:
             other, column = by_title.get(title.lower()), _column(table, name)
             if other and column and (ids := _column(other, key)) and ids.unique:
                 other.id = ids
-                table.references.append(Reference(column, other))
+                declared.append((table, column, other))
     known = KnownIds(tables)
-    for table in tables:
-        table.references = [known.counted(table, r) for r in table.references]
-        table.references += _same_rows(table, tables, known)
-        columns = [c for c in table.own_columns() if c.filled and c.date is None]
-        for column in columns:
-            table.references += _find_references(table, column, known)
-        for column in columns:
-            if not table.refers(column):
-                table.references += _by_type(table, column, known)
+    for table, column, other in declared:
+        table.references += [r for r in known.match(table, column, None) if r.table is other]
+    for i, table in enumerate(tables):
+        table.references += _same_rows(table, tables[:i], known)
+        for column in table.own_columns():
+            if column.filled and column.date is None:
+                table.references += _find_references(table, column, known)
 
 
 class KnownIds:
     """The ids of all tables, as one table in the reader's database."""
 
     def __init__(self, tables: list[ProfiledTable]) -> None:
+        reader = tables[0].table.reader
         self.tables = [table for table in tables if table.id is not None]
-        self.sql = tables[0].table.reader.new_name()
+        self.sql = reader.new_name()
         ids = " UNION ALL ".join(
             f"SELECT DISTINCT {table.id.alias} AS id, {i} AS number FROM {table.table.sql}"
             for i, table in enumerate(self.tables)
             if table.id is not None
         )
         ids = ids or "SELECT '' AS id, 0 AS number WHERE false"
-        tables[0].table.reader.rows(f"CREATE TEMP TABLE {self.sql} AS {ids}")
+        reader.rows(f"CREATE TEMP TABLE {self.sql} AS {ids}")
         number = "TRY_CAST(id AS DOUBLE)"
-        rows = tables[0].table.reader.rows(
-            f"SELECT number, max({number}), max({number}) - min({number}) > 2 * count(*) "
-            f"FROM {self.sql} GROUP BY number"
+        # For each table, the number that ids must reach to be more than small counts.
+        self.reach: dict[int, float] = dict(
+            reader.rows(
+                f"SELECT number, CASE WHEN max({number}) - min({number}) > 2 * count(*) THEN "
+                f"'-inf' ELSE coalesce(max({number}), 0) / 4 END::DOUBLE FROM {self.sql} "
+                "GROUP BY number"
+            )
         )
-        self.largest = {self.tables[i]: most or 0.0 for i, most, _ in rows}
-        self.gaps = {self.tables[i] for i, _, gaps in rows if gaps}
 
     def match(
-        self, table: ProfiledTable, column: ColumnProfile, separator: str | None, where: str = ""
-    ) -> list[Match]:
+        self, table: ProfiledTable, column: ColumnProfile, separator: str | None
+    ) -> list[Reference]:
         """Return the tables that have values of a column as ids; those with most values first."""
         # A copy of the own id is not a link.
         own = table.id.alias if table.id is not None and table in self.tables else "NULL"
         number = self.tables.index(table) if table in self.tables else -1
-        cells = table.items(column, separator, f"{own} AS own", *([where] if where else []))
-        cells += " WHERE chosen" if where else ""
-        values = f"SELECT item, own, count(*) AS n FROM {cells} GROUP BY ALL"
         rows = table.table.reader.rows(
-            f"WITH items AS ({values}) SELECT number, sum(n) - coalesce(sum(n) FILTER (number = "
-            f"{number} AND item = own), 0), count(DISTINCT item), max(TRY_CAST(item AS DOUBLE)), "
-            f"(SELECT sum(n) FROM items) - coalesce(sum(n) FILTER (number = {number} AND item = "
-            f"own), 0) FROM items JOIN {self.sql} ON item = id GROUP BY number"
+            "WITH items AS (SELECT item, own, count(*) AS n FROM "
+            f"{table.items(column, separator, f'{own} AS own')} GROUP BY ALL) SELECT number, "
+            f"sum(n) - coalesce(sum(n) FILTER (number = {number} AND item = own), 0) AS known, "
+            "count(DISTINCT item), (SELECT sum(n) FROM items) - sum(n), "
+            "(SELECT count(DISTINCT item) FROM items) - count(DISTINCT item), "
+            f"max(TRY_CAST(item AS DOUBLE)) FROM items JOIN {self.sql} ON item = id GROUP BY "
+            "number HAVING known > 0 ORDER BY known DESC, number"
         )
-        matches = [
-            Match(
-                other := self.tables[i], int(count), ids, int(count) / int(total),
-                other in self.gaps or (most is not None and most >= self.largest[other] / 4),
+        return [
+            Reference(
+                column, self.tables[i], separator, int(known), ids, int(unknown), unknown_ids,
+                spread=most is not None and most >= self.reach[i],
             )
-            for i, count, ids, most, total in rows
-            if count
+            for i, known, ids, unknown, unknown_ids, most in rows
         ]  # fmt: skip
-        return sorted(matches, key=lambda match: -match.rows)
-
-    def counted(self, table: ProfiledTable, reference: Reference) -> Reference:
-        """Return a reference with the number of its values that are not ids."""
-        ids = f"SELECT id FROM {self.sql} WHERE number = {self.tables.index(reference.table)}"
-        items = table.items(reference.column, reference.separator)
-        rows, distinct = table.select(
-            "count(*), count(DISTINCT item)", f"{items} WHERE item NOT IN ({ids})"
-        )
-        return replace(reference, unknown_rows=rows, unknown_ids=distinct)
 
 
 def _column(table: ProfiledTable, name: str | None) -> ColumnProfile | None:
@@ -187,29 +163,25 @@ def _is_repeated(
 
 
 def _same_rows(
-    table: ProfiledTable, tables: list[ProfiledTable], known: KnownIds
+    table: ProfiledTable, earlier: list[ProfiledTable], known: KnownIds
 ) -> list[Reference]:
     """Return the reference from the id of a table to an earlier table with the same ids."""
     if table.id is None or table.id.is_row_number:
         return []
-    for other in tables[: tables.index(table)]:
-        if other.id is None or other.id.name != table.id.name or other.size != table.size:
-            continue
-        reference = known.counted(table, Reference(table.id, other))
-        if not reference.unknown_rows:
-            return [reference]
-    return []
+    same = [t for t in earlier if t.id and t.id.name == table.id.name and t.size == table.size]
+    matches = known.match(table, table.id, None) if same else []
+    return [r for other in same for r in matches if r.table is other and not r.unknown_rows][:1]
 
 
 def _find_references(
     table: ProfiledTable, column: ColumnProfile, known: KnownIds
 ) -> list[Reference]:
-    """Return the tables whose ids are the cells of a column, or the values within them.
+    """Return the table whose ids are the cells of a column, or the values within them.
 
     Whole cells come first: an id such as ``(0008,0005)`` contains a comma and is not a list.
     """
-    best: tuple[tuple[float, int, int], list[Match], str | None] | None = None
-    matches: list[Match] = []
+    best: tuple[tuple[float, int, int], Reference] | None = None
+    matches: list[Reference] = []
     inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
         numeric = column.splits[separator].numeric if separator else column.numeric
@@ -222,28 +194,22 @@ def _find_references(
             score = (match.share, named, -match.table.size)
             same = match.table.id is not None and match.table.id.name == column.name
             only = called_id and same and len(matches) == 1 and match.share == 1
-            fits = only or _is_reference(column, match, named, numeric)
+            fits = only or _is_reference(match, named, numeric)
             if fits and (best is None or score > best[0]):
-                best = (score, [match], separator)
-        several = [] if numeric else _disjoint(matches)
-        if len(several) > 1 and (best is None or best[0][0] < sum(m.share for m in several)):
-            best = ((sum(m.share for m in several), 0, 0), several, separator)
-    if best is None:
-        for match in matches[: not numeric]:
-            if match.share >= LEAST_HINT and match.ids > FEW_TEXTS:
-                table.hints[column.name] = (
-                    f"{match.share:.0%} are ids of {match.table.kind}; to link them, write "
-                    f'[relations.NAME] columns = ["{column.name}"], source = "{table.kind}", '
-                    f'type = "{match.table.kind}", unknown = "drop"'
-                )
-        return []
-    _, matches, separator = best
-    partial = len(matches) > 1
-    references = [Reference(column, m.table, separator, partial=partial) for m in matches]
-    return [known.counted(table, reference) for reference in references]
+                best = (score, match)
+    if best is not None:
+        return [best[1]]
+    for match in matches[: not numeric]:
+        if match.share >= LEAST_HINT and match.ids > FEW_TEXTS:
+            table.hints[column.name] = (
+                f"{match.share:.0%} are ids of {match.table.kind}; to link them, write "
+                f'[relations.NAME] columns = ["{column.name}"], source = "{table.kind}", '
+                f'type = "{match.table.kind}", unknown = "drop"'
+            )
+    return []
 
 
-def _is_reference(column: ColumnProfile, match: Match, named: int, numeric: bool) -> bool:
+def _is_reference(match: Reference, named: int, numeric: bool) -> bool:
     """Return whether values of a column are ids of a table, and not by accident.
 
     Numbers are among other numbers by accident, so their name must fit. If it does not say that
@@ -253,43 +219,9 @@ def _is_reference(column: ColumnProfile, match: Match, named: int, numeric: bool
         return False
     if not numeric:
         return match.share >= (NAMED_MATCHES if named else MATCHES)
-    if named == 2 and is_key(column.name):
+    if named == 2 and is_key(match.column.name):
         return match.share >= NAMED_MATCHES
     return named > 0 and match.share >= NUMBER_MATCHES and match.spread
-
-
-def _disjoint(matches: Iterable[Match]) -> list[Match]:
-    """Return the tables that share the values of a column among them, if they do."""
-    some = [match for match in matches if match.share >= LEAST_SHARE and match.ids > 1]
-    total = sum(match.share for match in some)
-    return some if MATCHES <= total <= 1 + LEAST_SHARE else []
-
-
-def _by_type(table: ProfiledTable, column: ColumnProfile, known: KnownIds) -> list[Reference]:
-    """Return the tables that another column names, such as ``source_type`` for ``source_id``."""
-    if not is_key(column.name) or column.separator:
-        return []
-    stem = set(words_of(column.name)[:-1])
-    for kinds in table.columns:
-        shares_name = words_of(kinds.name)[-1] in ("type", "kind", "table", "class")
-        if not shares_name or set(words_of(kinds.name)[:-1]) != stem or kinds.separator:
-            continue
-        if not 2 <= kinds.distinct <= FEW_VALUES:
-            continue
-        values = table.table.reader.rows(
-            f"SELECT DISTINCT {kinds.alias} FROM {table.table.sql} WHERE {kinds.alias} IS NOT NULL "
-            "ORDER BY ALL"
-        )
-        references = []
-        for (value,) in values:
-            chosen = f"{kinds.alias} = {quoted(value)} AS chosen"
-            for match in known.match(table, column, None, chosen):
-                if match.table.kind == type_name(value) and match.share >= MATCHES:
-                    where = {kinds.name: value}
-                    references.append(Reference(column, match.table, partial=True, where=where))
-        if references:
-            return references
-    return []
 
 
 def _mentions(column: ColumnProfile, other: ProfiledTable) -> int:

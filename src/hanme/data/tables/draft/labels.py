@@ -44,10 +44,9 @@ def _label_score(table: ProfiledTable, column: ColumnProfile) -> int | None:
     by_name = _name_score(table, column)
     if column is table.id or is_split(column):
         return None
-    if references := table.refers(column):
+    if reference := table.refers(column):
         # An id is the label only if it stands for a name such as that of a genre.
-        names = references[0].table
-        is_lookup = len(names.columns) == 2 and not references[0].partial
+        is_lookup = len(reference.table.columns) == 2
         return by_name if is_lookup and by_name == 4 and column.values <= MAX_LABELS else None
     if column.date is not None or column.is_vector or column.is_object or column.is_address:
         return None

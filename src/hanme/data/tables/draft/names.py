@@ -1,4 +1,4 @@
-"""Compare names of columns and tables: words, singular, and which table a column's name means."""
+"""Compare names of columns and tables: their words, and which table a column's name means."""
 
 from __future__ import annotations
 

@@ -137,15 +137,24 @@ class ColumnProfile:
 
 @dataclass(frozen=True)
 class Reference:
-    """A column whose values are ids of a table, in all rows or in some."""
+    """A column, some or all of whose values are ids of a table.
+
+    A value that is the id of its own row is not counted.
+    """
 
     column: ColumnProfile
     table: ProfiledTable  # whose ids they are
-    separator: str | None = None  # the text between two ids of a cell
-    unknown_rows: int = 0  # number of values that are not ids of the table
-    unknown_ids: int = 0  # number of different ones
-    partial: bool = False  # whether other values are ids of other tables
-    where: Mapping[str, str] = field(default_factory=dict)  # the rows it is about, if not all
+    separator: str | None  # the text between two ids of a cell
+    rows: int  # number of values that are ids
+    ids: int  # number of different ones
+    unknown_rows: int  # number of values that are not
+    unknown_ids: int  # number of different ones
+    spread: bool  # whether they reach beyond the first quarter of the ids, or ids have gaps
+
+    @property
+    def share(self) -> float:
+        """The share of values that are ids."""
+        return self.rows / (self.rows + self.unknown_rows)
 
 
 @dataclass(eq=False)
@@ -166,22 +175,15 @@ class ProfiledTable:
     ends: list[ColumnProfile] = field(default_factory=list)
     is_nodes: bool = False  # whether a row is a node
     is_links: bool = False  # whether a row is a link; it may be both
-    # columns of head, relation and tail of a table of facts
-    facts: tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None = None
 
     @property
     def size(self) -> int:
         """The number of rows."""
         return self.table.size
 
-    def refers(self, column: ColumnProfile) -> list[Reference]:
-        """Return the references of a column."""
-        return [reference for reference in self.references if reference.column is column]
-
-    @property
-    def referring(self) -> list[ColumnProfile]:
-        """The columns that are references."""
-        return [column for column in self.columns if self.refers(column)]
+    def refers(self, column: ColumnProfile) -> Reference | None:
+        """Return the reference of a column, if its values are ids of a table."""
+        return next((r for r in self.references if r.column is column), None)
 
     def own_columns(self) -> list[ColumnProfile]:
         """Return the columns that are neither the id nor references."""
@@ -216,18 +218,19 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
 
 
 def _profile(table: Table, alias: str) -> ColumnProfile:
-    number = f"TRY_CAST({alias} AS DOUBLE)"
+    number, first = f"TRY_CAST({alias} AS DOUBLE)", f"FILTER (rowid < {SAMPLE})"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
-    step, first = f"{number} - rowid", f"rowid < {SAMPLE}"
-    ((filled, distinct, finite, words, texts, empty, steps, objects, address),) = table.reader.rows(
-        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})),"
-        f" coalesce(avg(CASE WHEN {first} THEN len({WORDS.format(alias)}) END), 0), "
-        f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), "
-        f"count(*) FILTER ({missing}), min({step}) = max({step}), "
+    row = table.reader.rows(
+        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
+        f"coalesce(avg(len({WORDS.format(alias)})) {first}, 0), "
+        f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), count(*) FILTER ({missing}), "
+        f"min({number} - rowid) = max({number} - rowid), "
         f"count(*) FILTER (starts_with({alias}, '{{')), "
-        f"avg(CASE WHEN {first} THEN regexp_matches({alias}, {quoted(ADDRESS)})::INT END) > 0.8 "
-        f"FROM {table.sql}"
-    )
+        f"avg(regexp_matches({alias}, {quoted(ADDRESS)})::INT) {first} > 0.8, "
+        + ", ".join(f"count(*) FILTER (contains({alias}, '{s}'))" for s in SEPARATORS)
+        + f" FROM {table.sql}"
+    )[0]
+    filled, distinct, finite, words, texts, empty, steps, objects, address, *separators = row
     examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
         f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
@@ -255,21 +258,13 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
     column = replace(column, repetition=_repetition(table, alias))
     if column.is_object:
         return column
+    present = [s for s, count in zip(SEPARATORS, separators, strict=True) if count]
     return replace(
         column,
         date=_date_format(table, column),
         is_vector=_is_vector(table, column),
-        splits={s: _split(table, alias, s) for s in _separators(table, column)},
+        splits={s: _split(table, alias, s) for s in (["|"] if column.is_list else present)},
     )
-
-
-def _separators(table: Table, column: ColumnProfile) -> list[str]:
-    """Return the separators that some cells of a column contain."""
-    if column.is_list:
-        return ["|"]
-    counts = ", ".join(f"count(*) FILTER (contains({column.alias}, '{s}'))" for s in SEPARATORS)
-    (cells,) = table.reader.rows(f"SELECT {counts} FROM {table.sql}")
-    return [separator for separator, count in zip(SEPARATORS, cells, strict=True) if count]
 
 
 def _split(table: Table, alias: str, separator: str) -> SplitProfile:

@@ -1,4 +1,4 @@
-"""Rules for tables: nodes, links or facts, and which table holds the target."""
+"""Rules for tables: nodes or links, and which table holds the target."""
 
 from __future__ import annotations
 
@@ -13,14 +13,6 @@ from hanme.errors import HanmeError
 
 NAME_WORDS = ("name", "title")
 """Words in the name of a column that holds names for people to read."""
-
-HEADS = ("head", "h", "subject", "subj", "s", "source", "from")
-RELATIONS = ("relation", "rel", "r", "predicate", "pred", "p", "property", "type", "edge")
-TAILS = ("tail", "t", "object", "obj", "o", "target", "to")
-"""Names of the columns of a table of facts."""
-
-MAX_RELATIONS = 1000
-"""Maximum number of relations of a table of facts, the limit of ``each``."""
 
 MIN_SCORE = 4
 """Score of a label from which on rows are rather to be classified than links."""
@@ -38,19 +30,16 @@ def infer_roles(
     """
     _name_types(tables)
     infer_keys(tables)
-    for table in tables:
-        table.facts = _find_facts(table)
     chosen = _named_target(tables, target, label)
     for table in tables:
         own = table.own_columns()
         least = FEW_VALUES + 1 if any(column.measure for column in own) else 2
         ends = [column for column in own if _is_end(column, least)]
-        linking = bool(table.facts) or _is_links(table, ends, tables)
-        table.is_links = table is not chosen and linking
+        table.is_links = table is not chosen and _is_links(table, ends, tables)
         table.is_nodes = not table.is_links
         table.ends = ends if table.is_links else []
     if not any(table.is_nodes for table in tables):
-        nodes = max(tables, key=lambda t: (t.facts is None, t.size))
+        nodes = max(tables, key=lambda table: table.size)
         nodes.is_nodes, nodes.is_links, nodes.ends = True, False, []
     nodes_tables = [table for table in tables if table.is_nodes]
     labels = {id(table): best for table in nodes_tables if (best := find_label(table))}
@@ -63,7 +52,7 @@ def infer_roles(
     if label is not None:
         column = next(c for c in chosen.columns if c.name == label)
     for table in tables:  # numbers and dates of links are facts about their ends
-        table.is_nodes |= not table.facts and len(_measures(table)) > 0 and table.size <= MAX_FACTS
+        table.is_nodes |= len(_measures(table)) > 0 and table.size <= MAX_FACTS
     return chosen, column
 
 
@@ -80,23 +69,6 @@ def _name_types(tables: list[ProfiledTable]) -> None:
             table.kind = re.sub(r"\W+", "_", table.title.rpartition(".")[2].lower())
         table.kind = unused_name(table.kind, taken, "")
         taken.add(table.kind)
-
-
-def _find_facts(
-    table: ProfiledTable,
-) -> tuple[ColumnProfile, ColumnProfile, ColumnProfile] | None:
-    """Return the columns of head, relation and tail of a table of facts."""
-    by_name = [
-        next((c for c in table.columns if c.name.lower() in names), None)
-        for names in (HEADS, RELATIONS, TAILS)
-    ]
-    head, relation, tail = by_name
-    if head is None or relation is None or tail is None or len(table.columns) > 4:
-        return None
-    if any(reference.partial for reference in table.references):
-        return None  # ids of several tables: links between each pair of them
-    few = relation.distinct <= min(MAX_RELATIONS, max(2, relation.filled // 2))
-    return (head, relation, tail) if few else None
 
 
 def _is_end(column: ColumnProfile, least: int) -> bool:
@@ -117,7 +89,7 @@ def _is_links(table: ProfiledTable, ends: list[ColumnProfile], tables: list[Prof
     """
     if any(reference.table is table for other in tables for reference in other.references):
         return False
-    columns = table.referring
+    columns = [reference.column for reference in table.references]
     sides = {words_of(column.name)[0] for column in columns} & SIDES
     if len(columns) == len(sides) == 2:
         return True
