@@ -50,6 +50,9 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{RUN}/explanations/1", {"label": "Drama", "top": "3", "by": "move"}, None),
     ("GET", f"{RUN}/explanations/2", {"metapath": "film-person-film"}, None),
     ("POST", f"{RUN}/changes/1", {}, CHANGES),
+    ("GET", f"{RUN}/reviews", {"limit": "3"}, None),
+    ("POST", f"{RUN}/reviews", {"limit": "3"}, {"node": 3, "action": "skip", "labels": []}),
+    ("GET", f"{API}/listing", {"run": "finished"}, None),
     ("GET", f"{API}/compare/finished/finished", {"filter": "all", "limit": "3"}, None),
 ]
 ODD = [

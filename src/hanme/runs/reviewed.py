@@ -17,7 +17,7 @@ ACTIONS = ("confirm", "correct", "skip")
 SEPARATOR = "|"
 """Separates the labels of a node that has several."""
 
-FORMULA = re.compile(r"'(?=[=@\t\r+\-])")
+FORMULA = re.compile(r"\A'(?=[=@\t\r+\-])")
 """Matches the ``'`` that stands before a text which a spreadsheet would evaluate as a formula."""
 
 

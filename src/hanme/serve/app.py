@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 from anyio import to_thread
@@ -17,12 +18,14 @@ from starlette.staticfiles import StaticFiles
 
 from hanme import __version__
 from hanme.common.memory import used_mb
+from hanme.common.text import unused_name
 from hanme.errors import HanmeError
+from hanme.runs.listing import list_runs
 from hanme.serve import schemas
-from hanme.serve.overview import Differ, compare, overview
+from hanme.serve.overview import Differ, compare, listed, overview
 from hanme.serve.report import STATIC
-from hanme.serve.served import Json, NotFound, NotSupported, ServedRun, require
-from hanme.serve.work import Pool, QueueFull, Stopped
+from hanme.serve.served import Json, NotFound, NotSupported, ServedRun, load_runs, require
+from hanme.serve.work import Pool, QueueFull, Stopped, Training
 
 API = "/api/v1"
 
@@ -46,8 +49,16 @@ class State:
     """What all requests share."""
 
     def __init__(self, runs: Mapping[str, ServedRun]) -> None:
-        self.runs, self.pool = runs, Pool(THREADS, WAITING, SECONDS)
+        self.runs, self.pool = dict(runs), Pool(THREADS, WAITING, SECONDS)
         self.overviews = {name: overview(served) for name, served in runs.items()}
+        self.training = Training(self.add)
+
+    def add(self, folder: Path) -> None:
+        """Serve another run."""
+        for name, served in load_runs([folder]).items():
+            name = unused_name(name, self.runs, "-")
+            served.name, self.overviews[name] = name, overview(served)
+            self.runs[name] = served
 
     def run(self, name: str) -> ServedRun:
         """Return a run by name."""
@@ -103,9 +114,21 @@ async def health(state: Shared) -> Json:
 
 
 @router.get("/runs")
-async def list_runs(state: Shared) -> dict[str, list[Json]]:
+async def list_served(state: Shared) -> dict[str, list[Json]]:
     """List the runs."""
     return {"runs": [run.info() for run in state.runs.values()]}
+
+
+@router.get("/listing")
+def list_folders(
+    state: Shared,
+    run: Annotated[schemas.Text, Query(description="The run to compare settings with.")] = "",
+) -> dict[str, Any]:
+    """List all run folders beside those that are served, with settings, scores and progress."""
+    own = state.run(run).run.config if run else None
+    folders = {one.run.folder.parent for one in state.runs.values() if one.run.folder}
+    rows = [listed(one, state.runs, own) for root in folders for one in list_runs(root)]
+    return {"runs": rows, "training": state.training.running, "error": state.training.error}
 
 
 @router.get("/runs/{run}/overview")
@@ -188,6 +211,39 @@ async def change(
     return await state.pool.run(request, lambda pause: run.change(node, changes, pause))
 
 
+@router.get(
+    "/runs/{run}/reviews",
+    response_model=schemas.ReviewInfo,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+def show_reviews(
+    request: Request,
+    run: Run,
+    limit: schemas.Limit = 10,
+    format: Literal["", "json", "csv"] = "",
+) -> Any:
+    """Show which nodes to review next, most informative first; as CSV, the answers so far."""
+    if run.reviews is not None and wants_csv(request, format):
+        return download([run.reviews.text()], "reviewed.csv")
+    return run.review_info(limit)
+
+
+@router.post("/runs/{run}/reviews")
+def review(run: Run, answer: schemas.Answer, limit: schemas.Limit = 10) -> schemas.ReviewInfo:
+    """Keep an answer: it is on the disk once this is answered. Return what to review next."""
+    run.answer(answer)
+    return run.review_info(limit)
+
+
+@router.post("/runs/{run}/train", status_code=202)
+def train(state: Shared, run: Run) -> dict[str, str]:
+    """Train the run again with its reviewed labels; return the name of the new run's folder."""
+    if run.reviews is None or run.run.folder is None or not run.reviews.actions:
+        raise NotSupported(f"{run.name}: nothing has been reviewed yet")
+    folder = state.training.start(run.run.folder, run.run.config, run.reviews.path)
+    return {"folder": folder.name}
+
+
 @router.get("/compare/{a}/{b}")
 def compare_runs(
     state: Shared,
@@ -217,6 +273,7 @@ def make_app(runs: Mapping[str, ServedRun]) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = QUICK
         yield
+        app.state.shared.training.stop()
 
     app = FastAPI(
         title="hanme",

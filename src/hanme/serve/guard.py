@@ -106,6 +106,8 @@ class Guard:
         if scheme.lower() == "bearer" and self._is_token(token):
             return None
         if self._is_token(request.cookies.get(cookie, "")):
+            if request.method == "POST" and "origin" not in headers:
+                return _error(403, "a page that sends data must say where it is from (Origin)")
             return None
         query = request.query_params
         if request.scope["path"].startswith("/api/") or not self._is_token(query.get("token", "")):

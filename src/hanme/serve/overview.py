@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 import torch
 
+from hanme.runs import Run, RunConfig
+from hanme.runs.listing import ListedRun
 from hanme.runs.results import rule_name
 from hanme.serve.served import Json, NotSupported, ServedRun
 from hanme.serve.table import Flags
@@ -20,6 +23,9 @@ QUARTERS = 4
 """Number of groups of nodes by degree."""
 MOST_EPOCHS = 1000
 """Maximum number of points of a training curve: more than a screen can show."""
+
+MOST_DIFFERENCES = 20
+"""Maximum number of settings by which two runs are told apart: more do not fit into a table."""
 
 Differ = Literal["differ", "all", "a_right", "b_right"]
 
@@ -174,6 +180,38 @@ def _parts(served: ServedRun) -> dict[str, float]:
     deep = opened.logits - sum(opened.others.values(), start=torch.zeros_like(opened.logits))
     parts = ({"metapaths": deep} if opened.paths else {}) | opened.others
     return {name: float(logits.abs().mean()) for name, logits in parts.items()}
+
+
+def listed(one: ListedRun, served: Mapping[str, ServedRun], own: RunConfig | None) -> Json:
+    """Describe a run folder; ``differences`` are settings that differ from those of ``own``.
+
+    A run in training has its curve and, where they are known, stage, percentage and seconds left.
+    """
+    names = [name for name, run in served.items() if run.run.folder == one.folder]
+    config = one.config
+    differences = config.differences(own) if config and own else []
+    curve = Run.open(one.folder).metrics() if one.state in ("training", "unfinished") else []
+    return {
+        "folder": one.folder.name,
+        "served": names[0] if names else None,
+        "state": one.state,
+        "modified": one.modified,
+        "model": config.model.name if config else None,
+        "graph": config.data.name if config else None,
+        "recipe": config.training.recipe if config else None,
+        "seed": config.training.seed if config else None,
+        "reviewed": len(config.data.reviewed) if config else 0,
+        "epochs": one.epochs,
+        "scores": one.scores,
+        "message": one.message,
+        "stage": one.stage,
+        "percent": one.percent,
+        "seconds_left": one.seconds_left,
+        "differences": [d for d in differences if not d.startswith("data.reviewed")][
+            :MOST_DIFFERENCES
+        ],
+        "curve": curve[:: len(curve) // MOST_EPOCHS + 1],
+    }
 
 
 def compare(a: ServedRun, b: ServedRun, which: Differ, offset: int, limit: int) -> Json:

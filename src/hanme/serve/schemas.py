@@ -85,6 +85,16 @@ class Changes(Closed):
     add: list[LinkRef] = Field(default=[], max_length=200)
 
 
+class Answer(Closed):
+    """What a person says of a prediction."""
+
+    node: Number
+    action: Literal["confirm", "correct", "skip"]
+    labels: list[Text] = Field(
+        default=[], max_length=1000, description="The right labels; confirm: the predicted ones."
+    )
+
+
 class Problem(BaseModel):
     """An error in one line."""
 
@@ -125,6 +135,19 @@ class Prediction(BaseModel):
     uncertainty: float
     surprise: float | None
     degree: int
+
+
+class ReviewInfo(BaseModel):
+    """The state of a review: where answers are kept, their number, and what to ask about next.
+
+    ``command`` trains with the answers, and so does ``POST /runs/{run}/train``.
+    """
+
+    file: str
+    command: str
+    answered: dict[str, int] = Field(description="Answered nodes by action.")
+    left: int
+    rows: list[Prediction]
 
 
 class ValueCount(BaseModel):
@@ -169,6 +192,8 @@ class Cell(BaseModel):
     """A cell of the row behind a node; ``kind`` is how a model reads it, if it does."""
 
     column: str
+    title: str
+    unit: str
     value: str | None
     kind: str | None
 

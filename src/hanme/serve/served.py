@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,10 @@ from hanme.common.text import unused_name
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
 from hanme.explain.change import Link, Walk, WhatIf, reverses
-from hanme.graph import Graph
+from hanme.graph import Graph, display
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
-from hanme.serve import schemas
+from hanme.serve import review, schemas
 from hanme.serve.rows import TableRows
 from hanme.serve.search import Search
 from hanme.serve.table import Ints, Table
@@ -48,6 +50,7 @@ class GraphIndex:
         self.graph, self.search, self.reverse = graph, Search(graph.nodes), reverses(graph)
         self.rows, self.facets = rows, rows.facets(graph.target, graph.targets.num_nodes)
         self.relations = {"-".join(e): e for e in graph.links}
+        self.names = display(graph)
         self.degree: Ints = np.zeros(graph.targets.num_nodes, np.int64)  # of target nodes
         for e in graph.links:
             links = graph.adjacency(e)  # sorts them now, not while a request waits
@@ -63,6 +66,9 @@ class ServedRun:
         if not bool(torch.isfinite(run.logits()).all()):
             raise HanmeError(f"{run.folder}: the logits of its model are NaN or infinite")
         self.table = Table(run.predict(), index.degree, index.facets)
+        self.reviews: review.Reviews | None = None
+        if run.folder is not None:
+            self.reviews = review.Reviews(run.folder / review.FILE, run.config.data.reviewed)
         self.explainer: Explainer | None = None
         self.why_not = ""
         try:
@@ -96,6 +102,7 @@ class ServedRun:
             "model": run.config.model.name,
             "graph": run.config.data.name,
             "target": graph.target,
+            "nouns": {k: [names.singular, names.plural] for k, names in self.index.names.items()},
             "nodes": graph.targets.num_nodes,
             "multilabel": graph.multilabel,
             "differs_from_training": run.differs_from_training,
@@ -152,9 +159,14 @@ class ServedRun:
         """Describe a node of any type, with its row and the first ``limit`` links per relation."""
         number = self.find(kind, number)
         fitted = self.run.schema.features.get(kind, {}) if self.run.schema else {}
+        names = self.index.names[kind]
         columns = [
             schemas.Cell(
-                column=column, value=value, kind=fitted[column].kind if column in fitted else None
+                column=column,
+                title=names.title(column),
+                unit=names.unit(column),
+                value=value,
+                kind=fitted[column].kind if column in fitted else None,
             )
             for column, value in self.index.rows.row(kind, number).items()
         ]
@@ -182,6 +194,47 @@ class ServedRun:
             known = {self.graph.labels[i]: int(counts[:, i].sum()) for i in order}
         own = dict(self.node(kind, number))
         return schemas.Neighbour(**own, known={label: n for label, n in known.items() if n})
+
+    def review_info(self, limit: int) -> schemas.ReviewInfo:
+        """Return the state of the review, with the next ``limit`` nodes to ask about."""
+        if self.reviews is None:
+            raise NotSupported(f"{self.name}: it has no folder to keep reviews in")
+        actions, file = self.reviews.actions, str(self.reviews.path)
+        answered = np.array([n for n in map(self._number, actions) if n is not None], np.int64)
+        nodes, left = review.to_review(self.graph, self.table, answered, limit)
+        return schemas.ReviewInfo(
+            file=file,
+            command=shlex.join(["hanme", "train", self.run.config.data.name, "--with", file]),
+            answered=dict(Counter(actions.values())),
+            left=left,
+            rows=[self.table.row(node) for node in nodes.tolist()],
+        )
+
+    def _number(self, node: str) -> int | None:
+        """Return the number of a target node, None if the tables do not have it any more."""
+        try:
+            return self.target(node)
+        except NotFound:
+            return None
+
+    def answer(self, answer: schemas.Answer) -> None:
+        """Keep what a person says of a prediction."""
+        node, labels = self.target(answer.node), answer.labels
+        if self.reviews is None:
+            raise NotSupported(f"{self.name}: it has no folder to keep reviews in")
+        for label in labels:
+            require("label", label, self.graph.labels)
+        if answer.action == "confirm":
+            labels = labels or self.table.row(node).predicted
+        elif answer.action == "skip":
+            labels = []
+        elif not labels or (len(labels) > 1 and not self.graph.multilabel):
+            raise HanmeError(
+                f"labels: expected {'some labels' if self.graph.multilabel else 'one'}"
+            )
+        self.reviews.add(
+            self.graph.targets.identity(node), list(dict.fromkeys(labels)), answer.action
+        )
 
     def runner_up(self, node: int) -> str:
         """Return the second most likely label; nothing for multi-label targets."""

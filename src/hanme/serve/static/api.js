@@ -1,4 +1,4 @@
-// Ask the server. What it has answered is kept: a run does not change while it is served.
+// Ask the server. What it has answered about a run is kept: a run does not change while it is served.
 import { written } from "./address.js";
 
 const KEPT = 200;
@@ -15,7 +15,8 @@ export async function ask(path, { signal, body } = {}) {
 }
 
 async function request(path, signal, body) {
-  const post = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const text = typeof body === "string" || body instanceof Blob;
+  const post = body && { method: "POST", headers: { "Content-Type": text ? "text/csv" : "application/json" }, body: text ? body : JSON.stringify(body) };
   let response;
   try {
     response = await fetch(`api/v1/${path}`, { signal, ...post });
@@ -31,6 +32,11 @@ async function request(path, signal, body) {
   if (response.ok) return response.json();
   const said = await response.json().catch(() => ({}));
   throw new Error(said.error ?? `The server answered with status ${response.status}.`);
+}
+
+/** Ask for what changes: reviews, and runs in training. With a body, it is sent. */
+export function askAnew(path, { signal, body } = {}) {
+  return request(path, signal, body);
 }
 
 /** Write a path of the API; parts are escaped, and empty parameters are left out. */

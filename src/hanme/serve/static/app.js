@@ -1,16 +1,18 @@
 // The frame around the views: where we are, where one can go, and what is said when something fails.
 import { go, here, nodeOf, to } from "./address.js";
-import { ask, path } from "./api.js";
-import { fill, h, name, plural } from "./dom.js";
+import { ask, askAnew, path } from "./api.js";
+import { fill, h, name, nouns, plural } from "./dom.js";
 import { comparable } from "./words.js";
 import { compareView } from "./views/compare.js";
 import { nodeView } from "./views/node.js";
 import { nodesView } from "./views/nodes.js";
 import { otherView } from "./views/other.js";
 import { overviewView } from "./views/overview.js";
+import { reviewView } from "./views/review.js";
+import { runsView } from "./views/runs.js";
 import { whatIfView } from "./views/what-if.js";
 
-const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, other: otherView, "what-if": whatIfView, compare: compareView };
+const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, other: otherView, "what-if": whatIfView, review: reviewView, runs: runsView, compare: compareView };
 const main = document.getElementById("main");
 let runs = null, stop = new AbortController(), shown = "";
 
@@ -28,13 +30,14 @@ async function show() {
   const moved = place !== shown;
   const waiting = setTimeout(() => (moved ? main.replaceChildren(skeleton()) : main.classList.add("busy")), moved ? 120 : 250);
   try {
-    runs ??= (await ask("runs", { signal })).runs;
+    runs ??= (await askAnew("runs", { signal })).runs;
     const run = address.run ? runs.find((one) => one.name === address.run) : runs[0];
     if (!run) throw new Error(`There is no run ${address.run}. Choose one above.`);
     const view = VIEWS[address.view];
     if (!view) throw new Error(`There is no page ${address.view}.`);
     head(run, address);
-    const found = await view({ ...address, run, runs, signal, say });
+    for (const [type, words] of Object.entries(run.nouns)) nouns.set(type, words);
+    const found = await view({ ...address, run, runs, signal, say, refresh });
     if (signal.aborted) return;
     replace(found.element, moved && shown !== "");
     document.title = `${found.title} – ${run.name} – hanme`;
@@ -48,6 +51,12 @@ async function show() {
     if (!signal.aborted) main.classList.remove("busy");
   }
   shown = place;
+}
+
+/** Ask for the runs again: one more has been trained. */
+async function refresh() {
+  runs = (await askAnew("runs")).runs;
+  return runs;
 }
 
 /** Put a view in the place of the old one. The focus stays on what has the same id, or goes to the new heading. */
@@ -83,7 +92,9 @@ function head(run, address) {
         runs.map((one) => h("option", { value: one.name, selected: one === run }, one.name)))),
     run && h("nav", { "aria-label": "Views" },
       link("Overview", "overview", [], address.view === "overview"),
+      link("Review", "review", [], address.view === "review"),
       link(capital(plural(run.target)), "nodes", [], ["nodes", "node", "other", "what-if"].includes(address.view)),
+      link("Runs", "runs", [], address.view === "runs"),
       other && link("Compare", "compare", [other.name], address.view === "compare")),
     run && finder(run),
     h("button.theme", { type: "button", id: "theme", onclick: turn, "aria-label": "Switch between dark and light" }, "◐"));

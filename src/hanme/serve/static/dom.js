@@ -69,8 +69,12 @@ export const some = (number, noun) => `${count(number)} ${number === 1 ? noun : 
 /** Return "a film" or "an actor". */
 export const a = (noun) => `${/^[aeiou]/i.test(noun) ? "an" : "a"} ${noun}`;
 
+/** What people call one node of a type, and several, by type. */
+export const nouns = new Map();
+
 /** Return "films" for "film", and for "films", too: types are called what the user calls them. */
 export function plural(noun) {
+  if (nouns.has(noun)) return nouns.get(noun)[1];
   if (/(ss|us|x|ch|sh)$/.test(noun)) return `${noun}es`;
   if (/s$/.test(noun)) return noun;
   return /[^aeiou]y$/.test(noun) ? `${noun.slice(0, -1)}ies` : `${noun}s`;

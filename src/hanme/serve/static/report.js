@@ -1,9 +1,10 @@
 // The report: the same views, drawn once from data that the file holds itself.
-import { h, name } from "./dom.js";
+import { h, name, nouns } from "./dom.js";
 import { overview } from "./views/overview.js";
 import { about, says, why } from "./views/node.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
+for (const [type, words] of Object.entries(data.run.nouns)) nouns.set(type, words);
 const held = new Set(data.nodes.map(({ prediction }) => prediction.node));
 const link = (type, number) => (type === data.run.target && held.has(number) ? `#node-${number}` : null);
 

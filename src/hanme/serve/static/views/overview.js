@@ -39,7 +39,7 @@ function fresh(run, { nodes, confident, review }, noun, list) {
     nodes > 0 ? [h("h2", {}, `${count(nodes)} new: `, link(`${count(confident)} confident`, "confident"), ", ", link(`${count(review)} to review`, "review")),
       h("p.about", {}, `No label is known for ${nodes === 1 ? `one ${run.target}` : `these ${noun}`}. Confident: every label is at least 80 % likely, or unlikely.`)]
       : h("h2", {}, `Every one of the ${noun} has a label.`),
-    h("p.actions", {}, nodes > 0 && h("a.button", { href: list({ show: "unlabelled" }) }, "New predictions"),
+    h("p.actions", {}, h("a.button", { href: to(run.name, "review") }, "Review"), nodes > 0 && h("a.button.quiet", { href: list({ show: "unlabelled" }) }, "New predictions"),
       h("a.button.quiet", { href: list({ show: "surprising" }) }, "Labels that look wrong"), h("a.button.quiet", { href: list({}) }, `All ${noun}`)));
 }
 

@@ -9,11 +9,11 @@ const LONG = 400, MOST = 8;
 /** The cells of a node's row; nothing where its graph was not made from tables. */
 export function rowOf(node) {
   if (!node.columns.length) return null;
-  const cell = ({ value, kind }) => (value === null ? h("span.faint", {}, "empty") : value.length > LONG ? h("details", {}, h("summary", {}, `${value.slice(0, LONG)} …`), value)
-    : h("bdi", { title: amount(value) === value ? null : value }, kind === "number" ? amount(value) : value));
+  const cell = ({ value, kind, unit }) => (value === null ? h("span.faint", {}, "empty") : value.length > LONG ? h("details", {}, h("summary", {}, `${value.slice(0, LONG)} …`), value)
+    : h("bdi", { title: amount(value) === value ? null : value }, kind === "number" ? amount(value) : value, unit && ` ${unit}`));
   const unread = node.columns.some((one) => one.kind === null) ? " Columns in grey are not read by the model." : "";
   return section("Its row", `All columns of its table.${unread}`,
-    h("dl.cells", {}, node.columns.map((one) => h(one.kind ? "div" : "div.unread", {}, h("dt", {}, name(one.column)), h("dd", {}, cell(one))))));
+    h("dl.cells", {}, node.columns.map((one) => h(one.kind ? "div" : "div.unread", {}, h("dt", { title: one.column }, name(one.title)), h("dd", {}, cell(one))))));
 }
 
 /** The links of a node by relation, each with the labels that are known at its other end. */

@@ -1,0 +1,138 @@
+"""Answers of people to predictions: which nodes to ask about, and a file that keeps the answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+
+from hanme.errors import HanmeError
+from hanme.graph import Graph
+from hanme.runs.prediction import FORMULA
+from hanme.runs.reviewed import SEPARATOR, ReviewedLabel
+from hanme.serve.table import Ints, Table
+
+FILE = "reviewed.csv"
+COLUMNS = ("id", "label", "action", "time")
+
+CANDIDATES = 300
+"""Number of the most uncertain nodes among which those to ask about are chosen."""
+
+SHARED = 0.5
+"""Factor on the uncertainty of a node for each chosen one that it shares a neighbour with."""
+
+
+class Reviews:
+    """The answers for the nodes of a run by id, in a CSV file that only grows.
+
+    A line is on the disk before :meth:`add` returns. A line that a crash has cut off was never
+    confirmed to anybody, and the next answer replaces it. ``hanme train --with`` reads the file; of
+    several answers for an id, the last one counts.
+
+    Args:
+        path: The file; it is made with the first answer.
+        before: The answers that the run was trained with. A new file begins with them.
+    """
+
+    def __init__(self, path: Path, before: Mapping[str, ReviewedLabel]) -> None:
+        self.path, self.before, self._lock = path, before, Lock()
+        rows = csv.DictReader(io.StringIO(self.text()))
+        self.actions: dict[str, str] = {}  # the last action for each id
+        for row in rows:
+            if row["action"]:
+                self.actions[_unquoted(row["id"])] = row["action"]
+
+    def text(self) -> str:
+        """Return the whole lines of the file."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise HanmeError(f"{self.path}: it cannot be read ({error.strerror})") from None
+        return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
+
+    def add(self, node: str, labels: Sequence[str], action: str) -> None:
+        """Append an answer and wait until it is on the disk."""
+        if any(c in node for c in "\r\n"):
+            raise HanmeError(f"{node!r}: an id with a line break cannot be reviewed")
+        lines = [_line(node, SEPARATOR.join(labels), action)]
+        with self._lock:
+            try:
+                self._append(lines)
+            except OSError as error:
+                raise HanmeError(f"{self.path}: it cannot be written ({error.strerror})") from None
+            self.actions[node] = action
+
+    def _append(self, lines: list[str]) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        file = os.open(self.path, flags, 0o644)
+        try:
+            whole = len(self.text().encode())
+            os.ftruncate(file, whole)
+            if not whole:
+                before = [_line(id_, one.label, "confirm") for id_, one in self.before.items()]
+                lines = [",".join(COLUMNS) + "\n", *before, *lines]
+            content = "".join(lines).encode()
+            if os.write(file, content) != len(content):
+                raise OSError(28, "the disk is full")
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _line(node: str, label: str, action: str) -> str:
+    line = io.StringIO()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    cells = (f"'{text}" if FORMULA.match(text) else text for text in (node, label))
+    csv.writer(line, lineterminator="\n").writerow([*cells, action, now])
+    return line.getvalue()
+
+
+def _unquoted(text: str) -> str:
+    return text[1:] if text[:1] == "'" and FORMULA.match(text[1:]) else text
+
+
+def to_review(graph: Graph, table: Table, answered: Ints, limit: int) -> tuple[Ints, int]:
+    """Return the nodes whose labels would teach the model most, and the number of open ones.
+
+    Nodes without a label come first, the most uncertain ones. Each one that is chosen, or has been
+    answered, makes the others that share a neighbour with it less urgent: their answers say less.
+    If every node has a label, the nodes whose labels surprise the model most come instead.
+    """
+    surprised = bool(table.labelled.all())
+    score = np.nan_to_num(table.surprise) if surprised else table.uncertainty
+    candidates = np.ones(len(table), bool) if surprised else ~table.labelled
+    candidates[answered] = False
+    nodes = np.flatnonzero(candidates)
+    nodes = nodes[np.argsort(-score[nodes], kind="stable")[:CANDIDATES]]
+    neighbours = _neighbours(graph, np.concatenate([nodes, answered]))
+    own, asked = neighbours[: len(nodes)], neighbours[len(nodes) :]
+    shared = np.asarray(((own @ asked.T) > 0).sum(1)).ravel()
+    urgency, order = score[nodes] * SHARED ** np.minimum(shared, 50), list[int]()
+    for _ in nodes[:limit]:
+        order.append(int(urgency.argmax()))
+        beside = (own @ own[[order[-1]]].T).toarray().ravel() > 0
+        urgency[beside] *= SHARED
+        urgency[order[-1]] = -1.0
+    return np.asarray(nodes[order], np.int64), int(candidates.sum())
+
+
+def _neighbours(graph: Graph, nodes: Ints) -> csr_array:
+    """Return which neighbours of any type some target nodes have, a row per node."""
+    blocks = []
+    for e in graph.links:
+        if e[0] == graph.target:
+            ends = [graph.adjacency(e).of_node(int(node)).numpy() for node in nodes]
+            begin = np.concatenate([[0], np.cumsum([len(some) for some in ends])])
+            column = np.concatenate([*ends, np.zeros(0, np.int64)])
+            shape = (len(nodes), graph.nodes[e[2]].num_nodes)
+            blocks.append(csr_array((np.ones(len(column)), column, begin), shape=shape))
+    return csr_array(hstack(blocks)) if blocks else csr_array((len(nodes), 1))
