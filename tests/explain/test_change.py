@@ -10,8 +10,8 @@ from hanme.explain import Explainer
 from hanme.explain.change import Link, WhatIf
 from hanme.graph import Graph
 from hanme.graph.metapath import Metapath
-from hanme.linear import LinearModel, Smoothing
-from hanme.linear.selection import LinearSpec
+from hanme.linear import LinearModel, LinearSpec, Smoothing, parse_block
+from hanme.linear.matrices import GraphMatrices
 from hanme.linear.smoothing import SmoothingSpec
 from hanme.nn import HANME
 from hanme.nn.batch import Batch
@@ -28,8 +28,8 @@ def graph() -> Graph:
 @pytest.fixture(scope="module")
 def linear(graph: Graph) -> LinearModel:
     blocks = ["features:plain", "movie-actor:ids:unit", "movie-actor-movie:features:unit"]
-    spec = LinearSpec(blocks=blocks, scales=[1, 1, 1], strength=1, loss=0)
-    return LinearModel.fit(graph, spec=spec)
+    spec = LinearSpec([parse_block(text, graph.metadata()) for text in blocks], [1.0] * 3, 1.0)
+    return LinearModel.fit_each(graph, spec, [graph.split.train], GraphMatrices(graph))[0]
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,24 @@ import torch
 from hanme.data import planted
 from hanme.explain import explain
 from hanme.graph import Graph
-from hanme.linear import LinearModel
-from hanme.linear.selection import LinearSpec
+from hanme.linear import LinearModel, parse_block
+from hanme.linear.matrices import GraphMatrices
 from hanme.training import Stacked
 
 SCALES = ("plain", "unit")
 
 
-def linear(graph: Graph, seed: int) -> Stacked:
-    """A model of two blocks with random weights."""
-    blocks = ["movie-actor:ids:plain", "features:unit"]
-    spec = LinearSpec(blocks=blocks, scales=[1, 1], strength=1, loss=0)
-    model = LinearModel.fit(graph, spec=spec)
+def random_model(graph: Graph, texts: list[str], seed: int) -> LinearModel:
+    """A model of some blocks with random weights."""
+    matrices, blocks = GraphMatrices(graph), [parse_block(text, graph.metadata()) for text in texts]
+    width = sum(block.on(matrices).width for block in blocks)
     generator = torch.Generator().manual_seed(seed)
-    model.weights = [torch.randn(w.shape, generator=generator) for w in model.weights]
+    weights = torch.randn(width + 1, len(graph.labels), generator=generator)
+    return LinearModel.on(matrices, blocks, weights)
+
+
+def linear(graph: Graph, seed: int) -> Stacked:
+    model = random_model(graph, ["movie-actor:ids:plain", "features:unit"], seed)
     return Stacked({"linear": model}, {"linear": 0.5}, torch.ones(len(graph.labels)))
 
 
@@ -49,11 +53,7 @@ def test_a_contribution_does_not_depend_on_how_many_are_shown() -> None:
     """Blocks of the same columns, scaled otherwise, are added up before the largest are chosen."""
     graph = planted(movies=60).with_features("given-onehot")
     blocks = [f"{kind}:{scaling}" for kind in ("movie-actor:ids", "features") for scaling in SCALES]
-    spec = LinearSpec(blocks=blocks, scales=[1] * 4, strength=1, loss=0)
-    model = LinearModel.fit(graph, spec=spec)
-    generator = torch.Generator().manual_seed(1)
-    model.weights = [torch.randn(w.shape, generator=generator) for w in model.weights]
-    stacked = Stacked({"linear": model})
+    stacked = Stacked({"linear": random_model(graph, blocks, 1)})
     every = explain(stacked, graph, 7, top=10**6).reasons
     assert len({(reason.block, reason.what) for reason in every}) == len(every)
     for top in (1, 2, 5):

@@ -285,7 +285,7 @@ def test_a_decision_that_is_missing(inputs: Inputs, tmp_path: Path) -> None:
         ('"slopes": {', '"slopes": {"more": 1.0, '),
         ('"kind": "stacked"', '"kind": "heap"'),
         (":ids:", ":names:"),
-        ('"strength":', '"weakness":'),
+        ('"blocks":', '"columns":'),
     ],
 )
 def test_a_stack_that_is_none(inputs: Inputs, tmp_path: Path, old: str, new: str) -> None:

@@ -7,8 +7,9 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
 from hanme.errors import HanmeError
-from hanme.linear.blocks import DesignMatrix
-from hanme.linear.fit import FitData, _fit_columns, _fit_in_span
+from hanme.linear import fit
+from hanme.linear.fit import TrainingRows
+from hanme.linear.matrices import DesignMatrix
 from hanme.linear.solver import logistic_regression
 
 
@@ -38,26 +39,40 @@ def test_the_minimum_is_scikit_learns(sparse: bool, multilabel: bool) -> None:
         np.testing.assert_allclose(ours, theirs.predict_proba(rows), atol=0.01)
 
 
-def fit_data(rows: torch.Tensor, y: torch.Tensor, masks: list[torch.Tensor]) -> FitData:
-    design = DesignMatrix(rest=csr_array(rows.numpy()))
-    return FitData([design], [1.0], 0.3, np.arange(len(rows)), y, 3, masks)
+def fitted(
+    rows: torch.Tensor, y: torch.Tensor, masks: list[torch.Tensor], *, in_span: bool = True
+) -> list[torch.Tensor]:
+    design = DesignMatrix(csr_array(rows.numpy()))
+    training = TrainingRows([design], [1.0], np.arange(len(rows)), y, 3)
+    assert training.in_span == in_span
+    return training.fit_each(masks, 0.3)
 
 
-def test_both_ways_to_fit_agree() -> None:
+def test_both_ways_to_fit_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, y = data(60, 200, 3)
     masks = [torch.ones(60, dtype=torch.bool), torch.arange(60) % 5 != 0]
-    long, short = (
-        fit(fit_data(rows, y, masks)) for fit in (lambda d: _fit_columns(d, None), _fit_in_span)
-    )
+    short = fitted(rows, y, masks)
+    monkeypatch.setattr(fit, "MAX_GRAM_NODES", 10)
+    long = fitted(rows, y, masks, in_span=False)
     for a, b in zip(long, short, strict=True):
         torch.testing.assert_close(rows @ a[:-1], rows @ b[:-1], rtol=0.02, atol=0.05)
+
+
+def test_a_set_that_contains_the_one_before_gets_its_own_weights() -> None:
+    rows, y = data(60, 200, 3)
+    every = torch.ones(60, dtype=torch.bool)
+    some = torch.arange(60) % 5 != 0
+    first, again, both = fitted(rows, y, [some, some, every])
+    assert torch.equal(first, again)
+    (alone,) = fitted(rows, y, [every])
+    torch.testing.assert_close(rows @ both[:-1], rows @ alone[:-1], rtol=0.02, atol=0.05)
 
 
 def test_a_large_constant_column_hides_no_others() -> None:
     rows, y = data(60, 200, 3)
     wider = torch.cat([rows, torch.full((60, 1), 3e4)], 1)
     masks = [torch.arange(60) % 5 != 0, torch.ones(60, dtype=torch.bool)]
-    pairs = zip(*(_fit_in_span(fit_data(x, y, masks)) for x in (rows, wider)), strict=True)
+    pairs = zip(*(fitted(x, y, masks) for x in (rows, wider)), strict=True)
     for short, long in pairs:
         expected, logits = (x @ w[:-1] + w[-1] for x, w in ((rows, short), (wider, long)))
         torch.testing.assert_close(logits, expected, rtol=0.01, atol=0.01)
@@ -66,10 +81,10 @@ def test_a_large_constant_column_hides_no_others() -> None:
 def test_a_distant_row_spoils_no_fit_that_leaves_it_out() -> None:
     rows, y = data(200, 300, 3)
     mask = torch.arange(200) < 150
-    (expected,) = _fit_in_span(fit_data(rows, y, [mask]))
+    (expected,) = fitted(rows, y, [mask])
     far = rows.clone()
-    far[-1, 7] = 1e7
-    (weights,) = _fit_in_span(fit_data(far, y, [mask]))
+    far[-1, 7] = 1e5
+    (weights,) = fitted(far, y, [mask])
     before, after = (x[mask] @ w[:-1] + w[-1] for x, w in ((rows, expected), (far, weights)))
     torch.testing.assert_close(after, before, rtol=0.02, atol=0.05)
 

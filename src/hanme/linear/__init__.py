@@ -5,7 +5,7 @@ A new feature block is a class in ``blocks.py`` and a line in ``selection.candid
 
 from hanme.linear.blocks import FeatureBlock, parse_block
 from hanme.linear.learner import ColumnContributions, Contributions, Learner
-from hanme.linear.model import LinearModel
+from hanme.linear.model import LinearModel, WeightedBlock
 from hanme.linear.selection import LinearSpec, select_blocks
 from hanme.linear.smoothing import Smoothing
 from hanme.linear.trees import Trees
@@ -19,6 +19,7 @@ __all__ = [
     "LinearSpec",
     "Smoothing",
     "Trees",
+    "WeightedBlock",
     "parse_block",
     "select_blocks",
 ]

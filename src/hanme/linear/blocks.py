@@ -8,27 +8,21 @@ from dataclasses import dataclass, field
 from typing import ClassVar, get_args
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import feature_names, to_torch
+from hanme.graph.features import feature_names
 from hanme.graph.metapath import Metadata, Metapath, Walk
 from hanme.linear.aggregates import Column, column_values, walks_of
 from hanme.linear.matrices import (
+    DesignMatrix,
     GraphMatrices,
     Scaling,
     Vector,
-    cost,
     multiply,
     reciprocal,
-    scale_rows,
-    subtract,
-    unit_rows,
 )
 
 AGGREGATES = "aggregates:plain"
@@ -42,97 +36,6 @@ but no fewer than the minimum."""
 
 MAX_DEVIATION = 4.0
 """Standard deviations beyond which aggregates are clipped."""
-
-CHUNK = 2**22
-"""Number of entries of a design matrix that are computed at a time: about 50 MB."""
-
-SPARSE = 0.1
-"""Share of nonzero entries below which sparse products are faster than dense ones."""
-
-
-@dataclass(frozen=True)
-class DesignMatrix:
-    """The rows of a block on a graph, computed on request.
-
-    A row is ``(first[i] @ rest - returns[i] * own[i]) / count[i]``. A block leaves out the factors
-    that it does not need.
-
-    Args:
-        first: Links of the target nodes, ``[N, M]``; None if ``rest`` has a row per target node.
-        rest: What lies behind these links, ``[M, D]``; None for the identity.
-        own: The target nodes' own columns, ``[N, D]``.
-        returns: The number of instances that lead back to each target node, ``[N]``.
-        count: The number of instances at each target node that lead elsewhere, ``[N]``.
-        unit: Whether rows are scaled to length 1.
-        idf: Inverse document frequencies of the columns, if they are weighted by them.
-    """
-
-    first: csr_array | None = None
-    rest: csr_array | None = None
-    own: csr_array | None = None
-    returns: Vector | None = None
-    count: Vector | None = None
-    unit: bool = False
-    idf: Vector | None = None
-
-    def rows(self, nodes: NDArray[np.int64]) -> csr_array:
-        """Return the rows of some target nodes, ``[n, D]``."""
-        rows = csr_array(self._first[nodes])
-        if self.first is None:
-            return rows
-        if self.rest is not None:
-            rows = csr_array(rows @ self.rest)
-        if self.own is not None and self.returns is not None and self.returns[nodes].any():
-            rows = subtract(rows, scale_rows(csr_array(self.own[nodes]), self.returns[nodes]))
-        if self.count is not None:
-            rows = scale_rows(rows, reciprocal(self.count[nodes]))
-        return unit_rows(rows) if self.unit else rows.astype(np.float32)
-
-    def times(self, nodes: NDArray[np.int64], weight: Tensor) -> Tensor:
-        """Return the rows of some nodes times a matrix, ``[n, C]``; missing weights count as 0."""
-        known = min(self.width, len(weight))
-        rows = (csr_array(self.rows(some)[:, :known]) for some in self.chunks(nodes))
-        return torch.cat([torch.mm(to_torch(some), weight[:known].contiguous()) for some in rows])
-
-    def transposed_times(self, nodes: NDArray[np.int64], matrix: NDArray[np.float64]) -> Tensor:
-        """Return the transposed rows of some nodes times a matrix, ``[D, C]``."""
-        chunks = self.chunks(nodes)
-        total = np.zeros((self.width, matrix.shape[1]))
-        for some, part in zip(chunks, np.array_split(matrix, len(chunks)), strict=True):
-            total += self.rows(some).T @ part
-        return torch.from_numpy(total).float()
-
-    def gram(self, nodes: NDArray[np.int64]) -> Tensor:
-        """Return the inner products of the rows of some nodes, ``[n, n]`` in double precision."""
-        rows = self.rows(nodes).astype(np.float64)
-        if rows.nnz < SPARSE * rows.shape[0] * rows.shape[1]:
-            return torch.from_numpy((rows @ rows.T).toarray())
-        dense = rows.toarray()
-        return torch.from_numpy(dense @ dense.T)
-
-    @property
-    def _first(self) -> csr_array:
-        matrix = self.rest if self.first is None else self.first
-        assert matrix is not None
-        return matrix
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return int((self._first if self.rest is None else self.rest).shape[1])
-
-    @property
-    def entries(self) -> int:
-        """An upper bound of the number of nonzero entries of all rows."""
-        if self.first is None or self.rest is None:
-            return int(self._first.nnz)
-        return int(min(cost(self.first, self.rest), self.first.shape[0] * self.width))
-
-    def chunks(self, nodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Divide nodes so that the rows of each part have about ``CHUNK`` entries."""
-        per_node = max(1, self.entries // max(1, self._first.shape[0]))
-        parts = max(1, -(-len(nodes) * per_node // CHUNK))
-        return list(np.array_split(nodes, min(parts, max(1, len(nodes)))))
 
 
 @dataclass(frozen=True)
@@ -163,9 +66,19 @@ class FeatureBlock(ABC):
         """The sequences of relations that it reads."""
         return [self.path.steps] if self.path else []
 
+    def end(self, graph: Graph) -> str:
+        """Return the node type that it reads."""
+        return self.path.node_types[-1] if self.path else graph.target
+
+    def on(self, matrices: GraphMatrices) -> DesignMatrix:
+        """Return the rows on a graph, which keeps them."""
+        if str(self) not in matrices.blocks:
+            matrices.blocks[str(self)] = self.matrix(matrices)
+        return matrices.blocks[str(self)]
+
     @abstractmethod
-    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
-        """Return the rows on a graph; ``idf`` holds the column weights of an earlier fit."""
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
+        """Return the rows on a graph."""
 
     @abstractmethod
     def column(self, graph: Graph, number: int) -> str:
@@ -177,10 +90,9 @@ class OwnFeatures(FeatureBlock):
 
     kind = "features"
 
-    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the features of the target nodes."""
-        x, idf = matrices.features(matrices.graph.target, self.scaling, idf)
-        return DesignMatrix(rest=x, idf=idf)
+        return DesignMatrix(matrices.features(matrices.graph.target, self.scaling))
 
     def column(self, graph: Graph, number: int) -> str:
         """Return the name of a feature: ``year``."""
@@ -198,7 +110,7 @@ class NeighbourIds(FeatureBlock):
         """The node type at the end of the metapath."""
         return self.path.node_types[-1]
 
-    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the product of the links along the metapath."""
         first, *others = matrices.links(self.path)
         rest = multiply(others, 1)[0] if others else None
@@ -218,21 +130,20 @@ class NeighbourFeatures(FeatureBlock):
     kind = "features"
     path: Metapath
 
-    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the links along the metapath times the features at its end, less the node's."""
-        end = self.path.node_types[-1]
-        x, idf = matrices.features(end, self.scaling, idf)
+        end, unit = self.end(matrices.graph), self.scaling == "unit"
+        x, count = matrices.features(end, self.scaling), matrices.instances(self.path)
         first, *others = matrices.links(self.path)
         (rest,) = multiply([*others, x], 1)
-        count, own, returns = matrices.instances(self.path), None, None
-        if end == matrices.graph.target:
-            own, returns = x, matrices.returns(self.path)
-            count = count - returns
-        return DesignMatrix(first, rest, own, returns, count, self.scaling == "unit", idf)
+        if end != matrices.graph.target:
+            return DesignMatrix(first, rest, scale=reciprocal(count), unit=unit)
+        returns = matrices.returns(self.path)
+        return DesignMatrix(first, rest, x, returns, reciprocal(count - returns), unit)
 
     def column(self, graph: Graph, number: int) -> str:
         """Return the name of a feature and where it is averaged: ``mean age of actor``."""
-        end, via = self.path.node_types[-1], self.path.node_types[1:-1]
+        end, via = self.end(graph), self.path.node_types[1:-1]
         where = f" via {'-'.join(via)}" if via else ""
         return f"mean {feature_name(graph, end, number)} of {end}{where}"
 
@@ -284,12 +195,12 @@ class AggregatedRows(FeatureBlock):
         """The relations to the rows."""
         return walks_of([each.column for each in self.columns])
 
-    def matrix(self, matrices: GraphMatrices, idf: Vector | None = None) -> DesignMatrix:
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the columns of the target nodes."""
         values = column_values(matrices.graph, [each.column for each in self.columns])
         for i, each in enumerate(self.columns):
             values[:, i] = each.scaled(values[:, i])
-        return DesignMatrix(rest=csr_array(values))
+        return DesignMatrix(csr_array(values))
 
     def column(self, graph: Graph, number: int) -> str:
         """Return a column in words: ``total amount over order``."""
@@ -303,11 +214,11 @@ def feature_name(graph: Graph, node_type: str, number: int) -> str:
 
 
 def parse_block(
-    text: str, metadata: Metadata, aggregates: tuple[Standardised, ...] = ()
+    text: str, metadata: Metadata, aggregates: Sequence[Standardised] = ()
 ) -> FeatureBlock:
     """Return the block that a text describes, such as ``movie-actor:ids:unit``."""
     if text == AGGREGATES:
-        return AggregatedRows(aggregates)
+        return AggregatedRows(tuple(aggregates))
     path, _, kind = text.rpartition(":")[0].rpartition(":")
     scaling = text.rpartition(":")[2]
     kinds: dict[tuple[str, bool], type[FeatureBlock]] = {

@@ -1,9 +1,9 @@
-"""Fit the weights of a linear model to the labels of several sets of nodes at once."""
+"""Fit the weights of a linear model to labelled nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -12,119 +12,110 @@ from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
 from hanme.graph.features import to_torch
-from hanme.linear.blocks import DesignMatrix
+from hanme.linear.matrices import DesignMatrix
 from hanme.linear.solver import logistic_regression
 
 MAX_GRAM_NODES = 3000
 """Maximum number of labelled nodes for a fit in the space that their rows span; an eigenvalue
 decomposition of this size takes a few seconds."""
 
-MAX_ITER = 60
-"""Maximum number of iterations of a fit to many nodes."""
-
-DOMINANT = 1e6
-"""Ratio of the largest eigenvalue to the mean of the others at which these drown in rounding."""
+SPARSE = 0.1
+"""Share of nonzero entries below which sparse products are faster than dense ones."""
 
 
-class FitData(NamedTuple):
-    """What weights are fitted to."""
+class TrainingRows:
+    """The rows of labelled nodes, to fit weights to.
 
-    matrices: Sequence[DesignMatrix]  # the rows of each block
-    scales: Sequence[float]  # factor of the rows of each block
-    strength: float  # of the L2 penalty
-    nodes: NDArray[np.int64]  # numbers of labelled nodes, [n]
-    y: Tensor  # their labels
-    labels: int  # the number of labels
-    masks: Sequence[Tensor]  # sets of these nodes, each [n]; every set gets its own weights
+    Few nodes with many columns are fitted in the space that their rows span: with centred rows Q B,
+    where the rows of B are orthonormal, the optimal weights are B' times the optimal weights on Q.
+
+    Args:
+        designs: The rows of each block.
+        scales: Factor of the rows of each block.
+        nodes: Numbers of the nodes, ``[n]``.
+        y: Their labels, ``[n]`` or ``[n, C]``.
+        labels: The number of labels, C.
+    """
+
+    def __init__(
+        self,
+        designs: Sequence[DesignMatrix],
+        scales: Sequence[float],
+        nodes: NDArray[np.int64],
+        y: Tensor,
+        labels: int,
+    ) -> None:
+        self.designs, self.scales, self.nodes = designs, scales, nodes
+        self.y, self.labels = y, labels
+        width = sum(design.width for design in designs)
+        self.in_span = len(nodes) <= MAX_GRAM_NODES and len(nodes) < width
+        if not self.in_span:
+            self.rows = csr_array(hstack(list(self._scaled()), format="csr"), dtype=np.float32)
+            return
+        gram = reduce(np.add, map(inner_products, self._scaled()))
+        values, vectors = np.linalg.eigh(centred(gram))
+        kept = values > gram.diagonal().max() * len(gram) * 1e-15  # the others are rounding errors
+        root = np.sqrt(values[kept])
+        self.rows = np.ascontiguousarray(vectors[:, kept] * root, np.float32)
+        self._dual, self._mean = vectors[:, kept] / root, gram.mean(0)
+
+    def _scaled(self) -> Iterator[csr_array]:
+        for design, scale in zip(self.designs, self.scales, strict=True):
+            yield scale * csr_array(vstack(list(design.chunks(self.nodes)), format="csr"))
+
+    def fit(self, mask: Tensor, strength: float, start: Tensor | None = None) -> Tensor:
+        """Fit weights to some of the nodes ``[n]``, from ``start`` if it is given.
+
+        Returns:
+            The weights of the columns of ``rows`` and in the last row the bias, ``[k + 1, C]``.
+        """
+        rows = self.rows[mask.numpy()]
+        tensor = torch.from_numpy(rows) if self.in_span else to_torch(csr_array(rows))
+        return logistic_regression(tensor, self.y[mask], strength, labels=self.labels, start=start)
+
+    def logits(self, mask: Tensor, weights: Tensor) -> Tensor:
+        """Return the logits of some of the nodes ``[n]`` for weights that were fitted."""
+        return torch.from_numpy(self.rows[mask.numpy()] @ weights[:-1].numpy()) + weights[-1]
+
+    def fit_each(self, masks: Sequence[Tensor], strength: float) -> list[Tensor]:
+        """Fit weights to each set of nodes ``[n]``.
+
+        A fit to the set before and further nodes starts from the weights of that set.
+
+        Returns:
+            The weights of the blocks' columns and in the last row the bias, ``[D + 1, C]`` each.
+        """
+        fitted: list[Tensor] = []
+        for i, mask in enumerate(masks):
+            if i and torch.equal(mask, masks[i - 1]):
+                fitted.append(fitted[-1])
+            else:
+                nested = i > 0 and not (masks[i - 1] & ~mask).any()
+                fitted.append(self.fit(mask, strength, fitted[-1] if nested else None))
+        joined = torch.cat(fitted, 1)
+        weights, bias = joined[:-1], joined[-1:]
+        if self.in_span:
+            dual = self._dual @ weights.double().numpy()
+            bias = bias - torch.from_numpy(self._mean @ dual).float()
+            scaled = [rows.T @ dual for rows in self._scaled()]
+        else:
+            scaled = np.split(weights.numpy(), np.cumsum([d.width for d in self.designs])[:-1])
+        parts = [scale * part for part, scale in zip(scaled, self.scales, strict=True)]
+        columns = torch.from_numpy(np.concatenate(parts)).float()
+        each = torch.split(torch.cat([columns, bias]), self.labels, 1)
+        return [one.contiguous() for one in each]
 
 
-def centred(gram: Tensor) -> Tensor:
+def inner_products(rows: csr_array) -> NDArray[np.float64]:
+    """Return the inner products of rows, ``[n, n]``."""
+    rows = rows.astype(np.float64)
+    if rows.nnz < SPARSE * rows.shape[0] * rows.shape[1]:
+        return np.asarray((rows @ rows.T).toarray())
+    dense = rows.toarray()
+    return np.asarray(dense @ dense.T)
+
+
+def centred(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the inner products of rows after subtraction of their mean."""
     mean = gram.mean(0)
-    return gram - mean - mean[:, None] + mean.mean()
-
-
-def fit_weights(data: FitData, start: Tensor | None = None) -> Tensor:
-    """Fit weights to each set of nodes, from initial weights ``[D + 1, C]`` for large fits.
-
-    Returns:
-        The weights of the unscaled columns and in the last row the bias, ``[sets, D + 1, C]``.
-    """
-    width = sum(matrix.width for matrix in data.matrices)
-    if len(data.y) <= MAX_GRAM_NODES and len(data.y) < width:
-        return _fit_in_span(data)
-    return _fit_columns(data, start)
-
-
-def _fit_columns(data: FitData, start: Tensor | None) -> Tensor:
-    """Fit a weight per column."""
-    rows = [
-        scale * csr_array(vstack([m.rows(some) for some in m.chunks(data.nodes)], format="csr"))
-        for m, scale in zip(data.matrices, data.scales, strict=True)
-    ]
-    joined = csr_array(hstack(rows, format="csr"), dtype=np.float32)
-    widths = [matrix.width for matrix in data.matrices]
-    scales = np.repeat([*data.scales, 1.0], [*widths, 1])
-    scale = torch.from_numpy(scales).float()[:, None]
-    weights = [
-        logistic_regression(
-            to_torch(csr_array(joined[mask.numpy()])),
-            data.y[mask],
-            data.strength,
-            labels=data.labels,
-            start=None if start is None else start / scale,
-            max_iter=MAX_ITER,
-        )
-        for mask in data.masks
-    ]
-    return scale * torch.stack(weights)
-
-
-def _fit_in_span(data: FitData) -> Tensor:
-    """Fit weights in the space that the rows span: there are fewer nodes than columns.
-
-    For centred rows Q B with orthonormal rows of B, the optimal weights are B' times the optimal
-    weights on Q. All labelled nodes share a basis unless a row dominates the others.
-    """
-    gram = torch.zeros(len(data.nodes), len(data.nodes), dtype=torch.double)
-    for matrix, scale in zip(data.matrices, data.scales, strict=True):
-        gram += scale**2 * matrix.gram(data.nodes)
-    dual = torch.zeros(len(gram), len(data.masks), data.labels, dtype=torch.double)
-    bias = torch.zeros(len(data.masks), 1, data.labels)
-    shared = _basis(gram)
-    for i, mask in enumerate(data.masks):
-        nodes = torch.ones_like(mask) if shared.even else mask
-        basis = shared if shared.even else _basis(gram[mask][:, mask])
-        weights = logistic_regression(
-            basis.rows[mask[nodes]], data.y[mask], data.strength, labels=data.labels
-        ).double()
-        dual[nodes, i] = basis.inverse @ weights[:-1]
-        bias[i] = weights[-1:] - basis.mean @ dual[nodes, i]
-    flat = dual.flatten(1).numpy()
-    primal = torch.cat(
-        [
-            matrix.transposed_times(data.nodes, scale**2 * flat)
-            for matrix, scale in zip(data.matrices, data.scales, strict=True)
-        ]
-    )
-    primal = primal.reshape(-1, len(data.masks), data.labels).transpose(0, 1)
-    return torch.cat([primal, bias], 1)
-
-
-class _Basis(NamedTuple):
-    """Rows in orthonormal coordinates of the space that they span."""
-
-    rows: Tensor  # the centred rows, [n, k]
-    inverse: Tensor  # turns weights of coordinates into weights of rows, [n, k]
-    mean: Tensor  # mean inner product of each row with all rows, [n]
-    even: bool  # whether no direction dominates the others
-
-
-def _basis(gram: Tensor) -> _Basis:
-    values, vectors = torch.linalg.eigh(centred(gram))
-    largest, count = values.max(), len(values)
-    kept = values > max(largest * 1e-9, gram.diagonal().max() * count * 1e-15)
-    root = values[kept].sqrt()
-    even = bool((values.sum() - largest) * DOMINANT > largest * count)
-    rows = (vectors[:, kept] * root).float().contiguous()
-    return _Basis(rows, vectors[:, kept] / root, gram.mean(0), even)
+    return np.asarray(gram - mean - mean[:, None] + mean.mean())

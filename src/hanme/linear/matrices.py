@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import to_scipy
+from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.metapath import EdgeType, Metapath, Walk
-
-if TYPE_CHECKING:
-    from hanme.linear.blocks import DesignMatrix, FeatureBlock
 
 Scaling = Literal["plain", "unit"]
 Vector = NDArray[np.float32]
 
 MAX_ENTRIES = 2**26
 """Maximum number of entries of a block, or of a product on the way to it: about 0.8 GB."""
+
+CHUNK = 2**22
+"""Number of entries of a design matrix that are computed at a time: about 50 MB."""
 
 ROUNDING = 1e-5
 """Relative size below which the remainder of a subtraction is a rounding error of float32 sums."""
@@ -35,29 +37,27 @@ class TooLarge(HanmeError):
 
 
 class GraphMatrices:
-    """Links and features of a graph as sparse matrices, each computed on first use."""
+    """Links and features of a graph as sparse matrices, each computed on first use.
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    Args:
+        graph: The graph.
+        idf: Inverse document frequencies of features by node type, of an earlier fit (default:
+            those of the graph).
+    """
+
+    def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
+        self.graph, self.idf = graph, dict(idf or {})
+        self.blocks: dict[str, DesignMatrix] = {}
         self._sources = _sources(graph)
         self._links: dict[EdgeType, csr_array] = {}
-        self._features: dict[tuple[str, Scaling], tuple[csr_array, Vector | None]] = {}
+        self._features: dict[tuple[str, Scaling], csr_array] = {}
         self._returns: dict[Walk, Vector] = {}
-        self.blocks: dict[str, tuple[Vector | None, DesignMatrix]] = {}
 
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""
         sources = _sources(graph)
         same = (a is b for a, b in zip(sources, self._sources, strict=False))
         return len(sources) == len(self._sources) and all(same)
-
-    def block(self, block: FeatureBlock, idf: Vector | None = None) -> DesignMatrix:
-        """Return the rows of a block; ``idf`` holds the column weights of an earlier fit."""
-        known, matrix = self.blocks.get(str(block), (None, None))
-        if matrix is None or (idf is not None and known is not idf):
-            matrix = block.matrix(self, idf)
-            self.blocks[str(block)] = matrix.idf, matrix
-        return matrix
 
     def links(self, path: Metapath) -> list[csr_array]:
         """Return the number of links between each two nodes, a matrix per step of a metapath."""
@@ -69,17 +69,20 @@ class GraphMatrices:
                 self._links[step] = csr_array((ones, (source, end)), shape=shape)
         return [self._links[step] for step in path.steps]
 
-    def features(
-        self, node_type: str, scaling: Scaling, idf: Vector | None = None
-    ) -> tuple[csr_array, Vector | None]:
-        """Return the features of a node type, and the inverse document frequencies of TF-IDF."""
-        key = node_type, scaling
-        if key not in self._features or (idf is not None and self._features[key][1] is not idf):
-            x = self.graph.nodes[node_type].x
-            size = self.graph.sizes[node_type]
-            raw = csr_array((size, 0), dtype=np.float32) if x is None else to_scipy(x)
-            self._features[key] = _scaled_features(raw.astype(np.float32), scaling, idf)
-        return self._features[key]
+    def features(self, node_type: str, scaling: Scaling) -> csr_array:
+        """Return the features of a node type; for unit scaling, TF-IDF in rows of length 1."""
+        if (node_type, scaling) not in self._features:
+            x, size = self.graph.nodes[node_type].x, self.graph.sizes[node_type]
+            rows = csr_array((size, 0)) if x is None else to_scipy(x)
+            rows = rows.astype(np.float32)
+            if scaling == "unit":
+                if node_type not in self.idf:  # smoothed as in scikit-learn's TfidfTransformer
+                    nodes = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
+                    idf = np.log((1 + size) / (1 + nodes)) + 1
+                    self.idf[node_type] = idf.astype(np.float32)
+                rows = unit_rows(csr_array(rows * self.idf[node_type][None, :]))
+            self._features[node_type, scaling] = rows
+        return self._features[node_type, scaling]
 
     def instances(self, path: Metapath) -> Vector:
         """Return the number of instances of a metapath at each target node."""
@@ -107,15 +110,61 @@ def _sources(graph: Graph) -> list[object]:
     return [*(nodes.x for nodes in graph.nodes.values()), *graph.links.values()]
 
 
-def _scaled_features(
-    x: csr_array, scaling: Scaling, idf: Vector | None
-) -> tuple[csr_array, Vector | None]:
-    if scaling == "plain":
-        return csr_array(x), None
-    if idf is None:  # smoothed as in scikit-learn's TfidfTransformer
-        nodes = np.bincount(x.indices[x.data != 0], minlength=x.shape[1])
-        idf = (np.log((1 + x.shape[0]) / (1 + nodes)) + 1).astype(np.float32)
-    return unit_rows(csr_array(x * idf[None, :])), idf
+@dataclass(frozen=True)
+class DesignMatrix:
+    """The rows of a block on a graph, computed on request.
+
+    A row is ``scale[i] * (first[i] @ rest - returns[i] * own[i])``. A block leaves out the factors
+    that it does not need.
+
+    Args:
+        first: Links or columns of the target nodes, ``[N, M]``.
+        rest: What lies behind these links, ``[M, D]``; None for the identity.
+        own: The target nodes' own columns, ``[N, D]``.
+        returns: The number of instances that lead back to each target node, ``[N]``.
+        scale: Factor of each row, ``[N]``.
+        unit: Whether rows are scaled to length 1.
+    """
+
+    first: csr_array
+    rest: csr_array | None = None
+    own: csr_array | None = None
+    returns: Vector | None = None
+    scale: Vector | None = None
+    unit: bool = False
+
+    def rows(self, nodes: NDArray[np.int64]) -> csr_array:
+        """Return the rows of some target nodes, ``[n, D]``."""
+        rows = csr_array(self.first[nodes])
+        if self.rest is not None:
+            rows = csr_array(rows @ self.rest)
+        if self.own is not None and self.returns is not None and self.returns[nodes].any():
+            rows = subtract(rows, scale_rows(csr_array(self.own[nodes]), self.returns[nodes]))
+        if self.scale is not None:
+            rows = scale_rows(rows, self.scale[nodes])
+        return unit_rows(rows) if self.unit else rows.astype(np.float32)
+
+    def chunks(self, nodes: NDArray[np.int64]) -> Iterator[csr_array]:
+        """Yield the rows of some target nodes, about ``CHUNK`` entries at a time."""
+        per_node = max(1, self.entries // max(1, self.first.shape[0]))
+        parts = min(len(nodes), -(-len(nodes) * per_node // CHUNK))
+        return (self.rows(some) for some in np.array_split(nodes, max(1, parts)))
+
+    def times(self, nodes: NDArray[np.int64], weight: Tensor) -> Tensor:
+        """Return the rows of some nodes times a matrix ``[D, C]``, as ``[n, C]``."""
+        return torch.cat([torch.mm(to_torch(rows), weight) for rows in self.chunks(nodes)])
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return int((self.first if self.rest is None else self.rest).shape[1])
+
+    @property
+    def entries(self) -> int:
+        """An upper bound of the number of nonzero entries of all rows."""
+        if self.rest is None:
+            return int(self.first.nnz)
+        return min(cost(self.first, self.rest), int(self.first.shape[0]) * self.width)
 
 
 def multiply(chain: Sequence[csr_array], left: int) -> list[csr_array]:
@@ -163,11 +212,3 @@ def subtract(rows: csr_array, others: csr_array) -> csr_array:
 def reciprocal(count: Vector) -> Vector:
     """Return 1 / count, and 0 for a count of 0."""
     return (np.sign(count) / np.maximum(count, 1)).astype(np.float32)
-
-
-def rows_at(weight: Tensor, numbers: Tensor) -> Tensor:
-    """Return some rows of a matrix, and zeros for numbers beyond its end."""
-    known = numbers < len(weight)
-    rows = weight.new_zeros(numbers.numel(), weight.size(1))
-    rows[known] = weight[numbers[known]]
-    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from hanme.graph import Graph
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.model import LinearModel
-from hanme.linear.selection import LinearSpec, candidate_blocks, usable_blocks
+from hanme.linear.selection import candidate_blocks, usable_blocks
 
 PSEUDO_COUNT = 0.5
 """Count of each column with each label before any node is seen (Jeffreys' prior)."""
@@ -27,20 +28,21 @@ def fit_naive_bayes(
     labels = graph.label_matrix[nodes].double()
     counted = torch.cat([labels, torch.ones_like(labels[:, :1])], 1)
     by_set = torch.cat([counted * mask[nodes, None] for mask in masks], 1).numpy()
-    blocks = [b for b in candidate_blocks(graph)[:MAX_BLOCKS] if b.scaling == "unit"]
-    for block, matrix in usable_blocks(blocks, matrices):
-        if not matrix.width or matrix.rows(nodes.numpy()).data.min(initial=0) < 0:
+    blocks = [b for b in islice(candidate_blocks(graph), MAX_BLOCKS) if b.scaling == "unit"]
+    for block, design in usable_blocks(blocks, matrices):
+        rows = design.rows(nodes.numpy())
+        if not design.width or rows.data.min(initial=0) < 0:
             continue
-        spec = LinearSpec(blocks=[str(block)], scales=[1.0], strength=1, loss=0)
-        sums = torch.split(matrix.transposed_times(nodes.numpy(), by_set), len(graph.labels) + 1, 1)
+        sums = torch.split(torch.from_numpy(rows.T @ by_set), len(graph.labels) + 1, 1)
         weights = [log_ratios(each, multilabel=graph.multilabel) for each in sums]
-        known = dict(matrices.blocks)
-        matrices.blocks[str(block)] = matrix.idf, matrix
+        is_kept = str(block) in matrices.blocks
+        matrices.blocks[str(block)] = design
         yield [
-            LinearModel.on(matrices, spec, [block], torch.cat([w, torch.zeros_like(w[:1])]))
-            for w in weights
+            LinearModel.on(matrices, [block], torch.cat([each, torch.zeros_like(each[:1])]))
+            for each in weights
         ]
-        matrices.blocks = known  # the rows of all blocks would take too much memory
+        if not is_kept:  # the rows of all blocks would take too much memory
+            del matrices.blocks[str(block)]
 
 
 def log_ratios(sums: Tensor, *, multilabel: bool) -> Tensor:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from hanme.decision.losses import node_losses
@@ -19,18 +18,15 @@ from hanme.graph import Graph
 from hanme.graph.metapath import Metapath, Walk
 from hanme.linear.aggregates import Column
 from hanme.linear.blocks import (
-    AGGREGATES,
     AggregatedRows,
-    DesignMatrix,
     FeatureBlock,
     NeighbourFeatures,
     NeighbourIds,
     OwnFeatures,
     Standardised,
 )
-from hanme.linear.fit import MAX_GRAM_NODES, FitData, centred, fit_weights
-from hanme.linear.matrices import MAX_ENTRIES, GraphMatrices, TooLarge
-from hanme.linear.solver import logistic_regression
+from hanme.linear.fit import MAX_GRAM_NODES, TrainingRows, centred, inner_products
+from hanme.linear.matrices import MAX_ENTRIES, DesignMatrix, GraphMatrices, TooLarge
 
 MAX_SAMPLE = 1200
 """Maximum number of training nodes that weigh blocks: each step inverts a matrix of this size."""
@@ -69,38 +65,26 @@ FOLDS = 4
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """Strengths to try, for rows whose mean squared length is 1; strong ones first."""
 
-FLOORS = (0.0, 0.1)
-"""Minimum weights of blocks to try on many nodes, where those of few nodes are too small."""
-
 CONSTANT = 1e-13
 """Ratio of variance to squared mean below which rows differ by rounding errors only."""
 
 
-class LinearSpec(BaseModel):
-    """What a linear model consists of."""
+class LinearSpec(NamedTuple):
+    """What a linear model is fitted to."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    blocks: list[str] = Field(min_length=1)  # the feature blocks
-    scales: list[float]  # factor of the rows of each block
-    strength: float = Field(gt=0, le=1e6)  # of the L2 penalty
-    loss: float  # held-out loss per node in the selection
-    aggregates: tuple[Standardised, ...] = ()  # the columns of the block of aggregates
-
-    @model_validator(mode="after")
-    def _one_scale_per_block(self) -> LinearSpec:
-        if len(self.scales) != len(self.blocks):
-            raise ValueError(f"{len(self.scales)} scales for {len(self.blocks)} blocks")
-        return self
+    blocks: Sequence[FeatureBlock]
+    scales: Sequence[float]  # factor of the rows of each block
+    strength: float  # of the L2 penalty
 
 
 class Candidate(NamedTuple):
-    """A block, the number of entries of its rows, and their inner products, normalised."""
+    """A block that a sample of nodes can tell something about."""
 
     block: FeatureBlock
-    entries: int
-    gram: Tensor
-    spread: float
+    entries: int  # number of entries of its rows
+    gram: Tensor  # inner products of the rows of the sample, normalised
+    spread: float  # mean squared length of its centred rows
+    agreement: float  # of these inner products with those of the labels
 
 
 def select_blocks(
@@ -115,29 +99,30 @@ def select_blocks(
     train = graph.split.train.nonzero().flatten().numpy()
     if len(train) < 2:
         raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
-    nodes = balanced_sample(graph, MAX_SAMPLE, seed).numpy()
-    y = graph.y[nodes]
-    aggregates = Standardised.fit(graph, columns)
-    found = _agreeing(_candidates(graph, matrices, train, nodes, aggregates), y)
+    nodes, folds = balanced_sample(graph, MAX_SAMPLE, seed).numpy(), FOLDS
+    targets, found = _standardised(graph.y[nodes]), list[Candidate]()
+    blocks = list(islice(candidate_blocks(graph), MAX_CANDIDATES))
+    if aggregates := Standardised.fit(graph, columns):
+        blocks.append(AggregatedRows(aggregates))
+    for block, design in usable_blocks(blocks, matrices):
+        candidate = _candidate(block, design, nodes, targets)
+        if candidate and not (block.id_type and _is_unique(design, train)):
+            found = sorted([*found, candidate], key=lambda each: -each.agreement)[:MAX_BLOCKS]
     if not found:
         raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
-    weights = block_weights(torch.stack([each.gram for each in found]), y)
+    weights = block_weights(torch.stack([each.gram for each in found]), targets)
     weights[weights < MIN_WEIGHT * weights.sum()] = 0
-    weights = weights / weights.sum()
     if int(graph.split.labelled.sum()) > MAX_GRAM_NODES:
-        weights, strength, loss = _on_many(matrices, train, found, weights)
-    else:
-        gram = sum(w * each.gram for w, each in zip(weights.tolist(), found, strict=True))
-        strength, loss = best_strength(gram, y)
+        share = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
+        weights = _affordable([share * each.entries for each in found], weights)
+        nodes, folds = np.random.default_rng(0).permutation(train)[:MAX_LARGE_SAMPLE], 1
     kept = weights.nonzero().flatten().tolist()
-    blocks = [str(found[i].block) for i in kept]
-    return LinearSpec(
-        blocks=blocks,
-        scales=[float(weights[i] / found[i].spread) ** 0.5 for i in kept],
-        strength=strength,
-        loss=loss,
-        aggregates=aggregates if AGGREGATES in blocks else (),
-    )
+    shares = (weights / weights.sum()).tolist()
+    blocks = [found[i].block for i in kept]
+    scales = [(shares[i] / found[i].spread) ** 0.5 for i in kept]
+    designs = [block.on(matrices) for block in blocks]
+    rows = TrainingRows(designs, scales, nodes, graph.y[nodes], len(graph.labels))
+    return LinearSpec(blocks, scales, best_strength(rows, folds))
 
 
 def balanced_sample(graph: Graph, limit: int, seed: int) -> Tensor:
@@ -150,75 +135,28 @@ def balanced_sample(graph: Graph, limit: int, seed: int) -> Tensor:
     return train[drawn.sort().values]
 
 
-def _candidates(
-    graph: Graph,
-    matrices: GraphMatrices,
-    train: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    aggregates: tuple[Standardised, ...],
-) -> Iterator[Candidate]:
-    """Yield the blocks that a sample of nodes can tell something about."""
-    blocks: list[FeatureBlock] = [AggregatedRows(aggregates)] if aggregates else []
-    for block, matrix in usable_blocks([*blocks, *candidate_blocks(graph)], matrices):
-        if block.id_type and not _repeats(matrix, train):
-            continue
-        products = matrix.gram(nodes)
-        gram, spread = normalised(products)
-        if spread and int((products.diagonal() > 0).sum()) >= RARE * len(nodes):
-            yield Candidate(block, matrix.entries, gram, spread)
+def _candidate(
+    block: FeatureBlock, design: DesignMatrix, nodes: NDArray[np.int64], targets: Tensor
+) -> Candidate | None:
+    """Return a block if a sample of nodes can tell its weight."""
+    products = inner_products(design.rows(nodes))
+    gram, spread = normalised(products)
+    if not spread or (products.diagonal() > 0).mean() < RARE:
+        return None
+    agreement = float((targets * (gram @ targets)).sum() / gram.norm())
+    return Candidate(block, design.entries, gram, spread, agreement)
 
 
-def _repeats(matrix: DesignMatrix, train: NDArray[np.int64]) -> bool:
-    """Return whether ids repeat among training nodes, as those of a node's own facts do not."""
-    ids = np.concatenate([matrix.rows(some).indices for some in matrix.chunks(train)])
-    return bool((np.bincount(ids)[ids] > 1).mean() >= MIN_REPEATED) if len(ids) else False
-
-
-def _agreeing(candidates: Iterable[Candidate], y: Tensor) -> list[Candidate]:
-    """Return the blocks whose inner products agree best with those of the labels."""
-    targets, found = _standardised(y), list[tuple[float, Candidate]]()
-    for each in candidates:
-        agreement = float((targets * (each.gram @ targets)).sum() / each.gram.norm())
-        found.append((agreement, each))
-        if len(found) > MAX_BLOCKS:
-            found.remove(min(found, key=lambda pair: pair[0]))
-    return [each for _, each in found]
+def _is_unique(design: DesignMatrix, train: NDArray[np.int64]) -> bool:
+    """Return whether ids hardly repeat among training nodes, as those of a node's own facts."""
+    ids = np.concatenate([rows.indices for rows in design.chunks(train)])
+    return not len(ids) or bool((np.bincount(ids)[ids] > 1).mean() < MIN_REPEATED)
 
 
 def _standardised(y: Tensor) -> Tensor:
     targets = y.float() if y.dim() == 2 else F.one_hot(y).float()
     targets = targets - targets.mean(0)
     return targets / targets.std().clamp(min=1e-6)
-
-
-def _on_many(
-    source: GraphMatrices, train: NDArray[np.int64], found: Sequence[Candidate], weights: Tensor
-) -> tuple[Tensor, float, float]:
-    """Choose minimum weight and strength by the loss of nodes held out of many."""
-    graph = source.graph
-    nodes = np.random.default_rng(0).permutation(train)[:MAX_LARGE_SAMPLE]
-    y, fold = graph.y[nodes], torch.arange(len(nodes)) % FOLDS == 0
-    share = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
-    work = [share * each.entries for each in found]
-    best: tuple[Tensor, float, float] | None = None
-    for floor in FLOORS:
-        tried = _affordable(work, weights.clamp(min=floor))
-        kept = tried.nonzero().flatten().tolist()
-        scales = [float(tried[i] / found[i].spread) ** 0.5 for i in kept]
-        matrices, start, least = [source.block(found[i].block) for i in kept], None, np.inf
-        for strength in STRENGTHS:
-            data = FitData(matrices, scales, strength, nodes, y, len(graph.labels), [~fold])
-            (start,) = fit_weights(data, start)
-            held, parts = nodes[fold.numpy()], torch.split(start[:-1], [m.width for m in matrices])
-            logits = start[-1] + sum(m.times(held, w) for m, w in zip(matrices, parts, strict=True))
-            loss = float(node_losses(logits, y[fold]).mean())
-            least = min(least, loss)
-            if best is None or loss < best[2]:
-                best = tried, strength, loss
-            if loss > 1.02 * least:
-                break  # the loss is past its minimum
-    assert best is not None
-    return best
 
 
 def _affordable(work: Sequence[float], weights: Tensor) -> Tensor:
@@ -239,23 +177,19 @@ def usable_blocks(
     """Yield blocks with their rows, without those that are too large."""
     for block in blocks:
         try:
-            matrix = block.matrix(matrices)
+            design = block.matrix(matrices)
         except TooLarge:
             continue
-        if matrix.entries <= MAX_ENTRIES:
-            yield block, matrix
+        if design.entries <= MAX_ENTRIES:
+            yield block, design
 
 
-def candidate_blocks(graph: Graph) -> list[FeatureBlock]:
-    """Return at most ``MAX_CANDIDATES`` blocks, short metapaths first.
+def candidate_blocks(graph: Graph) -> Iterator[FeatureBlock]:
+    """Yield blocks to try, short metapaths first.
 
     These are the target's own features, ids one and two hops away, and mean features one, two and
     four hops away; over four hops only back at the target type.
     """
-    return list(islice(_blocks(graph), MAX_CANDIDATES))
-
-
-def _blocks(graph: Graph) -> Iterator[FeatureBlock]:
     yield OwnFeatures(None, "plain")
     yield OwnFeatures(None, "unit")
     metadata = graph.metadata()
@@ -297,7 +231,7 @@ def walks(graph: Graph, length: int) -> list[Walk]:
     return sorted(kept, key=is_asymmetric)
 
 
-def normalised(gram: Tensor) -> tuple[Tensor, float]:
+def normalised(gram: NDArray[np.float64]) -> tuple[Tensor, float]:
     """Return the inner products of centred rows divided by their mean square, and that square.
 
     For rows that differ by rounding errors only, both are 0.
@@ -305,21 +239,20 @@ def normalised(gram: Tensor) -> tuple[Tensor, float]:
     inner = centred(gram)
     spread = float(inner.diagonal().mean())
     if spread <= CONSTANT * float(gram.diagonal().mean()):
-        return torch.zeros_like(gram, dtype=torch.float), 0.0
-    return (inner / spread).float(), spread
+        return torch.zeros(gram.shape), 0.0
+    return torch.from_numpy(inner / spread).float(), spread
 
 
 @torch.enable_grad()
-def block_weights(grams: Tensor, y: Tensor) -> Tensor:
+def block_weights(grams: Tensor, targets: Tensor) -> Tensor:
     """Return the weights of blocks that minimise the leave-one-out error of ridge regression.
 
     With K = Σ w_b K_b and G = (K + I)^-1, the error of node i is (G y)_i / G_ii.
 
     Args:
         grams: Normalised inner products of the rows of each block, ``[B, n, n]``.
-        y: Multi-hot labels ``[n, C]`` or class numbers ``[n]``.
+        targets: Standardised labels ``[n, C]``.
     """
-    targets = _standardised(y)
     log_weights = torch.full((len(grams),), -float(np.log(len(grams))), requires_grad=True)
     optimizer = torch.optim.Adam([log_weights], lr=0.3)
     identity = torch.eye(len(targets))
@@ -335,24 +268,18 @@ def block_weights(grams: Tensor, y: Tensor) -> Tensor:
     return kept.double().exp()
 
 
-def best_strength(gram: Tensor, y: Tensor) -> tuple[float, float]:
-    """Return the strength with the least out-of-fold loss, and that loss per node."""
-    values, vectors = torch.linalg.eigh(gram)
-    kept = values > values.max() * 1e-6
-    rows = (vectors[:, kept] * values[kept].sqrt()).contiguous()
-    labels = None if y.dim() == 2 else int(y.max()) + 1
-    fold = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)) % FOLDS
+def best_strength(rows: TrainingRows, folds: int) -> float:
+    """Return the strength with the least loss of nodes that are left out, over some folds."""
+    order = torch.randperm(len(rows.nodes), generator=torch.Generator().manual_seed(0))
+    starts: list[Tensor | None] = [None] * folds
     losses: dict[float, float] = {}
-    starts: list[Tensor | None] = [None] * FOLDS
     for strength in STRENGTHS:
-        logits = torch.zeros(len(y), labels or y.size(1))
-        for i in range(FOLDS):
-            train = fold != i
-            starts[i] = weights = logistic_regression(
-                rows[train], y[train], strength, labels=labels, start=starts[i], max_iter=20
-            )
-            logits[~train] = rows[~train] @ weights[:-1] + weights[-1]
-        losses[strength] = float(node_losses(logits, y).mean())
+        held_out = []
+        for i in range(folds):
+            fold = order % FOLDS == i
+            starts[i] = weights = rows.fit(~fold, strength, starts[i])
+            held_out.append(node_losses(rows.logits(fold, weights), rows.y[fold]))
+        losses[strength] = float(torch.cat(held_out).mean())
         if losses[strength] > 1.02 * min(losses.values()):
             break  # the loss is past its minimum
-    return min(losses.items(), key=lambda pair: pair[1])
+    return min(losses, key=lambda strength: losses[strength])

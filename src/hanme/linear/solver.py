@@ -21,7 +21,7 @@ def logistic_regression(
     *,
     labels: int | None = None,
     start: Tensor | None = None,
-    max_iter: int = 100,
+    max_iter: int = 60,
 ) -> Tensor:
     """Minimise Σ loss + strength / 2 ‖W‖²; the bias is not penalised.
 

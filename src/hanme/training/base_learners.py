@@ -184,32 +184,23 @@ def _fit_linear(
     config: TrainingConfig,
 ) -> list[Component]:
     """Fit the linear model and, to few nodes, naive Bayes on each block."""
-    train, every = graph.split.train, graph.split.labelled
     spec = select_blocks(graph, config.seed, matrices, columns)
-    if not sets.are_folds:
-        (first,) = LinearModel.fit_each(graph, spec, [train], matrices)
-        final = first
-        if config.refit:
-            (final,) = LinearModel.fit_each(graph, spec, [every], matrices, first)
-        return [Component([first, first, final], first.predict(graph, _nodes(sets.held_out[0])))]
-    masks = [*sets.masks, train, every if config.refit else train]
+    last = graph.split.labelled if config.refit else graph.split.train
+    masks = [*sets.masks, graph.split.train, last]
     models = LinearModel.fit_each(graph, spec, masks, matrices)
     components = [Component(models, _held_out_logits(models, graph, sets))]
-    for models in fit_naive_bayes(graph, masks, matrices):
+    for models in fit_naive_bayes(graph, masks, matrices) if sets.are_folds else ():
         logits = _held_out_logits(models, graph, sets)
         size = float((logits - logits.mean(0)).square().mean().sqrt())
         if size > 0:
-            kept = [model.frozen(graph) for model in models]
-            components.append(Component(kept, logits, 0.0, size))
+            components.append(Component(models, logits, 0.0, size))
     return components
 
 
 def _held_out_logits(models: Sequence[LinearModel], graph: Graph, sets: FitSets) -> Tensor:
     """Return the logits of the nodes that each set leaves out, set by set."""
-    nodes = torch.stack(sets.held_out).any(0).nonzero().flatten()
-    logits = LinearModel.predict_each(models[: len(sets.graphs)], graph, nodes)
-    pairs = zip(logits, sets.held_out, strict=True)
-    return torch.cat([each[mask[nodes]] for each, mask in pairs])
+    pairs = zip(models, sets.held_out, strict=False)  # the last models are of no set
+    return torch.cat([model.predict(graph, _nodes(mask)) for model, mask in pairs])
 
 
 def _fit_trees(
