@@ -14,7 +14,7 @@ import pytest
 
 from commands import hanme
 from hanme import __version__
-from hanme.cli.show import print_scores
+from hanme.cli.show import print_rules
 from hanme.common.files import read_json
 from hanme.nn import MODELS
 
@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
     done = in_a_process("train", "planted", "--out", folder, *QUICK)
     assert done.returncode == 0, done.stderr
-    assert "test micro" in done.stdout
+    assert "Test nodes, with 95 % intervals" in done.stdout
     assert "movie-actor-movie: " in done.stderr
     assert "instances, backend streaming, about" in done.stderr
     assert str(folder) in " ".join(done.stdout.split())
@@ -53,7 +53,9 @@ def test_train_and_evaluate_agree(run: Path) -> None:
     probabilities = {"probabilities": result["probabilities"]}
     assert json.loads(done.stdout) == result["scores"] | probabilities
     shown = hanme("evaluate", run).stdout
-    assert "test macro" in shown
+    assert "Validation nodes" in shown
+    counts = result["counts"]["model"]["test"]
+    assert f" {counts['correct']} of {counts['nodes']} " in shown
     assert "Brier score" in shown
 
 
@@ -61,13 +63,11 @@ def test_decision_rules_have_a_row_each_where_they_differ(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     good, bad = {"val": {"micro": 75.0, "macro": 70.0}}, {"val": {"micro": 62.5, "macro": 70.0}}
-    print_scores({"with_fallback": good, "without_fallback": bad})
+    print_rules({"with_fallback": good, "without_fallback": bad})
     said = capsys.readouterr().out
     assert all(text in said for text in ("with fallback", "without fallback", "75.00", "62.50"))
-    print_scores({"with_fallback": good, "without_fallback": good})
-    said = capsys.readouterr().out
-    assert said.count("75.00") == 1
-    assert "decision rule" not in said
+    print_rules({"with_fallback": good, "without_fallback": good})
+    assert not capsys.readouterr().out
 
 
 def test_train_json_and_resume(run: Path) -> None:

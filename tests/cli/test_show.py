@@ -46,9 +46,9 @@ def test_a_line_per_stage_where_output_is_piped(
     ("loss", "auc", "said"),
     [
         (0.3, 0.8, ""),
-        (0.6, 0.5, "No better than always predicting the most common label"),
+        (0.6, 0.5, "Always predicting the most common label is as good on validation nodes."),
         (0.6, 0.8, ""),  # the probabilities are off, but their order is not
-        (0.41, 0.7, "No better than --model linear, which is faster"),
+        (0.41, 0.7, "The network adds nothing measurable here; predictions rely on the linear"),
     ],
 )
 def test_a_model_that_does_not_win_is_said_so(
@@ -59,10 +59,31 @@ def test_a_model_that_does_not_win_is_said_so(
         return {part: {**f1, "log_loss": loss, "roc_auc": auc} for part in ("val", "test")}
 
     baselines = {"majority": by_part(0.5, 0.5), "linear": by_part(0.4, 0.75)}
-    own = by_part(loss, auc)
-    result = {"scores": {"decided": own}, "probabilities": own, "baselines": baselines}
-    result["scores"]["with_fallback"] = own
-    show.print_baselines("hanme", result)
+    show.print_comparison("hanme", {"probabilities": by_part(loss, auc), "baselines": baselines})
     shown = " ".join(capsys.readouterr().out.split())
     assert said in shown
-    assert ("validation nodes." in shown) == bool(said)
+    assert bool(shown) == bool(said)
+
+
+def test_few_nodes_are_shown_as_counts_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = {"micro": 95.0, "macro": 90.0}
+    bounds = {"micro": [76.4, 99.1], "macro": [90.0, 90.0]}
+    result = {
+        "scores": {"decided": {"test": scores}},
+        "probabilities": {"test": {"log_loss": 0.12345}},
+        "baselines": {"majority": {"test": scores}, "linear": {"test": scores}},
+        "intervals": {name: {"test": bounds} for name in ("model", "majority", "linear")},
+        "counts": {"model": {"test": {"correct": 19, "nodes": 20}}},
+        "label_nodes": {"test": {"Drama": 13, "Comedy": 7, "Opera": 0}},
+    }
+    show.print_scores("hanme", result, "val")
+    assert not capsys.readouterr().out
+    show.print_scores("hanme", result, "test")
+    shown = capsys.readouterr().out
+    assert [cell.strip() for cell in re.findall(r"micro F1 \(%\) │([^│]*)│", shown)] == [
+        "95.0 (76 – 99)"
+    ]
+    assert re.search(r"correct +│ 19 of 20 +│ – +│ – ", shown)
+    assert re.search(r"macro F1 \(%\) +│ 90.0 +│", shown)
+    assert re.search(r"log loss +│ 0.123 +│ – ", shown)
+    assert "fewer than 10 of these nodes in macro F1: Comedy (7), Opera (0)." in shown

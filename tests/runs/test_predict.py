@@ -334,6 +334,7 @@ def test_the_command(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     ("arguments", "message"),
     [
         (["--node", "f999"], "film 'f999': no node has that id or name"),
+        (["--node", "Amber Lantren"], "no node has that id or name; similar: The Amber Lantern ("),
         (["--out", "p.xlsx"], "p.xlsx: expected a file name that ends in"),
         (["--graph", "nowhere"], "nowhere: no such file"),
         (["--graph", "nowhere.toml"], "nowhere.toml: no such file"),

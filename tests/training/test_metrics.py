@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn.metrics import f1_score
 from torch.nn.functional import (
     binary_cross_entropy,
@@ -18,7 +19,7 @@ from hanme.common import memory
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.graph.graph import label_matrix
-from hanme.training.metrics import f1, f1_interval, probability_scores, scores
+from hanme.training.metrics import f1, f1_interval, probability_scores, scores, wilson_interval
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,3 +114,9 @@ def test_scores_of_probabilities_are_means_over_more_labels() -> None:
     assert found["roc_auc"] == pytest.approx((each[0]["roc_auc"] + each[1]["roc_auc"]) / 2)
     losses = binary_cross_entropy(p, true.float())
     assert found["log_loss"] == pytest.approx(float(losses), abs=1e-6)
+
+
+@pytest.mark.parametrize(("correct", "nodes"), [(20, 20), (19, 20), (0, 7), (500, 1000)])
+def test_the_interval_of_a_share_is_that_of_scipy(correct: int, nodes: int) -> None:
+    expected = binomtest(correct, nodes).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(correct, nodes) == pytest.approx((expected.low, expected.high), abs=1e-4)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hanme.cli.options import find_run
-from hanme.cli.show import print_probabilities, print_scores
+from hanme.cli.show import print_rules, print_scores
 
 
 def evaluate(
@@ -29,5 +29,6 @@ def evaluate(
     if json_:
         print(json.dumps(scores | {"probabilities": probabilities}))
         return
-    print_scores(scores)
-    print_probabilities(probabilities)
+    print_rules(scores)
+    for part in ("val", "test"):
+        print_scores(opened.config.model.name, opened.result | {"scores": scores}, part)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from hanme.cli.options import Positive, Seed, find_run
+from hanme.cli.options import Positive, Seed, find_run, suggest_names
 from hanme.cli.show import show_progress
 from hanme.errors import HanmeError
 
@@ -67,7 +67,8 @@ def explain(
             )
         print(json.dumps(measured.to_dict()) if json_ else measured)
         return
-    explanation = opened.explain(node, top=top, label=label, by=by)
+    with suggest_names(opened.graph):
+        explanation = opened.explain(node, top=top, label=label, by=by)
     if out is not None:
         save(explanation, out)
     print(json.dumps(explanation.to_dict()) if json_ else explanation)

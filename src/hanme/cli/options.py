@@ -11,7 +11,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
@@ -22,6 +23,10 @@ from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.common.options import Option
+    from hanme.graph import Graph
+
+SUGGESTED = 5
+"""Maximum number of similar names in the message about an unknown node."""
 
 NAMES = {
     "changes": "--set",
@@ -226,6 +231,21 @@ def find_run(run: Path | None) -> Path:
         run = latest_run()
         print(f"Latest run: {run}", file=sys.stderr)
     return run
+
+
+@contextmanager
+def suggest_names(graph: Graph) -> Iterator[None]:
+    """Name similar target nodes in the message about an unknown one."""
+    from hanme.graph.nodes import UnknownNode
+    from hanme.serve.search import Search
+
+    try:
+        yield
+    except UnknownNode as error:
+        targets = graph.targets
+        similar = Search({graph.target: targets}).find(error.text, [graph.target], SUGGESTED)
+        names = [f"{targets.title(i)} ({targets.identity(i)})" for _, i in similar]
+        raise HanmeError(f"{error}{'; similar: ' if names else ''}{', '.join(names)}") from None
 
 
 def changed_fields(changes: list[str] | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hanme.cli.options import Positive, find_run
+from hanme.cli.options import Positive, find_run, suggest_names
 from hanme.cli.show import print_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def predict(
     """
     from hanme.runs import OpenedRun
 
-    prediction = OpenedRun.open(find_run(run), graph=graph, source=data).predict(node)
+    opened = OpenedRun.open(find_run(run), graph=graph, source=data)
+    with suggest_names(opened.graph):
+        prediction = opened.predict(node)
     prediction = prediction if split is None else prediction.only(split)
     if order or top:
         prediction = prediction.ranked(order, top=top)

@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-from hanme.cli.options import Range, find_run
+from hanme.cli.options import Range, find_run, suggest_names
 from hanme.errors import HanmeError
 
 
@@ -49,7 +49,8 @@ def serve(
             raise HanmeError(f"--export writes the page of one run, but got {len(folders)}")
         check_report(export)
         (served,) = load_runs(folders, data).values()
-        write_report(served, export, node or [])
+        with suggest_names(served.graph):
+            write_report(served, export, node or [])
         print(f"The report is in {export}.")
         return
     if node:

@@ -83,28 +83,8 @@ def print_notes(notes: Iterable[str]) -> None:
         print(printable(note), file=sys.stderr, flush=True)
 
 
-def print_scores(scores: dict[str, Any]) -> None:
-    """Print micro and macro F1 by split, with a row per decision rule if they differ."""
-    if rules_differ(scores):
-        _print_f1("decision rule", scores)
-    else:
-        print_table([f1_columns(scores["with_fallback"])], title="F1 (%)", width=100)
-
-
-def rules_differ(scores: dict[str, Any]) -> bool:
-    """Return whether the scores depend on the decision rule, as with several labels per node."""
-    return any(by_split != scores["with_fallback"] for by_split in scores.values())
-
-
-def _print_f1(head: str, scores: dict[str, Any]) -> None:
-    rows = [
-        {head: name.replace("_", " ")} | f1_columns(by_split) for name, by_split in scores.items()
-    ]
-    print_table(rows, title="F1 (%)", width=100)
-
-
 def f1_columns(
-    scores: dict[str, Any], parts: Sequence[str] = ("train", "val", "test")
+    scores: Mapping[str, Any], parts: Sequence[str] = ("train", "val", "test")
 ) -> dict[str, float | None]:
     """Return micro and macro F1 by column, such as ``val micro``; None for a part without nodes."""
     return {
@@ -112,7 +92,19 @@ def f1_columns(
     }
 
 
-PROBABILITIES = {
+def print_rules(scores: Mapping[str, Any]) -> None:
+    """Print micro and macro F1 by decision rule where they differ, as with several labels."""
+    if any(by_part != scores["with_fallback"] for by_part in scores.values()):
+        rows = [
+            {"decision rule": rule.replace("_", " ")} | f1_columns(by_part)
+            for rule, by_part in scores.items()
+        ]
+        print_table(rows, title="F1 (%) by decision rule", width=100)
+
+
+PARTS = {"train": "Training", "val": "Validation", "test": "Test"}
+
+METRICS = {
     "log loss": "log_loss",
     "ROC AUC": "roc_auc",
     "average precision": "average_precision",
@@ -120,44 +112,74 @@ PROBABILITIES = {
     "Brier score": "brier",
     "calibration error": "error",
 }
+"""Scores of the probabilities, by the names in tables."""
+
+RARE = 10
+"""Number of nodes below which the F1 of a label is mostly chance."""
 
 
-def print_baselines(model: str, result: dict[str, Any]) -> None:
-    """Print the scores of a model next to the baselines, and if it does not beat them, say so.
+def print_scores(model: str, result: Mapping[str, Any], part: str) -> None:
+    """Print the scores of a model and its baselines on the validation or test nodes.
 
     F1 depends on the decision rule; log loss and ROC-AUC judge the probabilities.
     """
-    scores, own = result["scores"], result.get("probabilities", {})
-    rows = {name: other for name, other in result["baselines"].items() if name != model}
-    decided = scores.get("decided", scores["with_fallback"])
-    _print_f1("model", {model: decided} | rows)
-    part = "test" if "test" in own else "val"
-    if part in own:
-        print_probabilities({name: by[part] for name, by in ({model: own} | rows).items()}, part)
-    mine = own.get("val", {})
-    for name, advice in (
-        ("majority", "No better than always predicting the most common label"),
-        ("linear", "No better than --model linear, which is faster"),
-    ):
-        if name == "linear" and result.get("notes"):  # they say that the network was dropped
-            continue
-        other = rows.get(name, {}).get("val", {})
+    own = result["probabilities"].get(part)
+    if own is None:
+        return
+    decided = next(iter(result["scores"].values()))  # the run's own decision comes first
+    scores = {"model": decided[part] | own}
+    scores |= {name: by[part] for name, by in result["baselines"].items() if name != model}
+    columns = {
+        model if name == "model" else name: _score_cells(result, name, part, mine)
+        for name, mine in scores.items()
+    }
+    rows = [
+        {"": head} | {name: cells.get(head, "–") for name, cells in columns.items()}
+        for head in ("correct", "micro F1 (%)", "macro F1 (%)", *METRICS)
+        if any(head in cells for cells in columns.values())
+    ]
+    print_table(rows, title=f"{PARTS[part]} nodes, with 95 % intervals", width=100)
+    labels = result.get("label_nodes", {}).get(part, {})
+    rare = [f"{label} ({count})" for label, count in labels.items() if count < RARE]
+    if rare:
+        listed = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
+        print(printable(f"Labels with fewer than {RARE} of these nodes in macro F1: {listed}."))
+
+
+def _score_cells(
+    result: Mapping[str, Any], name: str, part: str, scores: Mapping[str, float]
+) -> dict[str, str]:
+    """Return what the table shows of a model, by row; results of 0.3.0 have no counts."""
+    cells = {head: f"{scores[key]:.3f}" for head, key in METRICS.items() if key in scores}
+    if count := result.get("counts", {}).get(name, {}).get(part):
+        cells["correct"] = f"{count['correct']:,} of {count['nodes']:,}"
+    for average in ("micro", "macro"):
+        low, high = result["intervals"][name][part][average]
+        interval = f" ({low:.0f} – {high:.0f})" if low < high else ""  # none without any mistake
+        cells[f"{average} F1 (%)"] = f"{scores[average]:.1f}{interval}"
+    return cells
+
+
+def print_comparison(model: str, result: Mapping[str, Any]) -> None:
+    """State whether a model predicts no better than a baseline, by validation nodes."""
+    statements = {
+        "majority": "Always predicting the most common label is as good on validation nodes.",
+        "linear": "The linear model and trees are as good on validation nodes.",
+    }
+    if model == "hanme":
+        statements["linear"] = (
+            "The network adds nothing measurable here; predictions rely on the linear model and "
+            "trees."
+        )
+    if model == "linear" or result.get("notes"):  # they say that the network was dropped
+        del statements["linear"]
+    mine = result["probabilities"].get("val", {})
+    for name, statement in statements.items():
+        other = result["baselines"].get(name, {}).get("val", {})
         if "log_loss" in mine and "log_loss" in other:
             better = mine.get("roc_auc", 1) > other.get("roc_auc", 0.5)
             if mine["log_loss"] >= other["log_loss"] and not better:
-                print(f"{advice}, by log loss and ROC AUC on validation nodes.")
-
-
-def print_probabilities(rows: Mapping[str, Mapping[str, float]], part: str = "") -> None:
-    """Print the scores of probabilities, a row per model or part."""
-    shown = {
-        head: key for head, key in PROBABILITIES.items() if all(key in row for row in rows.values())
-    }
-    table = [
-        {"model" if part else "nodes": name} | {head: f"{row[k]:.4f}" for head, k in shown.items()}
-        for name, row in rows.items()
-    ]
-    print_table(table, title=f"Probabilities{f', {part} nodes' if part else ''}", width=120)
+                print(statement)
 
 
 def print_table(

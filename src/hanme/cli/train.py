@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanme.cli.options import changed_fields, chosen
-from hanme.cli.show import print_baselines, print_notes, print_scores, rules_differ, show_stages
+from hanme.cli.show import (
+    print_comparison,
+    print_notes,
+    print_scores,
+    show_stages,
+)
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
     from hanme.runs import Run
 
-EXPLAINED = ("hanme", "han", "magnn", "linear")
-"""Models that ``hanme explain`` takes, with semantic attention."""
 SELECTED = {
     "macro": "largest macro F1 on validation nodes",
     "micro": "largest micro F1 on validation nodes",
@@ -89,17 +92,21 @@ def train(
 
 
 def _show(run: Run) -> None:
+    from hanme.nn import HANME, MODELS
+
     result, config = run.result(), run.config
-    if rules_differ(result["scores"]):
-        print_scores(result["scores"])
-    print_baselines(config.model.name, result)
+    name, options = config.model.name, config.model.options
+    print_scores(name, result, "test" if "test" in result["probabilities"] else "val")
+    print_comparison(name, result)
     dropped = result.get("notes", [])  # why there is no network, if it was dropped
     for note in dropped:
         print(note)
     if result["epochs"] and not dropped:
         why = SELECTED[config.training.select]
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
-    fusion = config.model.options.get("fusion", "semantic")
-    explains = dropped or (config.model.name in EXPLAINED and fusion == "semantic")
+    kind = MODELS.get(name)
+    semantic = options.get("fusion", "semantic") == "semantic"
+    attends = isinstance(kind, type) and issubclass(kind, HANME) and semantic
+    explains = attends or dropped or kind is None  # without a network
     commands = "predict, evaluate or explain" if explains else "predict or evaluate"
     print(f"The run is in {run.folder}. Next: hanme {commands}.")

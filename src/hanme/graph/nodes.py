@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from hanme.graph.graph import Graph
 
 
+class UnknownNode(HanmeError):
+    """Raised for a text that is no id and no name of a node."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind} {text!r}: no node has that id or name")
+        self.text = text
+
+
 @dataclass
 class Nodes:
     """The nodes of one type, numbered from 0.
@@ -69,7 +77,7 @@ class Nodes:
                 if found:
                     return found[0]
             if self.ids is not None or not (node.isascii() and node.isdigit()):
-                raise HanmeError(f"{self.kind} {node!r}: no node has that id or name")
+                raise UnknownNode(self.kind, node)
         number = int(node) if isinstance(node, str) else operator.index(node)
         if not 0 <= number < self.num_nodes:
             raise HanmeError(f"{self.kind} {number}: there are {self.num_nodes:,}, numbered from 0")

@@ -10,7 +10,7 @@ from torch import Tensor
 from hanme.decision import Decision, quality
 from hanme.graph import Graph
 from hanme.training import FinalOutputs, TrainingResult
-from hanme.training.metrics import F1, f1, f1_interval, probability_scores, scores
+from hanme.training.metrics import F1, f1, f1_interval, probability_scores, scores, wilson_interval
 
 RULES = {"fallback": "with_fallback", "half": "without_fallback"}
 """The name of each rule without thresholds in ``result.json``."""
@@ -47,6 +47,22 @@ class Scored(NamedTuple):
         ranks = probability_scores(self.p, self.true, multilabel=multilabel)
         return _percent(f1(self.predicted, self.true)) | ranks
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of nodes, and of those whose labels are all correct."""
+        correct = (self.predicted == self.true).all(1)
+        return {"correct": int(correct.sum()), "nodes": len(correct)}
+
+    def intervals(self, *, multilabel: bool) -> dict[str, list[float]]:
+        """Return 95 % intervals of micro and macro F1 in percent.
+
+        With one label per node, micro F1 is the share of correct nodes: Wilson's interval holds
+        for few nodes, too, where the bootstrap is too narrow.
+        """
+        bounds = f1_interval(self.predicted, self.true)
+        if not multilabel:
+            bounds["micro"] = wilson_interval(**self.counts())
+        return {name: [round(100 * bound, 4) for bound in both] for name, both in bounds.items()}
+
 
 def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return scores, 95 % intervals, baselines and calibration of a trained model.
@@ -77,8 +93,15 @@ def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
             if name != "model"
         },
         "intervals": {
-            name: {part: _interval(x.predicted, x.true) for part, x in parts.items()}
+            name: {part: x.intervals(multilabel=several) for part, x in parts.items()}
             for name, parts in models.items()
+        },
+        "counts": {
+            name: {part: x.counts() for part, x in parts.items()} for name, parts in models.items()
+        },
+        "label_nodes": {
+            part: dict(zip(graph.labels, x.true.sum(0).tolist(), strict=True))
+            for part, x in models["model"].items()
         },
         "probabilities": {
             part: quality(x.p, x.true)._asdict()
@@ -114,13 +137,6 @@ def _thresholds(graph: Graph, outputs: FinalOutputs) -> Decision:
 
 def _percent(f1: F1) -> dict[str, float]:
     return {"micro": round(100 * f1.micro, 4), "macro": round(100 * f1.macro, 4)}
-
-
-def _interval(predicted: Tensor, true: Tensor) -> dict[str, list[float]]:
-    return {
-        average: [round(100 * bound, 4) for bound in bounds]
-        for average, bounds in f1_interval(predicted, true).items()
-    }
 
 
 def _most_common(graph: Graph) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -133,3 +134,12 @@ def f1_interval(
     macro = (2 * hits / np.maximum(1, total)).mean(1)
     low, high = np.quantile(np.stack([micro, macro]), [0.025, 0.975], axis=1).tolist()
     return {"micro": (low[0], high[0]), "macro": (low[1], high[1])}
+
+
+def wilson_interval(correct: int, nodes: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the share of correct nodes."""
+    z = 1.96  # 97.5 % of a normal distribution are below it
+    share, spread = correct / nodes, z * z / nodes
+    centre = share + spread / 2
+    width = math.sqrt(share * (1 - share) * spread + spread**2 / 4)
+    return max(0.0, (centre - width) / (1 + spread)), min(1.0, (centre + width) / (1 + spread))
