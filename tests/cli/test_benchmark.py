@@ -148,8 +148,8 @@ set = { "model.name" = "han", "model.options.hidden_channels" = 16, "training.ep
 
 
 def test_an_experiment_of_one_s_own(tmp_path: Path) -> None:
-    (tmp_path / "widths.toml").write_text(OWN)
-    line = ["benchmark", "--config", tmp_path / "widths.toml", "--seed", 7, "--json"]
+    (tmp_path / "widths.toml").write_text(f"seeds = [7]\n{OWN}")
+    line = ["benchmark", "--config", tmp_path / "widths.toml", "--json"]
     line += ["--set", "training.epochs=2", "--processes", 1, "--out", tmp_path / "out"]
     done = hanme(*line)
     assert done.returncode == 0

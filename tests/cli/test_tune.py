@@ -34,8 +34,8 @@ def completed(study: Path) -> int:
 
 @pytest.mark.slow
 def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    out, study = tmp_path / "best.toml", tmp_path / "study.json"
-    line = [HANME, "tune", "han", "planted", "--out", out, "--study", study, "--json"]
+    out, study = tmp_path / "best.toml", tmp_path / "best.json"
+    line = [HANME, "tune", "han", "planted", "--out", out, "--json"]
     line += ["--trials", TRIALS, "--epochs", 4, "--set", "data.options.movies=100"]
     first = forked(hanme, *line[1:])
     until = time.monotonic() + 60
@@ -93,8 +93,8 @@ def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
         (["han", "graph.toml"], "graph.toml: target: it is missing"),
         (["han", "planted", "--out", "old.toml"], "old.toml: it exists"),
         (["han", "planted", "--out", "new.json"], "ends with .toml"),
-        (["han", "planted", "--study", "old.toml"], "old.toml: not a"),
-        (["han", "planted", "--study", "begun.json"], "a study with other epochs"),
+        (["han", "planted", "--out", "text.toml"], "text.json: not a"),
+        (["han", "planted", "--out", "begun.toml"], "a study with other epochs"),
         (["han", "planted", "--set", "training.weight_decay=0"], "training.weight_decay: 0"),
         (["han", "planted", "--set", "heads=5"], "heads"),
     ],
@@ -109,7 +109,8 @@ def test_a_mistake_is_one_line_and_status_2(
     monkeypatch.chdir(tmp_path)
     Path("old.toml").write_text("mine\n" * 300)
     Path("graph.toml").touch()
-    if "begun.json" in arguments:
+    Path("text.json").write_text("mine")
+    if "begun.toml" in arguments:
         run_trials(search(), Path("begun.json"), 1)
         arguments = [*arguments, "--set", "data.options.movies=100", "--epochs", "3"]
     out = [] if "--out" in arguments else ["--out", "new.toml"]

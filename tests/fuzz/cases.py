@@ -259,7 +259,7 @@ TRAIN = [
 ]  # fmt: skip
 PREDICT = ["--node", "--graph", "--out", "--data", "--allow"]
 EXPLAIN = ["--out", "--top", "--label", "--by", "--data", "--graph", "--allow"]
-TUNE = ["--study", "--seeds", "--seed", "--config-folder", "--set", "--data"]
+TUNE = ["--seeds", "--seed", "--config-folder", "--set", "--data"]
 FIELDS = [
     "x", "heads", "hidden_channels", "dropout", "gamma", "encoder", "metapaths", "training.lr",
     "training.seed", "training.lts", "training.lts.pace", "data.name", "data.options.movies",

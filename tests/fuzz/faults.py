@@ -73,7 +73,7 @@ def checkpoint_every_step() -> None:
 
 def benchmark(out: str, runs: str = "OUT/runs") -> list[str]:
     """Return the command that trains runs and reports them, all in this process."""
-    small = [*TINY, "--model", "han", "--graph", "planted", "--seed", "1", "--processes", "1"]
+    small = [*TINY, "--model", "han", "--graph", "planted", "--seeds", "1", "--processes", "1"]
     where = ["--out", f"{out}/report", "--runs", runs.replace("OUT", out)]
     return ["benchmark", *where, *small]
 

@@ -54,9 +54,7 @@ REFUSED = {
     "an empty value after =": ["inspect", "planted", "--features="],
     "a giant number of metapaths": ["inspect", "planted", "--limit", "99999999999999999999"],
     "a giant number of seeds": [*TUNE, "--seeds", "99999999999999999999"],
-    "a study without a name": [*TUNE, "--study", "."],
-    "a study that is a text": [*TUNE, "--study", "OUT/note.txt"],
-    "a study that is another file": [*TUNE, "--study", "OUT/mine.json"],
+    "a study that is another file": [*TUNE, "--out", "OUT/mine.toml"],
 }  # fmt: skip
 
 

@@ -24,7 +24,6 @@ def benchmark(
     model: list[str] | None = None,
     graph: list[str] | None = None,
     seeds: Annotated[int, Range(1, 1000)] | None = None,
-    seed: list[int] | None = None,
     lts: Literal["none", "linear", "root", "geometric", "both"] | None = None,
     runs: Path | None = None,
     train: bool = True,
@@ -53,7 +52,6 @@ def benchmark(
         model: First part of a configuration's name, such as hanme-direct (default: all models).
         graph: planted, IMDB, ACM, DBLP, or a graph.toml (default: IMDB, ACM and DBLP).
         seeds: Number of seeds (default: those of the --config).
-        seed: Seed, instead of --seeds.
         lts: Loss-aware training schedule; both: rows without it and with linear (default: as
             configured).
         runs: Folder for the run folders (default: OUT/runs).
@@ -75,7 +73,7 @@ def benchmark(
         if plan.row
         else _entries(model, graph or ["IMDB", "ACM", "DBLP"], lts, config_folder, fields, data)
     )
-    numbers = list(dict.fromkeys(seed or plan.first_seeds(seeds or len(plan.seeds))))
+    numbers = plan.first_seeds(seeds or len(plan.seeds))
     folder = runs or out / "runs"
     work = [job for entry in entries for job in entry.jobs(folder, numbers)]
     out.mkdir(parents=True, exist_ok=True)

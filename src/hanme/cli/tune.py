@@ -19,7 +19,6 @@ def tune(
     graph: str,
     *,
     out: Path,
-    study: Path | None = None,
     trials: Annotated[int, Range(1, 10**6)] = 20,
     seeds: Annotated[int, Range(1, 1000)] = 1,
     epochs: Positive | None = None,
@@ -45,8 +44,7 @@ def tune(
 
     Args:
         model: First part of a configuration's name, such as hanme-direct.
-        out: TOML file for the best configuration.
-        study: JSON file with the trials (default: OUT with .json for .toml).
+        out: TOML file for the best configuration; the trials are next to it, in a .json file.
         trials: Number of configurations to try, including those of an earlier search.
         seeds: Number of runs per trial, with seeds 0, 1, ...
         epochs: Maximum number of epochs in the search (default: as configured).
@@ -70,7 +68,7 @@ def tune(
     with show_progress(f"{model} {graph}: trials", trials) as (bar, task):
         done = run_trials(
             search,
-            study or out.with_suffix(".json"),
+            out.with_suffix(".json"),
             trials,
             source=data,
             on_trial=lambda count: bar.update(task, completed=count),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -39,9 +39,7 @@ class Entry:
 
     name: str  # its name in the report
     model: str  # the model as in the names of configuration files, such as ``hanme-direct``
-    graph: str  # the graph as in their names
-    lts: str  # the pace of LTS, or ``"none"``
-    values: Mapping[str, Any]  # the configuration
+    config: RunConfig
     folder: str  # name of the folder with a run folder per seed
     published: Sequence[dict[str, Any]] = ()  # published scores to compare with
     curves: bool = True  # draw F1 by epoch
@@ -60,14 +58,25 @@ class Entry:
         if lts is not None:
             schedule = look_up(values, "training.lts") or {}
             values = override(values, {"training.lts": {**schedule, "pace": lts}})
-        pace, on = _pace(RunConfig.make(values)), graph_name(graph)
-        name = model if pace == "none" else f"{model} + LTS {pace}"
-        figures = published(on, model) if pace == "none" else []
-        return cls(name, model, on, pace, values, slug(f"{on} {name}"), figures)
+        entry = cls(model, model, RunConfig.make(values), "")
+        name = model if entry.lts == "none" else f"{model} + LTS {entry.lts}"
+        figures = published(entry.graph, model) if entry.lts == "none" else []
+        return replace(entry, name=name, folder=slug(f"{entry.graph} {name}"), published=figures)
+
+    @property
+    def graph(self) -> str:
+        """The graph as in the names of configuration files."""
+        return graph_name(self.config.data.name)
+
+    @property
+    def lts(self) -> str:
+        """The pace of LTS, or ``"none"``."""
+        return self.config.training.lts.pace if self.config.training.lts else "none"
 
     def jobs(self, runs: Path, seeds: Sequence[int]) -> list[Job]:
         """Return the configuration and the folder of a run per seed."""
-        configs = {s: RunConfig.make(override(self.values, {"training.seed": s})) for s in seeds}
+        values = self.config.model_dump()
+        configs = {s: RunConfig.make(override(values, {"training.seed": s})) for s in seeds}
         return [(config, runs / self.folder / str(seed)) for seed, config in configs.items()]
 
 
@@ -114,11 +123,9 @@ class Experiment(Closed):
             values = override(self.base, {**changes, **row.set})
             values = override(values, from_source(str(look_up(values, "data.name")), source))
             config, _ = resolve(values, f"{self.name}.toml, {row.name}")
-            graph, model = graph_name(config.data.name), row.published or config.model.name
-            figures = published(graph, row.published, self.sources) if row.published else []
-            values, folder, pace = config.model_dump(), slug(row.name), _pace(config)
-            entry = Entry(row.name, model, graph, pace, values, folder, figures, row.curves)
-            entries.append(entry)
+            entry = Entry(row.name, row.published or config.model.name, config, slug(row.name))
+            figures = published(entry.graph, row.published, self.sources) if row.published else []
+            entries.append(replace(entry, published=figures, curves=row.curves))
         return entries
 
 
@@ -142,7 +149,3 @@ def from_source(graph: str, source: Path | None) -> dict[str, str]:
 def slug(name: str) -> str:
     """Turn a name into that of a folder."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
-
-
-def _pace(config: RunConfig) -> str:
-    return config.training.lts.pace if config.training.lts else "none"

@@ -90,8 +90,6 @@ def run_trials(
 
     for config in search.configs({}, source):  # report mistakes before anything is written
         build_network(config.model, load_graph(config))
-    if not path.name or path.is_dir():
-        raise HanmeError(f"{path}: a study is a file, such as study.json")
     with lock(path.with_name(f".{path.name}.lock"), str(path)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -122,7 +120,7 @@ def _read(path: Path, search: Search) -> list[Trial]:
     study = validated(Study, read_json(path), f"{path}: not a study")
     for name in Search.model_fields:
         if getattr(study.search, name) != getattr(search, name):
-            raise HanmeError(f"{path}: a study with other {name}; name another --study file")
+            raise HanmeError(f"{path}: a study with other {name}; name another --out file")
     return study.trials
 
 
