@@ -36,18 +36,21 @@ class TrainingProgress:
 
     def __call__(self, stage: Stage) -> None:
         """Show a stage; where output is piped, again every few seconds if its end is known."""
-        text = stage.text
-        if stage.seconds_left is not None:  # training may stop early
-            text = f"at most {duration(stage.seconds_left)} left, {text}"
+        details, left = [stage.text] if stage.text else [], stage.seconds_left
+        if left is not None:  # training may stop early
+            details.insert(0, f"at most {duration(left)} left")
         is_new, self.stage = stage.name != self.stage, stage.name
         if is_new:
             self.bar.remove_task(self.task)
             self.task = self.bar.add_task(stage.name, total=None, text="")
         total = None if stage.done is None else 1.0
-        self.bar.update(self.task, total=total, completed=stage.done or 0.0, text=text)
+        self.bar.update(
+            self.task, total=total, completed=stage.done or 0.0, text=", ".join(details)
+        )
         late = stage.done is not None and time.monotonic() - self.printed >= LINE_SECONDS
         if self.bar.disable and (is_new or late):
-            print_notes([stage.name if is_new else f"{stage.name}: {stage.done:.0%}, {text}"])
+            share = [] if stage.done is None else [f"{stage.done:.0%}"]
+            print_notes([stage.name if is_new else f"{stage.name}: {', '.join(share + details)}"])
             self.printed = time.monotonic()
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hanme.common.progress import update_stage
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -176,6 +177,7 @@ class TreesFit:
         pairs = zip(train, held, strict=True)
         self.boosters = [load_xgboost().Booster(self.parameters, list(pair)) for pair in pairs]
         for number in range(max_rounds):
+            update_stage(number / max_rounds)
             losses = []
             for booster, matrix, some, labels in zip(self.boosters, train, held, y, strict=True):
                 booster.update(matrix, number)
