@@ -4,13 +4,12 @@ Run it with `make demo`, or with `python examples/demo.py FOLDER` to choose wher
 """
 
 import sys
-from collections import defaultdict
 from itertools import count
 from pathlib import Path
 
-from hanme import Classifier, Graph
+from hanme import Classifier
 from hanme.data import load
-from hanme.explain import Explanation, save
+from hanme.explain import save
 
 MODELS = {
     "han": "HAN: sees the two ends of a path",
@@ -25,7 +24,7 @@ Micro F1 on test movies in percent, and on validation movies over the epochs:
 """
 NEXT = """
 Picture:
-  {folder}/why.svg             the paths behind the correct prediction
+  {folder}/why.svg             the reasons for the correct prediction
 
 Next:
   .venv/bin/hanme serve {folder}/default              explore the predictions in a browser
@@ -48,31 +47,6 @@ def sparkline(values: list[float], width: int = 40) -> str:
     return "".join("▁▂▃▄▅▆▇█"[round(7 * (v - low) / (high - low or 1))] for v in picked)
 
 
-def describe(explanation: Explanation, graph: Graph) -> str:
-    """Say in a few lines through whom a movie got its genre."""
-    genre = explanation.label
-    parts: dict[tuple[str, int], float] = defaultdict(float)
-    movies: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for instance in explanation.instances:
-        person = instance.types[1], instance.numbers[1]
-        parts[person] += instance.parts[genre]
-        movies[person] |= {instance.nodes[2]} - {explanation.node}
-    predicted, true = " and ".join(explanation.predicted), " and ".join(explanation.given)
-    lines = [f"  {explanation.node}: predicted {predicted}, true {true}. Why {genre}?"]
-    total = rest = explanation.logits[genre]
-    for role, number in sorted(parts, key=lambda person: -parts[person])[:3]:
-        part, (first, *others) = parts[role, number], sorted(movies[role, number])
-        if part > 0:
-            name = graph.nodes[role].names[number]
-            kind = "specialist" if graph.nodes[role].extra["specialist"][number] else "guest"
-            more = f"{name}, a {kind}, is also in {first} and {len(others)} more"
-            lines.append(f"    {part:+.2f}  {role} {more}")
-            rest -= part
-    lines.append(f"    {rest:+.2f}  all other paths, and the bias")
-    lines.append(f"    {total:+.2f}  together: {explanation.probabilities[genre]:.0%}")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Train, compare, explain."""
     folder = new_folder(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
@@ -92,10 +66,10 @@ def main() -> None:
     wrong = next(
         row for row in test if row["predicted"] and not {*row["predicted"]} & {*row["labels"]}
     )
-    print("\nHAN-ME's score of a genre is a sum over paths. A correct prediction:\n")
-    print(describe(fitted["hanme"].explain(right["node"], top=1000), graph))
-    print("\nA wrong one:\n")
-    print(describe(fitted["hanme"].explain(wrong["node"], top=1000), graph))
+    for words, row in (("A correct prediction", right), ("A wrong one", wrong)):
+        explanation = fitted["hanme"].explain(row["node"])
+        print(f"\n{words}; the true genre is {' and '.join(row['labels'])}.\n")
+        print(explanation.text(5))
     save(fitted["hanme"].explain(right["node"]), folder / "why.svg")
 
     print(NEXT.format(folder=folder))

@@ -91,5 +91,5 @@ def test_the_python_of_explain_runs(tmp_path: Path, monkeypatch, capsys) -> None
     exec(code.replace('"Drama"', repr(label)), {"model": model.eval(), "graph": graph})
     said = capsys.readouterr().out
     assert said.startswith("Inception: ")
-    assert "logit moves without k instances" in said
+    assert "removing the first reason" in said
     assert label in (tmp_path / "why.html").read_text()

@@ -40,7 +40,7 @@ def follow(hanme: Command, folder: Path, node: str, *options: str) -> tuple[dict
     first = hanme("init", folder, *options)
     small = ("--hidden", "8", "--heads", "2", "--epochs", "3")
     trained = hanme("train", folder, "--out", folder / "run", *small)
-    assert "predicted" in hanme("explain", folder / "run", node)
+    assert "base rate" in hanme("explain", folder / "run", node)
     return tomllib.loads((folder / "graph.toml").read_text()), first, trained
 
 

@@ -41,12 +41,12 @@ def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
     found = explain(net, graph, 7, top=3)
     assert net.training  # as it was
     assert (found.node, found.id, found.number) == (graph.targets.names[7], "7", 7)
-    assert sum(found.metapaths.values()) == pytest.approx(1)
+    assert sum(found.details.metapaths.values()) == pytest.approx(1)
     logits = logits_of(net, graph)[7]
     assert list(found.logits.values()) == pytest.approx(logits.tolist())
     assert list(found.probabilities.values()) == pytest.approx(logits.sigmoid().tolist())
     assert found.label == max(found.logits, key=found.logits.get)
-    for instance in found.instances:
+    for instance in found.details.instances:
         assert instance.nodes[0] == found.node
         assert len(instance.nodes) == (2 if model is HAN else 3)
         assert sum(instance.hops) == pytest.approx(1)
@@ -54,7 +54,8 @@ def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
             instance.types, instance.nodes, instance.ids, strict=True
         ):
             assert graph.nodes[node_type].names[int(number)] == name
-    assert " <- ".join(found.instances[0].nodes) in str(found)
+    assert " <- ".join(found.details.instances[0].nodes) in found.text(details=True)
+    assert " <- " not in str(found)
     assert explain(net, graph, found.node, top=3) == found
 
 
@@ -64,12 +65,12 @@ def test_all_instances_have_all_the_attention_and_make_the_logit(
 ) -> None:
     net = untrained(graph, model, **options)
     found = explain(net, graph, 7, top=EVERY)
-    assert sum(found.counts.values()) == len(found.instances)
-    assert sum(instance.attention for instance in found.instances) == pytest.approx(1)
+    assert sum(found.details.counts.values()) == len(found.details.instances)
+    assert sum(instance.attention for instance in found.details.instances) == pytest.approx(1)
     for i, (label, logit) in enumerate(found.logits.items()):
-        parts = math.fsum(instance.parts[label] for instance in found.instances)
-        assert found.others["bias"][label] == float(net.head.bias[i].detach())
-        assert parts + found.others["bias"][label] == pytest.approx(logit, abs=1e-5)
+        parts = math.fsum(instance.parts[label] for instance in found.details.instances)
+        assert found.details.others["bias"][label] == float(net.head.bias[i].detach())
+        assert parts + found.details.others["bias"][label] == pytest.approx(logit, abs=1e-5)
 
 
 @pytest.mark.parametrize("by", ["part", "move", "attention"])
@@ -82,9 +83,9 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
     every = explain(net, graph, 7, top=EVERY, by=by)
     label = every.label
     keys = {
-        "part": [instance.parts[label] for instance in every.instances],
-        "move": [abs(instance.moves[label]) for instance in every.instances],
-        "attention": [instance.attention for instance in every.instances],
+        "part": [instance.parts[label] for instance in every.details.instances],
+        "move": [abs(instance.moves[label]) for instance in every.details.instances],
+        "attention": [instance.attention for instance in every.details.instances],
     }
     assert len(keys[by]) > 200
     assert all(a >= b - 1e-9 for a, b in zip(keys[by], keys[by][1:], strict=False))
@@ -92,7 +93,7 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
     monkeypatch.setattr(removal, "KEPT", 0)
     few = explain(net, graph, 7, top=8, by=by)
     got = {"part": "parts", "move": "moves"}.get(by)
-    for a, b in zip(few.instances, every.instances, strict=False):
+    for a, b in zip(few.details.instances, every.details.instances, strict=False):
         if got:  # ties may fall either way in the last bit
             assert abs(getattr(a, got)[label]) == pytest.approx(abs(getattr(b, got)[label]))
         assert a.attention == pytest.approx(b.attention, rel=1e-3)
@@ -101,7 +102,9 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
 def test_another_label_ranks_by_its_own_logit(graph: Graph) -> None:
     net = untrained(graph)
     other = min((found := explain(net, graph, 7)).logits, key=found.logits.get)
-    parts = [i.parts[other] for i in explain(net, graph, 7, top=EVERY, label=other).instances]
+    parts = [
+        i.parts[other] for i in explain(net, graph, 7, top=EVERY, label=other).details.instances
+    ]
     assert parts == sorted(parts, reverse=True)
     with pytest.raises(HanmeError, match=r"unknown label 'Opera'; there are \w+"):
         explain(net, graph, 7, label="Opera")
@@ -126,8 +129,8 @@ def test_a_node_without_instances(graph: Graph) -> None:
     for step in (("movie", "to", "actor"), ("movie", "to", "director")):
         graph.links[step] = graph.links[step][:, graph.links[step][0] != 7]
     found = explain(untrained(graph), graph, 7)
-    assert found.instances == ()
-    assert set(found.counts.values()) == {0}
+    assert found.details.instances == ()
+    assert set(found.details.counts.values()) == {0}
 
 
 def test_a_graph_without_names_and_labels(graph: Graph) -> None:

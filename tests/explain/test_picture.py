@@ -13,7 +13,8 @@ from hanme.common.text import printable
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain, save
-from hanme.explain.picture import AGAINST, FOR, draw
+from hanme.explain.explanation import percent
+from hanme.explain.picture import AGAINST, CHIPS, FAINT, FOR, LABELS, LINKS, draw
 from hanme.nn import HANME
 
 HOSTILE = [
@@ -31,7 +32,7 @@ HOSTILE = [
     "",
 ]
 TAGS = {"html", "head", "meta", "title", "style", "body", "svg", "g", "rect", "path"}
-TAGS |= {"text", "table", "tr", "th", "td", "div", "p"}
+TAGS |= {"text", "table", "tr", "th", "td", "div", "p", "details", "summary"}
 
 
 class Page(HTMLParser):
@@ -89,9 +90,8 @@ def test_svg_is_xml_with_the_same_names(hostile: Explanation, tmp_path: Path) ->
     tags = {element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in root.iter()}
     assert tags <= TAGS
     words = " ".join(root.itertext())
-    for instance in hostile.instances:
-        for name in instance.nodes:
-            assert printable(name) in words  # whole, if only in a title
+    for reason in hostile.reasons[:10]:
+        assert printable(reason.text) in words  # whole, if only in a title
     assert "\x1b" not in words
     assert "\ufffd" in words
     width, height = float(root.get("width")), float(root.get("height"))
@@ -100,49 +100,59 @@ def test_svg_is_xml_with_the_same_names(hostile: Explanation, tmp_path: Path) ->
         assert 0 <= float(element.get("y", 0)) <= height
 
 
-def test_colour_and_width_are_sign_and_size_of_the_parts(hostile: Explanation) -> None:
+def test_colour_and_width_are_sign_and_size_of_the_contributions(hostile: Explanation) -> None:
     colours = set()
     for label in hostile.logits:
         svg = draw(replace(hostile, label=label))
-        groups = list(svg.iter("g"))
-        back = [i.parts[label] for i in hostile.instances if i.returns()]
-        assert len(groups) == len(hostile.instances) - len(back) + 1  # those are drawn as one
-        texts = [[text.text or "" for text in group.iter("text")] for group in groups]
-        drawn = {i.returns() or i.numbers: i.parts[label] for i in hostile.instances}
-        drawn[True] = sum(back)
-        parts = list(drawn.values())
-        assert ["itself" in some for some in texts] == [key is True for key in drawn]
-        assert [some[-1] for some in texts] == [f"part {part:+.4f}" for part in parts]
-        lines = [group.find("path") for group in groups]
-        assert [line.get("stroke") for line in lines] == [FOR if x > 0 else AGAINST for x in parts]
-        widths = [float(line.get("stroke-width")) for line in lines]
-        most = max(map(abs, parts))
-        assert widths == pytest.approx([1.5 + 7 * abs(x) / most for x in parts], abs=0.02)
+        links = [one.contributions[label] for one in hostile.reasons if one.kind == "link"][:LINKS]
+        own = [one.contributions[label] for one in hostile.reasons if one.kind == "column"]
+        values = [*links, sum(own)]  # columns are drawn as one
+        lines = list(svg.iter("path"))
+        assert [line.get("stroke") for line in lines] == [FOR if x > 0 else AGAINST for x in values]
+        most = max(map(abs, values))
+        for key, least, more in (("stroke-width", 1.5, 9), ("stroke-opacity", FAINT, 1 - FAINT)):
+            expected = [least + more * abs(x) / most for x in values]
+            assert [float(line.get(key)) for line in lines] == pytest.approx(expected, abs=0.02)
         colours |= {line.get("stroke") for line in lines}
     assert colours == {FOR, AGAINST}
-    words = " ".join(svg.itertext())
-    for metapath, count in hostile.counts.items():
-        assert metapath in words
-        assert f"{count:,} instances" in words
+    assert "own columns" in " ".join(svg.itertext())
 
 
-def test_a_return_to_the_root_and_the_labels_given(hostile: Explanation) -> None:
-    back = [i for i in hostile.instances if i.ids[-1] == i.ids[0]]
+def test_a_waterfall_leads_from_the_base_rate_to_the_prediction(hostile: Explanation) -> None:
+    svg = draw(hostile)
+    texts = [text.text or "" for text in svg.iter("text")]
+    rows = [text.split("→ ") for text in texts if "→" in text]
+    shown = [f"{one.contributions[hostile.label]:+.2f}" for one in hostile.reasons[:10]]
+    assert [value.strip() for value, _ in rows[: len(shown)]] == shown
+    assert rows[-1][1] == percent(hostile.probabilities[hostile.label])
+    assert percent(hostile.steps[0]) in texts
+
+
+def test_nodes_behind_a_link_have_the_colours_of_their_labels(hostile: Explanation) -> None:
+    svg, labels = draw(hostile), list(hostile.logits)
+    links = [one for one in hostile.reasons if one.kind == "link"][:LINKS]
+    chips = [rect.get("fill") for rect in svg.iter("rect") if rect.get("rx") == "12"]
+    shown = [given[0] for one in links for _, _, given in one.sharing[:CHIPS]]
+    assert chips == [LABELS[labels.index(label) % len(LABELS)] for label in shown]
+    assert len(set(chips)) > 1
+
+
+def test_details_are_collapsed(hostile: Explanation) -> None:
+    page = hostile._repr_html_()
+    before, details = page.split("<details>")
+    assert "movie-actor-movie" in details
+    assert "movie-actor-movie" not in before
+    back = [i for i in hostile.details.instances if i.returns()]
     assert back
     assert all(str(instance).endswith(" <- itself (its own features)") for instance in back)
-    assert hostile.given
-    page = " ".join(Page(hostile._repr_html_()).words)
-    for label in {*hostile.given, *hostile.predicted, hostile.label}:
-        assert f"part of {printable(label)}" in page
     assert f"(given: {', '.join(map(printable, hostile.given))})" in hostile.title
 
 
 def test_text_cannot_steer_a_terminal(hostile: Explanation) -> None:
-    for text in (str(hostile), *map(str, hostile.instances)):
+    for text in (hostile.text(details=True), *map(str, hostile.details.instances)):
         assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in text)
         text.encode()
-    heads, lines = 4, len(hostile.summands) + len(hostile.instances)
-    assert len(str(hostile).splitlines()) == heads + lines
+    assert len(str(hostile).splitlines()) == len(hostile.rows()) + 3
     assert json.loads(json.dumps(hostile.to_dict()))["node"] == hostile.node
 
 
@@ -158,5 +168,5 @@ def test_only_pictures_are_written_and_replaced_whole(hostile: Explanation, tmp_
 
 def test_the_sum_adds_up(hostile: Explanation) -> None:
     for label, logit in hostile.logits.items():
-        total = sum(parts[label] for parts in hostile.summands.values())
+        total = sum(value for _, value in hostile.details.summands(label))
         assert total == pytest.approx(logit, abs=1e-5)

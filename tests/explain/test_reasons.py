@@ -1,60 +1,181 @@
-"""Reasons of the linear model add up to its logits, for one model and for a mean of several."""
+"""Reasons add up to the logits, and their evidence can be counted in the tables."""
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
 
+from hanme import Classifier, Graph
 from hanme.data import planted
-from hanme.explain import explain
-from hanme.graph import Graph
-from hanme.linear import LinearModel, parse_block
+from hanme.data.tables.draft.infer import infer
+from hanme.data.tables.draft.toml_writer import write
+from hanme.explain import Explainer, Explanation
+from hanme.graph.metapath import Metapath
+from hanme.linear import LinearModel, Smoothing, parse_block
 from hanme.linear.matrices import GraphMatrices
-from hanme.training import Stacked
+from hanme.linear.smoothing import SmoothingSpec
+from hanme.nn import HAN, HANME, MAGNN
+from hanme.training import Network, Stacked, draw_weights
 
-SCALES = ("plain", "unit")
-
-
-def random_model(graph: Graph, texts: list[str], seed: int) -> LinearModel:
-    """A model of some blocks with random weights."""
-    matrices, blocks = GraphMatrices(graph), [parse_block(text, graph.metadata()) for text in texts]
-    width = sum(block.on(matrices).width for block in blocks)
-    generator = torch.Generator().manual_seed(seed)
-    weights = torch.randn(width + 1, len(graph.labels), generator=generator)
-    return LinearModel.on(matrices, blocks, weights)
+FILMS = Path(__file__).parents[2] / "examples" / "films"
 
 
-def linear(graph: Graph, seed: int) -> Stacked:
-    model = random_model(graph, ["movie-actor:ids:plain", "features:unit"], seed)
-    return Stacked({"linear": model}, {"linear": 0.5}, torch.ones(len(graph.labels)))
+def check_sum(found: Explanation) -> None:
+    for label, logit in found.logits.items():
+        added = sum(one.contributions[label] for one in found.reasons)
+        assert found.base[label] + added == pytest.approx(logit, abs=1e-5)
+    assert len({(one.node, one.text) for one in found.reasons}) == len(found.reasons)
+    assert found.steps[-1] == pytest.approx(found.probabilities[found.label], abs=1e-5)
 
 
-def test_reasons_of_a_mean_add_up_and_come_largest_first() -> None:
-    graph = planted(movies=60).with_features("given-onehot")
-    models = {str(seed): linear(graph, seed) for seed in (1, 2)}
-    mean = Stacked(models, dict.fromkeys(models, 0.5))
-    found = explain(mean, graph, 7, top=10**6)
-    logits = [explain(model, graph, 7).logits[found.label] for model in models.values()]
-    parts = [reason.parts[found.label] for reason in found.reasons]
-    total = sum(parts) + found.others["bias"][found.label]
-    assert total == pytest.approx(sum(logits) / 2, abs=1e-4)
-    assert found.logits[found.label] == pytest.approx(sum(logits) / 2, abs=1e-4)
-    assert len({(r.block, r.what) for r in found.reasons}) == len(parts)
-    assert sorted(parts, key=abs, reverse=True) == parts
-    ids = [reason for reason in found.reasons if reason.block == "movie-actor:ids"]
-    assert ids
-    for reason in ids:
-        kind, number = reason.node
-        assert reason.what == f"actor: {graph.nodes[kind].title(number)}"
-    assert [r.what for r in explain(mean, graph, 7, top=2).reasons] == [
-        r.what for r in found.reasons[:2]
+@pytest.fixture(scope="module")
+def movies() -> Graph:
+    return planted(movies=60).with_features("given-onehot")
+
+
+def linear(graph: Graph) -> LinearModel:
+    blocks = [
+        "features:plain", "features:unit", "movie-actor:ids:unit", "movie-actor:ids:plain",
+        "movie-actor-movie:features:unit", "movie-director-movie:features:plain",
+        "movie-actor-movie-actor-movie:features:unit",
+    ]  # fmt: skip
+    matrices, parsed = GraphMatrices(graph), [parse_block(b, graph.metadata()) for b in blocks]
+    width = sum(block.on(matrices).width for block in parsed)
+    generator = torch.Generator().manual_seed(1)
+    return LinearModel.on(matrices, parsed, torch.randn(width + 1, 5, generator=generator))
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (HANME, {"encoder": "multihop"}),
+        (HANME, {"encoder": "direct"}),
+        (HANME, {"encoder": "direct", "values": "transformed"}),
+        (HANME, {"encoder": "rotate"}),
+        (HANME, {"channels": ["features"]}),
+        (HANME, {"per_root": 4}),
+        (HAN, {}),
+        (MAGNN, {"encoder": "linear"}),
+        (None, {}),
+    ],
+)
+@pytest.mark.parametrize("smooth", [False, True])
+def test_reasons_add_up_to_the_logits(
+    movies: Graph, model: type | None, options: dict, smooth: bool
+) -> None:
+    base = linear(movies)
+    if smooth:
+        texts = ["movie-director-movie", "movie-actor-movie"]
+        spec = SmoothingSpec(
+            paths=texts, slopes=[2.0, 3.0], slope=1.5, bias=[1] * 5, prior=[0.2] * 5
+        )
+        base = Smoothing(base, [Metapath.parse(t, movies.metadata()) for t in texts], spec)
+    stacked = Stacked({"linear": base}, {"linear": 0.7}, torch.ones(5))
+    if model is not None:
+        sizes = {"heads": 2, "hidden_channels": 16}
+        network = model(movies.metadata(), "movie", movies.metapaths, 5, **sizes, **options)
+        draw_weights(network, movies, seed=1)
+        parts = {**stacked.parts, "network": Network(network)}
+        stacked = Stacked(parts, {"linear": 0.7, "network": 1.3}, torch.ones(5))
+    explainer = Explainer(stacked, movies)
+    for node in (3, 7):
+        found = explainer.explain(node)
+        check_sum(found)
+        cast = {
+            (kind, end)
+            for kind in ("actor", "director", "keyword")
+            for end in movies.adjacency(("movie", "to", kind)).of_node(node).tolist()
+        }
+        assert {one.node[:2] for one in found.reasons if one.node} <= cast
+        assert sum(one.kind == "column" for one in found.reasons) >= 1
+    expected = stacked.predict(movies, torch.tensor([7]))[0]
+    assert list(found.logits.values()) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_removal_is_that_of_the_model_on_a_graph_without_the_link(movies: Graph) -> None:
+    stacked, node = Stacked({"linear": linear(movies)}), 7
+    found = Explainer(stacked, movies).explain(node)
+    tried = [one for one in found.reasons if one.without is not None]
+    effects = [abs(one.without - found.probabilities[found.label]) for one in tried]
+    assert effects == sorted(effects, reverse=True)
+    assert not any(one.estimated for one in tried)
+    for one in tried:
+        links, nodes = dict(movies.links), dict(movies.nodes)
+        if one.node:
+            kind, number, _ = one.node
+            pairs = links["movie", "to", kind]
+            pairs = pairs[:, (pairs[0] != node) | (pairs[1] != number)]
+            links["movie", "to", kind], links[kind, "to", "movie"] = pairs, pairs.flip(0)
+        else:
+            x = movies.targets.x.to_dense().clone()
+            x[node] = 0
+            nodes["movie"] = replace(movies.targets, x=x)
+        logits = stacked.aligned_to(movies).predict(replace(movies, links=links, nodes=nodes))
+        label = movies.labels.index(found.label)
+        assert one.without == pytest.approx(float(logits[node].sigmoid()[label]), abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    folder = tmp_path_factory.mktemp("films")
+    copytree(FILMS, folder, dirs_exist_ok=True)
+    write(infer(folder, label="genre"), folder / "graph.toml")
+    return Classifier(training={"epochs": 4}).fit(Graph.from_tables(folder))
+
+
+def test_the_counts_of_the_sentence_are_those_of_the_tables(films: Classifier) -> None:
+    rows = {row["film_id"]: row for row in csv.DictReader((FILMS / "films.csv").open())}
+    people = {
+        row["person_id"]: row["name"] for row in csv.DictReader((FILMS / "people.csv").open())
+    }
+    cast = [
+        (row["film_id"], row["person_id"]) for row in csv.DictReader((FILMS / "roles.csv").open())
     ]
+    split = {row["id"]: row["split"] for row in films.predictions().rows()}
+    known = {film for film, row in rows.items() if split[film] in ("train", "val")}
+    sentences = 0
+    for film in list(rows)[:25]:
+        found = films.explain(film)
+        check_sum(found)
+        base = sum(rows[one]["genre"] == found.label for one in known) / len(known)
+        assert found.base_rate[found.label] == pytest.approx(base)
+        for reason in found.reasons:
+            if not reason.counts:
+                continue
+            if reason.node:
+                sharing = {one for one, person in cast if person == reason.node[2]}
+                assert reason.text == f"person: {people[reason.node[2]]}"
+            else:
+                assert reason.column == "country"
+                sharing = {one for one in rows if rows[one]["country"] == rows[film]["country"]}
+            others = (sharing & known) - {film}
+            same = sum(rows[one]["genre"] == found.label for one in others)
+            assert reason.counts == (same, len(others))
+        said = re.search(
+            r"\. (?:All (\d+)|(\d+) of (\d+)) other films with (.+) are", found.sentence
+        )
+        if said:
+            same, count = int(said[1] or said[2]), int(said[1] or said[3])
+            who = {one.text.split(": ")[1]: one.counts for one in found.reasons if one.counts}
+            assert who[said[4].removeprefix("country ")] == (same, count)
+            assert same / count > base
+            sentences += 1
+    assert sentences > 15
 
 
-def test_a_contribution_does_not_depend_on_how_many_are_shown() -> None:
-    """Blocks of the same columns, scaled otherwise, are added up before the largest are chosen."""
-    graph = planted(movies=60).with_features("given-onehot")
-    blocks = [f"{kind}:{scaling}" for kind in ("movie-actor:ids", "features") for scaling in SCALES]
-    stacked = Stacked({"linear": random_model(graph, blocks, 1)})
-    every = explain(stacked, graph, 7, top=10**6).reasons
-    assert len({(reason.block, reason.what) for reason in every}) == len(every)
-    for top in (1, 2, 5):
-        assert explain(stacked, graph, 7, top=top).reasons == every[:top]
+def test_columns_are_named_with_their_values(films: Classifier) -> None:
+    found = films.explain("f011")
+    columns = {one.column: one for one in found.reasons if one.kind == "column"}
+    assert {"year", "country", "plot", "title"} <= columns.keys()
+    year = next(
+        row["year"]
+        for row in csv.DictReader((FILMS / "films.csv").open())
+        if row["film_id"] == "f011"
+    )
+    assert columns["year"].text == f"year: {year}"
+    assert re.fullmatch(r"(lower|higher) than \d+ % of films", columns["year"].evidence)
+    assert columns["plot"].evidence == "its most important words"

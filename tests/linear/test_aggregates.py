@@ -142,10 +142,14 @@ def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgr
     for node in nodes.tolist():
         found = model.contributions(graph, node)
         assert found.logits == pytest.approx(logits[node], abs=1e-5)
-    blocks = {block.block: block for block in found.blocks}
-    phrases = [blocks["aggregates:plain"].phrase(i) for i in blocks["aggregates:plain"].columns]
-    assert "total amount over order" in phrases
-    assert "trees" in blocks
+    parts = {part.block: part for part in found.parts}
+    assert "total amount over order" in [c.phrase for c in parts["aggregates:plain"].columns]
+    assert "trees" in parts
+    column = parts["trees"].columns[int(parts["trees"].numbers[0])]
+    without = model.contributions(graph, node, [column])
+    left = next(part for part in without.parts if part.block == "aggregates:plain")
+    assert column not in [left.columns[i] for i in left.numbers]
+    assert without.logits != pytest.approx(found.logits, abs=1e-3)
     part = graph.subgraph(nodes, model.walks())
     np.testing.assert_allclose(
         model.frozen(graph).predict(part, part.roots), logits[nodes], rtol=1e-3, atol=1e-4

@@ -140,22 +140,27 @@ def test_an_unknown_block_is_refused(text: str) -> None:
         parse_block(text, graph().metadata())
 
 
-def test_columns_have_names_that_people_know() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "features:plain", "features:unit", "movie-actor:ids:plain", "movie-actor-movie:ids:unit",
+        "movie-actor:features:unit", "movie-actor-movie:features:plain",
+        "movie-actor-movie:features:unit", "movie-actor-movie-actor-movie:features:unit",
+    ],
+)  # fmt: skip
+def test_contributions_of_neighbours_add_up_to_the_row(text: str) -> None:
     made = graph()
-    actor = replace(made.nodes["actor"], names=[f"Leila {i}" for i in range(made.sizes["actor"])])
-    number = {"kind": "number", "mean": 0, "std": 1}
-    features = {"movie": {"year": number, "runtime": number}, "actor": {"age": number}}
-    made = replace(made, nodes=made.nodes | {"actor": actor})
-    made = made.with_provenance(fitted={"features": features})
-
-    def column(text: str, number: int) -> str:
-        return parse_block(text, made.metadata()).column(made, number)
-
-    assert column("movie-actor:ids:unit", 3) == "actor: Leila 3"
-    assert column("features:plain", 1) == "runtime"
-    assert column("features:plain", 7) == "feature 7"
-    assert column("movie-actor:features:unit", 0) == "mean age of actor"
-    assert column("movie-actor-movie:features:unit", 0) == "mean year of movie via actor"
+    matrices, block = GraphMatrices(made), parse_block(text, made.metadata())
+    design = block.on(matrices)
+    weight = np.random.default_rng(0).normal(size=(design.width, 3))
+    for node in (0, 5):
+        part = block.contributions(matrices, node, weight)
+        row = design.rows(np.array([node])).toarray().astype(np.float64)
+        np.testing.assert_allclose(part.values.sum(0), (row @ weight)[0], atol=1e-5)
+        if block.path:
+            cast = made.links["movie", "to", "actor"]
+            assert part.node_type == "actor"
+            assert set(part.numbers) == set(cast[1, cast[0] == node].tolist())
 
 
 def test_products_are_in_the_cheapest_order_that_is_not_too_large(

@@ -39,9 +39,10 @@ def test_contributions_add_up_to_the_logits(movies: Graph, model: LinearModel) -
     logits = model.predict(movies).double().numpy()
     for node in (0, 7):
         found = model.contributions(movies, node)
-        assert found.logits == pytest.approx(logits[node], abs=1e-4)
-    ids = next(one for one in found.blocks if one.node_type and len(one.columns))
-    assert ids.phrase(int(ids.columns[0])).startswith(f"{ids.node_type}: ")
+        assert found.logits == pytest.approx(logits[node], abs=1e-5)
+    part = next(part for part in found.parts if part.node_type)
+    linked = movies.links["movie", "to", part.node_type]
+    assert set(part.numbers) <= set(linked[1, linked[0] == node].tolist())
 
 
 def test_it_is_the_same_after_saving(movies: Graph, model: LinearModel) -> None:

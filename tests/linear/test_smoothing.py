@@ -98,9 +98,10 @@ def test_contributions_and_blocks_add_up() -> None:
     torch.testing.assert_close(sum(model.block_logits(graph).values()), logits)
     found = model.contributions(graph, 3)
     assert found.logits == pytest.approx(logits[3].double().numpy(), abs=1e-4)
-    neighbours = [one for one in found.blocks if one.block.endswith(":predictions")]
+    neighbours = [part for part in found.parts if part.block.endswith(":predictions")]
     assert neighbours
-    assert neighbours[0].phrase(1) == "b among linked person"
+    friends_of_3 = graph.adjacency(graph.edge_types[0]).of_node(3).tolist()
+    assert set(neighbours[0].numbers) <= set(friends_of_3)
 
 
 def test_a_graph_is_smoothed_by_its_own_predictions_and_labels() -> None:

@@ -48,9 +48,9 @@ def test_they_find_what_two_columns_say_together(kind: str) -> None:
     for node in (5, 2):
         found = trees.contributions(graph, node)
         assert found.logits == pytest.approx(logits[node].double().numpy(), abs=1e-4)
-    (block,) = found.blocks
-    largest = block.columns[np.abs(block.values[:, 0]).argsort()[-3:]]
-    assert {"feature 0", "feature 1"} <= {block.phrase(i) for i in largest}
+    own, linked = found.parts
+    assert {0, 1} <= set(own.numbers[np.abs(own.values[:, 0]).argsort()[-3:]])
+    assert not len(linked.numbers)
 
 
 def test_noise_gets_few_rounds_and_few_rows_get_none() -> None:

@@ -141,8 +141,8 @@ def test_a_prediction_and_its_explanation_draw_the_same_instances() -> None:
         torch.testing.assert_close(run.logits(torch.tensor([node]))[0], logits[node])
         found = explainer.explain(node, top=50)
         assert list(found.logits.values()) == pytest.approx(logits[node].tolist(), abs=1e-4)
-        assert max(found.counts.values()) <= 2
-        for instance in found.instances:
+        assert max(found.details.counts.values()) <= 2
+        for instance in found.details.instances:
             assert instance.numbers[0] == node
             assert len(instance.numbers) == 3
 

@@ -196,7 +196,7 @@ def test_explanations_are_those_of_the_explainer(server: Server, explainer: Expl
             f"runs/planted/explanations/{node}", params={"top": 7, "by": by, "label": label}
         )
         assert found["label"] == expected.label
-        for row, instance in zip(found["instances"], expected.instances, strict=True):
+        for row, instance in zip(found["instances"], expected.details.instances, strict=True):
             assert tuple(end["number"] for end in row["nodes"]) == instance.numbers
             assert tuple(end["name"] for end in row["nodes"]) == instance.nodes
             assert row["move"] == pytest.approx(instance.moves[expected.label], abs=1e-9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
 
 from hanme.cli.options import Positive, Seed, find_run, suggest_names
 from hanme.cli.show import show_progress
@@ -16,9 +15,9 @@ def explain(
     node: str | None = None,
     *,
     out: Path | None = None,
-    top: Positive = 5,
+    top: Positive = 10,
     label: str | None = None,
-    by: Literal["part", "move", "attention"] = "part",
+    details: bool = False,
     fidelity: bool = False,
     nodes: Positive = 200,
     seed: Seed = 0,
@@ -27,7 +26,7 @@ def explain(
     allow: list[str] | None = None,
     json_: bool = False,
 ) -> None:
-    """Explain a prediction by metapath instances and features, or measure how faithful that is.
+    """Explain a prediction by links and columns, or measure how faithful that is.
 
     hanme explain Avatar --out avatar.svg
 
@@ -38,14 +37,13 @@ def explain(
     Args:
         node: Id, name or number of a target node; RUN may be left out.
         out: Also draw it as an .svg or .html file.
-        top: Number of instances to show.
-        label: Explain the logit of this label (default: the most likely one).
-        by: Rank instances by their part of the logit (the parts add up to it), by how far the logit
-            moves if the instance is removed, or by attention.
-        fidelity: Measure how far the logit moves if top and random instances of test nodes are
-            removed, instead of explaining a node.
-        nodes: With --fidelity: number of nodes, each with more than 5 instances.
-        seed: With --fidelity: seed of nodes and random instances.
+        top: Number of reasons to show.
+        label: Explain this label (default: the most likely one).
+        details: Also show how the model computes it, by metapath, block and instance.
+        fidelity: Remove each link and column of test nodes, one at a time, and count how often the
+            first reason changes the probability most.
+        nodes: With --fidelity: number of nodes.
+        seed: With --fidelity: seed of the nodes.
         graph: Another graph.toml of the same schema, such as one with new rows.
     """
     if run is not None and node is None and not (fidelity or (run / "config.json").exists()):
@@ -62,15 +60,17 @@ def explain(
     opened = OpenedRun.open(find_run(run), source=data, graph=graph)
     if node is None:
         with show_progress("nodes", nodes) as (bar, task):
-            measured = opened.fidelity(
-                nodes=nodes, by=by, seed=seed, on_node=lambda: bar.advance(task)
-            )
+            measured = opened.fidelity(nodes=nodes, seed=seed, on_node=lambda: bar.advance(task))
         print(json.dumps(measured.to_dict()) if json_ else measured)
         return
     with suggest_names(opened.graph):
-        explanation = opened.explain(node, top=top, label=label, by=by)
+        explanation = opened.explain(node, top=top, label=label)
     if out is not None:
         save(explanation, out)
-    print(json.dumps(explanation.to_dict()) if json_ else explanation)
-    if out is not None and not json_:
+    if json_:
+        print(json.dumps(explanation.to_dict()))
+        return
+    print(explanation.text(top, details=details))
+    print("" if details else f"(details: hanme explain {node} --details)")
+    if out is not None:
         print(f"The picture is in {out}.")

@@ -8,7 +8,7 @@ predictions of other nodes are held as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.explain.removal import BLOCK, OpenModel, Path, Pause, open_at
+from hanme.explain.sources import Source, blank
 from hanme.graph import Graph, Subgraph
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.metapath import EdgeType
+from hanme.linear import Column
 
 Pairs = Mapping[EdgeType, set[tuple[int, int]]]
 """The numbers of both nodes of some links, by relation."""
@@ -71,6 +73,8 @@ class WhatIf:
         remove: Sequence[Link] = (),
         add: Sequence[Link] = (),
         instances: Sequence[Walk] = (),
+        row: Tensor | None = None,
+        missing: Collection[Column] = (),
         pause: Pause = lambda: None,
     ) -> tuple[Tensor, int]:
         """Return a node's logits on the changed graph, ``[C]``, and its number of instances there.
@@ -82,6 +86,8 @@ class WhatIf:
             remove: The links to remove.
             add: The links to add.
             instances: The instances to leave out of its attention, by their nodes.
+            row: Other features of the node, ``[F]``.
+            missing: Aggregates of linked rows to take as unknown.
             pause: Called before each block of instances; what it raises ends the work.
         """
         names = list(self.open.paths)
@@ -90,8 +96,10 @@ class WhatIf:
                 raise HanmeError(
                     f"unknown metapath {walk.metapath!r}; there are {', '.join(names)}"
                 )
-        if remove or add:
-            changed = open_at(self._frozen, self._changed(remove, add), node, self.open.weights)
+        if remove or add or missing or row is not None:
+            graph = self._changed(remove, add) if remove or add else self.graph
+            weights = self.open.weights
+            changed = open_at(self._frozen, graph, node, weights, row=row, missing=missing)
             assert isinstance(changed.graph, Subgraph)
             root, numbers = changed.root(node, pause), changed.graph.original_ids
         else:
@@ -101,6 +109,21 @@ class WhatIf:
             for name, path in zip(names, root.paths, strict=True)
         ]
         return root.logits_without(taken), len(root) - sum(t.numel() for t in taken)
+
+    def without(self, node: int, source: Source) -> Tensor:
+        """Return a node's logits without a neighbour or with a column missing, ``[C]``."""
+        if source.channel or (source.node is not None and self._frozen.samples()):
+            raise HanmeError("the model cannot be computed without it")
+        if source.node is not None:
+            kind, number = source.node
+            links = [e for e in self.graph.links if (e[0], e[2]) == (self.graph.target, kind)]
+            linked = [e for e in links if number in self.graph.adjacency(e).of_node(node)]
+            return self.logits(node, remove=[Link(e, node, number) for e in linked])[0]
+        if source.own is None:
+            return self.logits(node, missing=frozenset(source.aggregates))[0]
+        row = self.graph.targets.rows(torch.tensor([node]))
+        assert row is not None
+        return self.logits(node, row=blank(row.to_dense()[0], source.own))[0]
 
     def _changed(self, remove: Sequence[Link], add: Sequence[Link]) -> Graph:
         """Return the graph without some links and with others."""

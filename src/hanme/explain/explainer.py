@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
-from hanme.explain.explanation import Explanation, Instance, Reason
-from hanme.explain.reasons import top_reasons
+from hanme.explain.attribution import attribute
+from hanme.explain.change import WhatIf, reverses
+from hanme.explain.evidence import Evidence, Known
+from hanme.explain.explanation import Details, Explanation, Instance, Reason
 from hanme.explain.removal import Encoded, OpenModel, Path, Pause, Root, open_at
+from hanme.explain.sources import Source, merge
 from hanme.graph import Graph
+from hanme.graph.metapath import EdgeType
+from hanme.linear.learner import Values
 from hanme.nn import Model
 from hanme.training.stacked import Stacked
 
 By = Literal["part", "move", "attention"]
 """What instances are ranked by: their part of the label's logit, largest first; how far they
 move it, up or down; or attention."""
+
+TRIED = 12
+"""Number of links and columns, the largest contributions, that are really removed."""
+
+DESCRIBED = 100
+"""Number of reasons that are described with evidence."""
 
 
 def explain(
@@ -67,6 +80,15 @@ class Explainer:
         return OpenModel(self.model, self.graph)
 
     @cached_property
+    def known(self) -> Known:
+        """The known labels and the columns of the graph."""
+        return Known(self.graph)
+
+    @cached_property
+    def _reverse(self) -> dict[EdgeType, EdgeType]:
+        return reverses(self.graph)
+
+    @cached_property
     def _frozen(self) -> Stacked:
         return self.model.frozen(self.graph)
 
@@ -97,8 +119,8 @@ class Explainer:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
         check_choice("by", by, get_args(By))
         number = self.graph.targets.find(node)
-        opened = open_at(self._frozen, self.graph, number) if self._by_node else self.open
-        root = opened.root(number, pause)
+        root = self.root(number, pause)
+        opened = root.model
         labels, texts = self.graph.labels, list(opened.paths)
         for what, name, known in (
             ("label", label, labels),
@@ -113,46 +135,132 @@ class Explainer:
         shown = range(len(texts)) if metapath is None else [texts.index(metapath)]
         places = top_instances(root, contrast.double(), top, by, shown)
         instances = tuple(_instance(root.paths[i], texts[i], opened.graph, n) for i, n in places)
-        reasons = top_reasons(opened.model, opened.graph, root.node, contrast.numpy(), top)
-        return self._explanation(opened, root, label, by, instances, reasons)
+        details = self._details(opened, root, by, instances)
+        return self._explanation(root, label, contrast.numpy(), details, pause)
 
-    def _explanation(
-        self,
-        opened: OpenModel,
-        root: Root,
-        label: str,
-        by: str,
-        instances: tuple[Instance, ...],
-        reasons: tuple[Reason, ...],
-    ) -> Explanation:
-        graph, number, logits = opened.graph, root.node, opened.logits[root.row]
-        predicted = self.decision.labels(logits[None], multilabel=graph.multilabel)[0]
-        shares = self.decision.probabilities(logits[None], multilabel=graph.multilabel)[0]
+    def _details(
+        self, opened: OpenModel, root: Root, by: str, instances: tuple[Instance, ...]
+    ) -> Details:
         paths = dict(zip(opened.paths, root.paths, strict=True))
-
-        def by_label(values: Tensor) -> dict[str, float]:
-            return dict(zip(graph.labels, values.tolist(), strict=True))
-
-        def names(chosen: Tensor) -> tuple[str, ...]:
-            return tuple(graph.labels[i] for i in chosen.nonzero().flatten().tolist())
-
-        return Explanation(
-            node=graph.targets.title(number),
-            id=graph.targets.identity(number),
-            number=graph.targets.original(number),
-            predicted=names(predicted),
-            given=names(graph.label_matrix[number]),
-            probabilities=by_label(shares),
-            logits=by_label(logits),
-            label=label,
+        return Details(
             by=by,
             metapaths={text: path.beta for text, path in paths.items()},
             counts={text: len(path) for text, path in paths.items()},
+            parts={text: self._by_label(path.logits) for text, path in paths.items()},
+            others={name: self._by_label(values) for name, values in root.others.items()},
             instances=instances,
-            others={name: by_label(values) for name, values in root.others.items()},
-            reasons=reasons,
-            parts={text: by_label(path.logits) for text, path in paths.items()},
         )
+
+    def _explanation(
+        self, root: Root, label: str, contrast: Values, details: Details, pause: Pause
+    ) -> Explanation:
+        graph, known = root.model.graph, self.known
+        targets, number = graph.targets, graph.targets.original(root.node)
+        index, shares = graph.labels.index(label), self._probabilities(root.logits)
+        base, sources = self.sources(root, contrast)
+        without = self.without(root, sources[:TRIED], index, pause)
+        effects = [abs(float(shares[index]) - p) for p, _ in without]
+        order = sorted(range(len(without)), key=lambda i: -effects[i])
+        sources = [sources[i] for i in order] + sources[len(without) :]
+        reasons, leads = [], []
+        for i, source in enumerate(sources):
+            p, estimated = without[order[i]] if i < len(order) else (None, False)
+            reason, about = self._reason(source, number, index, described=i < DESCRIBED)
+            reasons.append(replace(reason, without=p, estimated=estimated))
+            if p is not None and p < shares[index]:
+                leads.append(about)
+        given = graph.label_matrix[root.node]
+        predicted = self.decision.labels(root.logits[None], multilabel=graph.multilabel)[0]
+        return Explanation(
+            node=targets.title(root.node),
+            id=targets.identity(root.node),
+            number=number,
+            predicted=self._names(predicted),
+            given=self._names(given),
+            probabilities=self._by_label(shares),
+            logits=self._by_label(root.logits),
+            label=label,
+            sentence=known.sentence(number, index, float(shares[index]), leads),
+            reasons=tuple(reasons),
+            base=self._by_label(torch.from_numpy(base)),
+            base_rate=self._by_label(known.base_rate),
+            steps=self._steps(base, sources, index),
+            details=details,
+        )
+
+    def sources(self, root: Root, contrast: Values) -> tuple[Values, list[Source]]:
+        """Return what is added for every node, ``[C]``, and what links and columns add.
+
+        Those that add most to the logits weighted by ``contrast``, ``[C]``, come first.
+        """
+        graph, columns = root.model.graph, self.known.columns
+        found = attribute(root, [range(f.start, f.start + f.width) for f in columns.own])
+        sources = merge(found, graph, columns, graph.targets.original(root.node))
+        return found.bias, sorted(sources, key=lambda one: -abs(one.values @ contrast))
+
+    def root(self, number: int, pause: Pause = lambda: None) -> Root:
+        """Return a node with its instances; ``pause`` is called before each block of them."""
+        opened = open_at(self._frozen, self.graph, number) if self._by_node else self.open
+        return opened.root(number, pause)
+
+    def _reason(
+        self, source: Source, node: int, label: int, *, described: bool
+    ) -> tuple[Reason, Evidence]:
+        """Describe a source; only the first ones are described in full."""
+        graph = self.graph
+        neighbour, column = None, source.own.name if source.own else source.channel or None
+        if source.node is not None:
+            kind, number = source.node
+            neighbour = kind, number, graph.nodes[kind].identity(number)
+        elif column is None:
+            column = source.aggregates[0].phrase
+        if described:
+            about = self.known.of(source, node, label)
+        else:
+            title = graph.nodes[source.node[0]].title(source.node[1]) if source.node else column
+            about = Evidence(str(title))
+        reason = Reason(
+            kind="column" if neighbour is None else "link",
+            text=about.text,
+            evidence=about.evidence,
+            contributions=self._by_label(torch.from_numpy(source.values)),
+            node=neighbour,
+            column=column,
+            counts=about.counts,
+            sharing=about.sharing,
+        )
+        return reason, about
+
+    def without(
+        self, root: Root, sources: Sequence[Source], label: int, pause: Pause = lambda: None
+    ) -> list[tuple[float, bool]]:
+        """Return the probability of a label without each source, and whether it is estimated."""
+        found, what_if = [], WhatIf(root.model, self.graph, self._reverse)
+        node = root.model.graph.targets.original(root.node)
+        for source in sources:
+            pause()
+            try:
+                logits, estimated = what_if.without(node, source), False
+            except HanmeError:
+                logits, estimated = root.logits - torch.from_numpy(source.values), True
+            found.append((float(self._probabilities(logits)[label]), estimated))
+        return found
+
+    def _steps(self, base: Values, sources: Sequence[Source], label: int) -> tuple[float, ...]:
+        """Return the probability of a label after the base, and after each source is added."""
+        logits = np.cumsum([base, *(source.values for source in sources)], axis=0)
+        multilabel = self.graph.multilabel
+        shares = self.decision.probabilities(torch.from_numpy(logits), multilabel=multilabel)
+        return tuple(shares[:, label].tolist())
+
+    def _probabilities(self, logits: Tensor) -> Tensor:
+        return self.decision.probabilities(logits[None], multilabel=self.graph.multilabel)[0]
+
+    def _by_label(self, values: Tensor) -> dict[str, float]:
+        return dict(zip(self.graph.labels, values.tolist(), strict=True))
+
+    def _names(self, chosen: Tensor) -> tuple[str, ...]:
+        return tuple(self.graph.labels[i] for i in chosen.nonzero().flatten().tolist())
 
 
 def _instance(path: Path, text: str, graph: Graph, number: int) -> Instance:

@@ -7,7 +7,7 @@ them. Text takes the colour around it, so a picture is readable on light and dar
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
 from pathlib import Path
@@ -16,14 +16,20 @@ from xml.etree import ElementTree as ET
 from hanme.common.files import replacing
 from hanme.common.text import html_table, printable
 from hanme.errors import HanmeError
-from hanme.explain.explanation import Explanation
+from hanme.explain.explanation import SHOWN, Explanation, Reason, percent
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
-SIDE, BOX, GAP, ROW, LINE = 24, 150, 46, 56, 20  # sizes in pixels
-NAME, BAR = 420, 160  # the widths of a bar's name and of the longest bar
-WIDTH = 760  # the smallest width of a picture
+LABELS = ("#2a9d8f", "#8e5bd0", "#c2417c", "#7a8b1c", "#b5651d", "#4c6ef5", "#d6336c", "#0b7285")
+"""Colours of labels; after the last one they begin again."""
+
+WIDTH, SIDE, LINE = 860, 24, 20  # sizes in pixels
+NAME, BAR = 380, 300  # the widths of a reason's text and of the scale from 0 to 100 %
+BOX, GAP, ROW, CHIP = 170, 90, 46, 84  # the picture of links
+LINKS = 6  # number of links that are drawn
+CHIPS = 4  # number of nodes behind a link that are drawn
 LETTER = 0.56  # about the width of a letter of size 1
-LIKELIEST = 8  # how many labels are drawn
+LIKELIEST = 8  # number of labels that are drawn
+FAINT = 0.35  # opacity of the smallest contribution
 
 STYLE = (
     ":root { color: #1b1f24; background: #fff } "
@@ -37,10 +43,7 @@ PAGE = (
     "th:first-child, td:first-child { text-align: left }"
 )
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-LEGEND = (
-    "Blue adds to the logit, orange subtracts from it; wider is more. "
-    "Below a node: its share of the encoding."
-)
+LEGEND = "Blue is in favour, orange against; the wider and stronger, the larger the contribution."
 
 
 def save(explanation: Explanation, path: str | Path) -> None:
@@ -72,121 +75,166 @@ def check_suffix(path: Path) -> None:
 
 
 def fragment(found: Explanation) -> str:
-    """Return the picture, and every number behind it as tables, for an HTML page."""
-    likely = [label for label, _ in found.ranked[:2]]
-    labels = list(dict.fromkeys([found.label, *found.predicted, *found.given, *likely]))
-
-    def numbers(values: Mapping[str, float]) -> list[str]:
-        return [f"{values[label]:+.4f}" for label in labels]
-
-    heads = [printable(f"part of {label}") for label in labels]
-    sums = [[printable(name), *numbers(p)] for name, p in found.summands.items()]
-    tables = [html_table(["summand", *heads], [*sums, ["logit", *numbers(found.logits)]])]
-    if found.reasons:
-        rows = [[str(one), *numbers(one.parts)] for one in found.reasons]
-        tables.append(html_table(["within the linear part", *heads], rows))
-    if found.instances:
-        moves = [printable(f"move of {label}") for label in labels]
+    """Return the picture, all reasons as a table, and collapsed details, for an HTML page."""
+    label = printable(found.label)
+    head = ["reason", "evidence", "contribution", f"{label} without it"]
+    reasons = html_table(head, found.rows(len(found.reasons)))
+    details = found.details
+    sums = [[printable(name), f"{value:+.4f}"] for name, value in details.summands(found.label)]
+    sums.append(["logit", f"{found.logits[found.label]:+.4f}"])
+    tables = html_table(["summand", f"part of {label}"], sums)
+    if details.instances:
         rows = [
-            [str(one), f"{one.attention:.2%}", *numbers(one.parts), *numbers(one.moves)]
-            for one in found.instances
+            [str(one), f"{one.attention:.2%}", f"{one.parts[found.label]:+.4f}"]
+            for one in details.instances
         ]
-        tables.append(html_table(["instance", "attention", *heads, *moves], rows))
-    return f"<div>{ET.tostring(draw(found), encoding='unicode')}{''.join(tables)}</div>"
+        tables += html_table(["instance", "attention", f"part of {label}"], rows)
+    drawn = ET.tostring(draw(found), encoding="unicode")
+    closed = f"<details><summary>Details</summary>{tables}</details>"
+    return f"<div>{drawn}{reasons}{closed}</div>"
 
 
 def draw(found: Explanation) -> ET.Element:
     """Return the drawing, as an ``svg`` element."""
-    label = found.label
-    length = max((len(one.nodes) for one in found.instances), default=2)
-    width = max(WIDTH, 2 * SIDE + BOX + (length - 1) * (GAP + BOX) + BOX)
     svg = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     ET.SubElement(svg, "title").text = found.title
-    _text(svg, SIDE, 34, found.title, size=18, room=width - 2 * SIDE, weight=600)
-    y = _bars(svg, 60, "Probability", found.ranked[:LIKELIEST], "{:.1%}", colour=PLAIN)
-    sums = [(name, parts[label]) for name, parts in found.summands.items()]
-    y = _bars(svg, y, f"Logit of {label}: {found.logits[label]:+.3f}, the sum of", sums)
-    if found.reasons:
-        rows = [(str(reason), reason.parts[label]) for reason in found.reasons]
-        y = _bars(svg, y, "Largest contributions within the linear part", rows)
-    if found.instances:
-        _text(svg, SIDE, y, f"Top {len(found.instances)} instances by {found.by}", weight=600)
-        y = _chains(svg, y + LINE / 2, found)
-        _text(svg, SIDE, y, LEGEND, size=11, opacity=0.75)
-        y += LINE
-    svg.attrib |= {"viewBox": f"0 0 {width} {y:g}", "width": str(width), "height": f"{y:g}"}
+    y = 34.0
+    for line in _wrapped(found.sentence, WIDTH - 2 * SIDE, 17):
+        _text(svg, SIDE, y, line, size=17, weight=600, room=WIDTH - 2 * SIDE)
+        y += 24
+    y = _probabilities(svg, y + 8, found)
+    y = _waterfall(svg, y, found)
+    if any(one.kind == "link" for one in found.reasons):
+        y = _links(svg, y, found)
+    _text(svg, SIDE, y, LEGEND, size=11, opacity=0.75)
+    y += LINE
+    svg.attrib |= {"viewBox": f"0 0 {WIDTH} {y:g}", "width": str(WIDTH), "height": f"{y:g}"}
     svg.set("font-family", "system-ui, sans-serif")
     return svg
 
 
-def _bars(
-    svg: ET.Element,
-    y: float,
-    title: str,
-    rows: Sequence[tuple[str, float]],
-    form: str = "{:+.4f}",
-    colour: str | None = None,
-) -> float:
-    """Draw numbers as horizontal bars below a title; return where the next section begins."""
-    _text(svg, SIDE, y, title, weight=600)
-    most = max((abs(value) for _, value in rows), default=0) or 1
-    for name, value in rows:
+def _probabilities(svg: ET.Element, y: float, found: Explanation) -> float:
+    """Draw the probabilities of the most likely labels; return where the next section begins."""
+    _text(svg, SIDE, y, "Probability", weight=600)
+    for label, p in found.ranked[:LIKELIEST]:
         y += LINE
-        _text(svg, SIDE, y, name, room=NAME - SIDE - 10)
-        size = {"width": round(BAR * abs(value) / most, 1), "height": 12}
-        _add(svg, "rect", x=NAME, y=y - 10, fill=colour or _colour(value), **size)
-        _text(svg, NAME + BAR + 10, y, form.format(value))
-    return y + 1.6 * LINE
+        _text(svg, SIDE, y, label, room=NAME - SIDE - 10)
+        size = {"width": round(BAR * p, 1), "height": 12}
+        _add(svg, "rect", x=NAME, y=y - 10, fill=_label_colour(found, label), **size)
+        _text(svg, NAME + BAR + 10, y, percent(p))
+    return y + 1.8 * LINE
 
 
-def _colour(part: float) -> str:
-    return FOR if part > 0 else AGAINST if part < 0 else PLAIN
+def _waterfall(svg: ET.Element, y: float, found: Explanation) -> float:
+    """Draw how the reasons lead from the base rate to the prediction."""
+    label, steps = found.label, found.steps
+    _text(svg, SIDE, y, f"From the base rate to {percent(steps[-1])} {label}", weight=600)
+    shown = found.reasons[:SHOWN]
+    rows = [(one.text, one.evidence, one.contributions[label]) for one in shown]
+    ends = [*steps[: len(shown) + 1], *steps[-1:]] if len(shown) < len(steps) - 1 else [*steps]
+    if rest := found.reasons[SHOWN:]:
+        rows.append((f"{len(rest):,} more", "", sum(one.contributions[label] for one in rest)))
+    y += LINE
+    _text(svg, SIDE, y, "base rate")
+    _add(svg, "rect", x=NAME, y=y - 10, width=_x(ends[0]), height=12, fill=PLAIN)
+    _text(svg, NAME + BAR + 10, y, percent(ends[0]))
+    most = max((abs(value) for _, _, value in rows), default=0) or 1
+    for (text, evidence, value), start, end in zip(rows, ends, ends[1:], strict=False):
+        y += 1.7 * LINE
+        _text(svg, SIDE, y - 4, text, room=NAME - SIDE - 10)
+        _text(svg, SIDE, y + 9, evidence, size=10, room=NAME - SIDE - 10, opacity=0.75)
+        group = _add(svg, "g")
+        left, width = NAME + _x(min(start, end)), max(_x(abs(end - start)), 1.5)
+        colour = {"fill": _colour(value), "fill_opacity": _opacity(value, most)}
+        _add(group, "rect", x=left, y=y - 10, width=width, height=12, **colour)
+        _text(svg, NAME + BAR + 10, y, f"{value:+.2f}  → {percent(end)}")
+    return y + 2 * LINE
 
 
-def _chains(svg: ET.Element, y: float, found: Explanation) -> float:
-    """Draw the instances, those that return to the root as one; return where they end."""
-    rows: dict[object, tuple[float, list[tuple[str, str]]]] = {}
-    own = [one for one in found.instances if one.returns()]
-    for one in found.instances:
-        boxes = [
-            (name, f"{kind} {share:.0%}")
-            for name, kind, share in zip(one.nodes, one.types, one.hops, strict=True)
-        ]
-        if one.returns():
-            part = sum(each.parts[found.label] for each in own)
-            rows["itself"] = part, [("itself", f"its own features, {len(own)}×")]
-        else:
-            rows[id(one)] = one.parts[found.label], boxes[1:]
-    most = max(abs(part) for part, _ in rows.values()) or 1
-    centre = y + ROW * len(rows) / 2
-    for part, boxes in rows.values():
-        line = {"stroke": _colour(part), "fill": "none"}
-        line["stroke_width"] = f"{1.5 + 7 * abs(part) / most:.2f}"
-        group, x, middle = ET.SubElement(svg, "g"), SIDE + BOX, y + ROW / 2
+def _links(svg: ET.Element, y: float, found: Explanation) -> float:
+    """Draw the node, its neighbours, and the nodes behind them by their known labels."""
+    _text(svg, SIDE, y, "Links, and the known labels behind them", weight=600)
+    links = [one for one in found.reasons if one.kind == "link"][:LINKS]
+    own = [one.contributions[found.label] for one in found.reasons if one.kind == "column"]
+    rows: list[tuple[float, Reason | None]] = [
+        (one.contributions[found.label], one) for one in links
+    ]
+    if own:
+        rows.append((sum(own), None))
+    most = max(abs(value) for value, _ in rows) or 1
+    centre, y = y + LINE + ROW * len(rows) / 2, y + LINE
+    for value, one in rows:
+        middle, x = y + ROW / 2, SIDE + BOX
+        group = ET.SubElement(svg, "g")
         bend = f"C {x + GAP / 2} {centre} {x + GAP / 2} {middle} {x + GAP} {middle}"
+        line = {"stroke": _colour(value), "stroke_opacity": _opacity(value, most), "fill": "none"}
+        line["stroke_width"] = f"{1.5 + 9 * abs(value) / most:.2f}"
         _add(group, "path", d=f"M {x} {centre} {bend}", **line)
-        for i, (name, below) in enumerate(boxes):
-            if i:
-                _add(group, "path", d=f"M {x} {middle} H {x + GAP}", **line)
-            _box(group, x + GAP, middle, name, below)
-            x += GAP + BOX
-        _text(group, x + 12, middle + 4, f"part {part:+.4f}", weight=600)
+        _text(group, x + GAP / 2, middle - 8, f"{value:+.2f}", size=11, text_anchor="middle")
+        _box(group, x + GAP, middle, "own columns" if one is None else one.text)
+        x += GAP + BOX + 14
+        for _, name, labels in one.sharing[:CHIPS] if one else ():
+            colour = _label_colour(found, labels[0]) if labels else PLAIN
+            size = {"width": CHIP, "height": 24, "rx": 12, "fill_opacity": 0.25}
+            _add(group, "rect", x=x, y=middle - 12, fill=colour, stroke=colour, **size)
+            _text(
+                group, x + CHIP / 2, middle + 4, name, size=10, room=CHIP - 14, text_anchor="middle"
+            )
+            x += CHIP + 6
         y += ROW
-    _box(svg, SIDE, centre, found.node, "")
-    return y + LINE
+    _box(svg, SIDE, centre, found.node)
+    x = SIDE
+    for label, _ in found.ranked[:LIKELIEST]:
+        _add(svg, "rect", x=x, y=y + 6, width=12, height=12, fill=_label_colour(found, label))
+        _text(svg, x + 17, y + 16, label, size=11, room=80)
+        x += 100
+    return y + 2 * LINE
 
 
-def _box(svg: ET.Element, x: float, y: float, name: str, below: str) -> None:
+def _label_colour(found: Explanation, label: str) -> str:
+    return LABELS[list(found.logits).index(label) % len(LABELS)]
+
+
+def _x(share: float) -> float:
+    return round(BAR * share, 1)
+
+
+def _opacity(value: float, most: float) -> str:
+    return f"{FAINT + (1 - FAINT) * abs(value) / most:.2f}"
+
+
+def _colour(value: float) -> str:
+    return FOR if value > 0 else AGAINST if value < 0 else PLAIN
+
+
+def _box(svg: ET.Element, x: float, y: float, name: str) -> None:
     size = {"width": BOX, "height": 28, "rx": 7}
     _add(svg, "rect", x=x, y=y - 14, fill=PLAIN, fill_opacity=0.15, stroke=PLAIN, **size)
     _text(svg, x + BOX / 2, y + 4, name, room=BOX - 12, text_anchor="middle")
-    _text(svg, x + BOX / 2, y + 25, below, room=BOX, text_anchor="middle", size=9, opacity=0.75)
 
 
 def _add(parent: ET.Element, tag: str, **attributes: object) -> ET.Element:
     """Add an element with our own numbers and words; a name is never an attribute."""
     named = {key.replace("_", "-"): str(value) for key, value in attributes.items()}
     return ET.SubElement(parent, tag, named)
+
+
+def _widths(text: str, size: float) -> Sequence[float]:
+    """Return about where each letter ends."""
+    wide = (2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return [width * LETTER * size for width in accumulate(wide)]
+
+
+def _wrapped(text: str, room: float, size: int) -> list[str]:
+    """Break a text into lines between words."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and _widths(longer, size)[-1] > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 def _text(
@@ -204,8 +252,7 @@ def _text(
     text = printable(text)
     own = {"x": x, "y": y, "fill": "currentColor", "font_size": size, "font_weight": weight}
     line = _add(parent, "text", **own | attributes)
-    widths = accumulate(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-    fits = sum(width * LETTER * size <= room for width in widths)
+    fits = sum(width <= room for width in _widths(text, size))
     line.text = text if fits == len(text) else text[: fits - 1] + "…"
     if line.text != text:
         ET.SubElement(line, "title").text = text

@@ -14,16 +14,18 @@ weight of a head the difference would be lost in rounding, and the rest is summe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from hanme.errors import HanmeError
-from hanme.explain.reasons import without_scaling
 from hanme.graph import Graph
 from hanme.graph.chain import Instances
+from hanme.graph.features import to_scipy, to_torch
+from hanme.linear import Column, Contributions
 from hanme.nn import ChannelModel, Model
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, Traced
@@ -56,6 +58,7 @@ class OpenModel:
         graph: The graph.
         node: Open it for this node alone: ``logits`` and ``others`` then have one row.
         weights: The fusion's weights of all channels, to hold instead of those on this graph.
+        missing: Aggregates to take as unknown.
     """
 
     @torch.no_grad()
@@ -65,16 +68,23 @@ class OpenModel:
         graph: Graph,
         node: int | None = None,
         weights: Sequence[float] = (),
+        missing: Collection[Column] = (),
     ) -> None:
         self.model, self.graph, self.node = Stacked.of(model), graph, node
+        self.bias = torch.zeros(len(graph.labels)).double()  # of the network
+        self.channels: list[str] = []  # those that do not come from instances
         self.paths: dict[str, Traced] = {}
         self.beta: list[float] = []
         self.weights, self._held = list(weights), bool(weights)
         self.head = torch.zeros(len(graph.labels), 0).double()
         nodes = None if node is None else torch.tensor([node])
         self.others: dict[str, Tensor] = {}
-        for block, logits in self.model.block_logits(graph, nodes).items():
-            name = without_scaling(block)
+        if node is None:
+            blocks = self.model.block_logits(graph)
+        else:
+            blocks = _totals(self.model.contributions(graph, node, missing))
+        for block, logits in blocks.items():
+            name = block.removesuffix(":plain").removesuffix(":unit")
             self.others[name] = self.others.get(name, 0) + logits
         self.logits = sum(self.others.values(), start=torch.zeros(()))
         if self.model.network is not None:
@@ -101,8 +111,8 @@ class OpenModel:
         self.weights = self.weights or beta.tolist()
         self.head = slope * network.head.weight.detach().double()  # [C, K D]
         if network.head.bias is not None:
-            bias = slope * network.head.bias.detach().expand_as(logits)
-            self.others["bias"] = bias + self.others.get("bias", 0)
+            self.bias = slope * network.head.bias.detach().double()
+            self.others["bias"] = self.bias.expand_as(logits) + self.others.get("bias", 0)
         left = iter(self.weights)
         for (part, xs), ways in zip(given, traced, strict=True):
             for i, (name, x) in enumerate(zip(part.names, xs, strict=True)):
@@ -110,6 +120,7 @@ class OpenModel:
                     self.paths[name] = ways[i]
                     self.beta.append(next(left))
                 else:
+                    self.channels.append(name)
                     self.others[name] = next(left) * (x @ self.head.float().t())
         if not self.paths:
             raise _cannot(network, "none of its channels attends to metapath instances")
@@ -124,10 +135,43 @@ class OpenModel:
         return root
 
 
-def open_at(frozen: Stacked, graph: Graph, node: int, weights: Sequence[float] = ()) -> OpenModel:
-    """Open a frozen model for one node, on the subgraph that it reads for this node."""
+def open_at(
+    frozen: Stacked,
+    graph: Graph,
+    node: int,
+    weights: Sequence[float] = (),
+    *,
+    row: Tensor | None = None,
+    missing: Collection[Column] = (),
+) -> OpenModel:
+    """Open a frozen model for one node, on the subgraph that it reads for this node.
+
+    The node may get other features, ``row`` ``[F]``, and some aggregates may be ``missing``.
+    """
     subgraph = frozen.subgraph(graph, torch.tensor([node]))
-    return OpenModel(frozen, subgraph, int(subgraph.roots), weights)
+    root, targets = int(subgraph.roots), subgraph.targets
+    if row is not None and targets.x is not None:
+        x = replace_row(targets.x, root, row)
+        subgraph = replace(subgraph, nodes=subgraph.nodes | {graph.target: replace(targets, x=x)})
+    return OpenModel(frozen, subgraph, root, weights, missing)
+
+
+def replace_row(x: Tensor, number: int, row: Tensor) -> Tensor:
+    """Return features ``[N, F]``, dense or sparse, with another row."""
+    if x.layout == torch.strided:
+        return x.index_copy(0, torch.tensor([number]), row[None].to(x.dtype))
+    given = to_scipy(x)
+    rows = [given[:number], csr_array(row[None].numpy()), given[number + 1 :]]
+    return to_torch(csr_array(vstack(rows))).to(x.dtype)
+
+
+def _totals(found: Contributions) -> dict[str, Tensor]:
+    """Return what each block and the bias add, ``[1, C]`` by name."""
+    total = {"bias": torch.from_numpy(found.bias)[None]}
+    for part in found.parts:
+        added = torch.from_numpy(part.values.sum(0))[None]
+        total[part.block] = total.get(part.block, 0) + added
+    return total
 
 
 def _cannot(model: object, why: str) -> HanmeError:
@@ -156,7 +200,7 @@ class Root:
     """One node, its instances by metapath, and its logits with or without some of them."""
 
     def __init__(self, model: OpenModel, node: int, pause: Pause = lambda: None) -> None:
-        self.node, self.row = node, node if model.node is None else 0
+        self.model, self.node, self.row = model, node, node if model.node is None else 0
         self.paths = [
             Path(traced, node, beta, model.head, pause)
             for traced, beta in zip(model.paths.values(), model.beta, strict=True)
@@ -228,8 +272,12 @@ class Path:
         The activation's output is its input times a factor of each channel (1 or 0 for ReLU), and
         its input is a sum over instances.
         """
+        return self.summands((some.weight[..., None] * some.vector).flatten(1))
+
+    def summands(self, vectors: Tensor) -> Tensor:
+        """Return what summands of z add to the logits, ``[n, K D]`` to ``[n, C]``."""
         factor = torch.where(self.z == 0, 0.0, self.activation(self.z) / self.z).flatten()
-        return (some.weight[..., None] * some.vector).flatten(1) @ (self._head * factor).t()
+        return vectors @ (self._head * factor).t()
 
     def moves(self, some: Encoded) -> Tensor:
         """Return how far each instance alone moves the logits, with minus without, ``[P, C]``."""

@@ -3,20 +3,22 @@
 A new feature block is a class in ``blocks.py`` and a line in ``selection.candidate_blocks``.
 """
 
+from hanme.linear.aggregates import Column
 from hanme.linear.blocks import FeatureBlock, parse_block
-from hanme.linear.learner import ColumnContributions, Contributions, Learner
+from hanme.linear.learner import Contributions, Learner, Part
 from hanme.linear.model import LinearModel, WeightedBlock
 from hanme.linear.selection import LinearSpec, select_blocks
 from hanme.linear.smoothing import Smoothing
 from hanme.linear.trees import Trees
 
 __all__ = [
-    "ColumnContributions",
+    "Column",
     "Contributions",
     "FeatureBlock",
     "Learner",
     "LinearModel",
     "LinearSpec",
+    "Part",
     "Smoothing",
     "Trees",
     "WeightedBlock",

@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import ClassVar, get_args
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_array
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.graph.features import feature_names
 from hanme.graph.metapath import Metadata, Metapath, Walk
 from hanme.linear.aggregates import Column, column_values, walks_of
+from hanme.linear.learner import Part, Values
 from hanme.linear.matrices import (
     DesignMatrix,
     GraphMatrices,
@@ -23,6 +25,7 @@ from hanme.linear.matrices import (
     Vector,
     multiply,
     reciprocal,
+    subtract,
 )
 
 AGGREGATES = "aggregates:plain"
@@ -81,8 +84,8 @@ class FeatureBlock(ABC):
         """Return the rows on a graph."""
 
     @abstractmethod
-    def column(self, graph: Graph, number: int) -> str:
-        """Return a column in words."""
+    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+        """Return what the row of a node adds to its logits; ``weight`` is ``[D, C]``."""
 
 
 class OwnFeatures(FeatureBlock):
@@ -94,9 +97,11 @@ class OwnFeatures(FeatureBlock):
         """Return the features of the target nodes."""
         return DesignMatrix(matrices.features(matrices.graph.target, self.scaling))
 
-    def column(self, graph: Graph, number: int) -> str:
-        """Return the name of a feature: ``year``."""
-        return feature_name(graph, graph.target, number)
+    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+        """Return what each feature adds."""
+        x = matrices.features(matrices.graph.target, self.scaling)
+        row = csr_array(x[[node]])
+        return Part(str(self), row.indices, row.data[:, None] * weight[row.indices])
 
 
 class NeighbourIds(FeatureBlock):
@@ -116,9 +121,15 @@ class NeighbourIds(FeatureBlock):
         rest = multiply(others, 1)[0] if others else None
         return DesignMatrix(first, rest, unit=self.scaling == "unit")
 
-    def column(self, graph: Graph, number: int) -> str:
-        """Return the type and the name of a node: ``actor: Leila Holm``."""
-        return f"{self.id_type}: {graph.nodes[self.id_type].title(number)}"
+    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+        """Return what the walks through each neighbour add."""
+        first, *others = matrices.links(self.path)
+        row = csr_array(first[[node]])
+        behind = reduce(lambda z, links: links @ z, reversed(others), weight)
+        values = row.data[:, None] * behind[row.indices]
+        if self.scaling == "unit":
+            values = values / _length(reduce(lambda z, links: z @ links, others, row))
+        return Part(str(self), row.indices, values, self.path.node_types[1])
 
 
 class NeighbourFeatures(FeatureBlock):
@@ -141,11 +152,22 @@ class NeighbourFeatures(FeatureBlock):
         returns = matrices.returns(self.path)
         return DesignMatrix(first, rest, x, returns, reciprocal(count - returns), unit)
 
-    def column(self, graph: Graph, number: int) -> str:
-        """Return the name of a feature and where it is averaged: ``mean age of actor``."""
-        end, via = self.end(graph), self.path.node_types[1:-1]
-        where = f" via {'-'.join(via)}" if via else ""
-        return f"mean {feature_name(graph, end, number)} of {end}{where}"
+    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+        """Return what the walks through each neighbour add."""
+        end = self.path.node_types[-1]
+        x = matrices.features(end, self.scaling)
+        numbers, sums = matrices.through_neighbours(self.path, node, x @ weight)
+        values, count = sums[:, :-1], sums[:, -1].sum()
+        if self.scaling == "unit":
+            first, *others = matrices.links(self.path)
+            total = reduce(lambda z, links: z @ links, others, csr_array(first[[node]]))
+            row = csr_array(total @ x)
+            if end == matrices.graph.target:
+                row = subtract(row, csr_array(x[[node]] * total[0, node]))
+            values = values / _length(row)
+        else:
+            values = values / max(count, 1)
+        return Part(str(self), numbers, values, self.path.node_types[1])
 
 
 class Standardised(BaseModel):
@@ -202,15 +224,18 @@ class AggregatedRows(FeatureBlock):
             values[:, i] = each.scaled(values[:, i])
         return DesignMatrix(csr_array(values))
 
-    def column(self, graph: Graph, number: int) -> str:
-        """Return a column in words: ``total amount over order``."""
-        return self.columns[number].column.phrase
+    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+        """Return what each aggregate adds."""
+        columns = [each.column for each in self.columns]
+        values = column_values(matrices.graph, columns, torch.tensor([node]))[0]
+        scaled = [each.scaled(value) for each, value in zip(self.columns, values, strict=True)]
+        numbers = np.arange(len(columns))
+        return Part(str(self), numbers, np.array(scaled)[:, None] * weight, columns=columns)
 
 
-def feature_name(graph: Graph, node_type: str, number: int) -> str:
-    """Return the name of a feature, or its number."""
-    names = feature_names(graph, node_type)
-    return names[number] if number < len(names) else f"feature {number}"
+def _length(row: csr_array) -> float:
+    """Return the length of a row; 1 for a row of zeros."""
+    return float(np.sqrt(np.square(row.data.astype(np.float64)).sum())) or 1.0
 
 
 def parse_block(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,57 +13,53 @@ from torch import Tensor
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
 
+if TYPE_CHECKING:
+    from hanme.linear.aggregates import Column
+
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ColumnContributions:
-    """What the columns of a block add to the logits of a node.
+class Part:
+    """What a block adds to the logits of a node, divided among what it reads.
+
+    It reads neighbours of the node (``node_type`` is set), aggregates of linked rows (``columns``
+    is set), or the node's own features.
 
     Args:
         block: The block, as configurations write it.
-        columns: Numbers of the columns that add something, ``[n]``.
+        numbers: Numbers of the neighbours, of the aggregates in ``columns``, or of the node's
+            features, ``[n]``.
         values: What they add, ``[n, C]``.
-        phrase: Returns a column in words.
-        node_type: The node type whose nodes are the columns; None if columns are no nodes.
+        node_type: The type of the neighbours. A walk counts for the first node on its way.
+        columns: The aggregates.
     """
 
     block: str
-    columns: NDArray[np.integer[Any]]
+    numbers: NDArray[np.integer[Any]]
     values: Values
-    phrase: Callable[[int], str]
     node_type: str | None = None
-
-    def __add__(self, other: ColumnContributions) -> ColumnContributions:
-        """Add the contributions of the same block in another model, column by column."""
-        columns = np.concatenate([self.columns, other.columns])
-        columns, position = np.unique(columns, return_inverse=True)
-        values = np.zeros((len(columns), self.values.shape[1]))
-        np.add.at(values, position, np.concatenate([self.values, other.values]))
-        return replace(self, columns=columns, values=values)
+    columns: Sequence[Column] = ()
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """The logits of a node as a sum: ``bias`` ``[C]`` and the values of all columns."""
+    """The logits of a node as a sum: ``bias`` ``[C]`` and the values of all parts."""
 
     bias: Values
-    blocks: Sequence[ColumnContributions] = ()
+    parts: Sequence[Part] = ()
 
     def __add__(self, other: Contributions) -> Contributions:
-        blocks = {one.block: one for one in self.blocks}
-        for one in other.blocks:
-            blocks[one.block] = blocks[one.block] + one if one.block in blocks else one
-        return Contributions(self.bias + other.bias, list(blocks.values()))
+        return Contributions(self.bias + other.bias, [*self.parts, *other.parts])
 
     def __rmul__(self, slope: float) -> Contributions:
-        blocks = [replace(one, values=slope * one.values) for one in self.blocks]
-        return Contributions(slope * self.bias, blocks)
+        parts = [replace(part, values=slope * part.values) for part in self.parts]
+        return Contributions(slope * self.bias, parts)
 
     @property
     def logits(self) -> Values:
         """The sum, ``[C]``."""
-        return sum((one.values.sum(0) for one in self.blocks), start=self.bias)
+        return sum((part.values.sum(0) for part in self.parts), start=self.bias)
 
 
 class Learner(Protocol):
@@ -75,8 +71,13 @@ class Learner(Protocol):
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block adds to the logits, ``[n, C]`` by name; the sum is the logits."""
 
-    def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column adds to the logits of a node."""
+    def contributions(
+        self, graph: Graph, node: int, missing: Collection[Column] = ()
+    ) -> Contributions:
+        """Return what neighbours, aggregates and own features add to the logits of a node.
+
+        Aggregates in ``missing`` are taken as unknown.
+        """
 
     def walks(self) -> list[Walk]:
         """Return the sequences of relations along which it reads the graph."""

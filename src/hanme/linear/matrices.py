@@ -102,6 +102,35 @@ class GraphMatrices:
             self._returns[path.steps] = np.asarray(diagonal, np.float32).reshape(-1)
         return self._returns[path.steps]
 
+    def through_neighbours(
+        self, path: Metapath, node: int, values: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sum values at the ends of a node's walks by the first node on their way.
+
+        Walks that return to the node are left out.
+
+        Args:
+            path: The metapath.
+            node: The target node.
+            values: Values of the nodes at its end, ``[N, C]``.
+
+        Returns:
+            The numbers of the neighbours, ``[n]``, and for each the sum of the values at the ends,
+            with the number of walks as last column, ``[n, C + 1]``.
+        """
+        first, *others = self.links(path)
+        row = csr_array(first[[node]])
+        values = np.column_stack([values, np.ones(len(values))]).astype(np.float64)
+        own = values[node].copy() if path.node_types[-1] == self.graph.target else None
+        returns = np.zeros(len(values))
+        returns[node if own is not None else slice(0)] = 1
+        for links in reversed(others):
+            values, returns = links @ values, links @ returns
+        values, returns = values[row.indices], returns[row.indices]
+        if own is not None:
+            values = values - returns[:, None] * own
+        return row.indices, row.data[:, None] * values
+
 
 def _sources(graph: Graph) -> list[object]:
     """Return the objects that the matrices of a graph are computed from."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from hanme.graph.nodes import Texts
 from hanme.linear.aggregates import Column
 from hanme.linear.blocks import AggregatedRows, FeatureBlock, Standardised, parse_block
 from hanme.linear.fit import TrainingRows
-from hanme.linear.learner import ColumnContributions, Contributions
+from hanme.linear.learner import Contributions
 from hanme.linear.matrices import DesignMatrix, GraphMatrices, Vector
 from hanme.linear.selection import LinearSpec, select_blocks
 
@@ -120,17 +120,19 @@ class LinearModel:
         logits = {str(block): rows.times(numbers, w) for block, rows, w in self._on(graph)}
         return logits | {BIAS: self.bias.expand(len(numbers), -1)}
 
-    def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column adds to the logits of a node; with the bias, the logits."""
-        blocks = []
-        for block, design, weight in self._on(graph):
-            row = design.rows(np.array([node]))
-            values = row.data[:, None].astype(np.float64) * weight.numpy()[row.indices]
-            phrase = partial(block.column, graph)
-            blocks.append(
-                ColumnContributions(str(block), row.indices, values, phrase, block.id_type)
-            )
-        return Contributions(self.bias.double().numpy(), blocks)
+    def contributions(
+        self, graph: Graph, node: int, missing: Collection[Column] = ()
+    ) -> Contributions:
+        """Return what neighbours, aggregates and own features add to the logits of a node."""
+        matrices, parts = self._matrices_of(graph), []
+        for block, weight, _ in self.blocks:
+            on_graph = _weights_on(graph, block, weight).double().numpy()
+            part = block.contributions(matrices, node, on_graph)
+            if part.columns:
+                known = [i for i in part.numbers if part.columns[i] not in missing]
+                part = replace(part, numbers=part.numbers[known], values=part.values[known])
+            parts.append(part)
+        return Contributions(self.bias.double().numpy(), parts)
 
     def walks(self) -> list[Walk]:
         """Return the sequences of relations that the blocks read."""
@@ -194,18 +196,28 @@ class LinearModel:
         }
         return cls(blocks, tensors[BIAS], ids).aligned_to(graph)
 
-    def _on(self, graph: Graph) -> Iterator[tuple[FeatureBlock, DesignMatrix, Tensor]]:
-        """Yield each block with its rows on a graph, and a weight for each of their columns."""
+    def _matrices_of(self, graph: Graph) -> GraphMatrices:
         if self._matrices is None or not self._matrices.belong_to(graph):
             idf = {b.end(graph): known for b, _, known in self.blocks if known is not None}
             self._matrices = GraphMatrices(graph, idf)
+        return self._matrices
+
+    def _on(self, graph: Graph) -> Iterator[tuple[FeatureBlock, DesignMatrix, Tensor]]:
+        """Yield each block with its rows on a graph, and a weight for each of their columns."""
+        matrices = self._matrices_of(graph)
         for block, weight, _ in self.blocks:
-            design, numbers = block.on(self._matrices), None
-            if block.id_type:
-                numbers = graph.nodes[block.id_type].original_ids
-            if numbers is None and design.width != len(weight):
-                numbers = torch.arange(design.width)
-            yield block, design, weight if numbers is None else rows_at(weight, numbers)
+            yield block, block.on(matrices), _weights_on(graph, block, weight)
+
+
+def _weights_on(graph: Graph, block: FeatureBlock, weight: Tensor) -> Tensor:
+    """Return the weights of a block's columns on a graph or a subgraph of it."""
+    if block.id_type is None:
+        return weight
+    nodes = graph.nodes[block.id_type]
+    if nodes.original_ids is not None:
+        return rows_at(weight, nodes.original_ids)
+    same = nodes.num_nodes == len(weight)
+    return weight if same else rows_at(weight, torch.arange(nodes.num_nodes))
 
 
 def rows_at(weight: Tensor, numbers: Tensor) -> Tensor:

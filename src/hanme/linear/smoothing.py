@@ -8,8 +8,8 @@ paper, whether these are labelled or only predicted to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import islice
 from operator import is_not
 from typing import Any
@@ -23,7 +23,8 @@ from hanme.common.options import validated
 from hanme.decision import calibrate
 from hanme.graph import Graph
 from hanme.graph.metapath import Metapath, Walk
-from hanme.linear.learner import ColumnContributions, Contributions, Learner
+from hanme.linear.aggregates import Column
+from hanme.linear.learner import Contributions, Learner, Part
 from hanme.linear.matrices import GraphMatrices, TooLarge, reciprocal
 from hanme.linear.selection import walks
 
@@ -94,19 +95,18 @@ class Smoothing:
         logits["bias"] = logits["bias"] + torch.tensor(self.spec.bias)
         return logits | {f"{p}:predictions": v for p, v in self._parts(graph, nodes)[1].items()}
 
-    def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column adds to the logits of a node."""
-        blocks = [
-            ColumnContributions(
-                f"{path}:predictions",
-                np.arange(len(graph.labels)),
-                np.diag(values[0].double().numpy()),
-                partial(_phrase, graph, path),
-            )
-            for path, values in self._parts(graph, torch.tensor([node]))[1].items()
-        ]
-        own = self.spec.slope * self.base.contributions(graph, node)
-        return own + Contributions(np.array(self.spec.bias), blocks)
+    def contributions(
+        self, graph: Graph, node: int, missing: Collection[Column] = ()
+    ) -> Contributions:
+        """Return what neighbours, aggregates and own features add to the logits of a node."""
+        soft, matrices = self._soft_on(graph)
+        parts = []
+        for path, slope in zip(self.paths, self.spec.slopes, strict=True):
+            numbers, sums = matrices.through_neighbours(path, node, soft.numpy())
+            values = slope * sums[:, :-1] / max(sums[:, -1].sum(), 1)
+            parts.append(Part(f"{path}:predictions", numbers, values, path.node_types[1]))
+        own = self.spec.slope * self.base.contributions(graph, node, missing)
+        return own + Contributions(np.array(self.spec.bias), parts)
 
     def walks(self) -> list[Walk]:
         """Return the walks of the base learner and those to smooth along."""
@@ -134,12 +134,20 @@ class Smoothing:
             if nodes is not None:
                 own, means = own[nodes], [mean[nodes] for mean in means]
         else:
-            numbers, matrices = graph.targets.original_ids, GraphMatrices(graph)
-            soft = self._soft if numbers is None else self._soft[numbers]
+            soft, matrices = self._soft_on(graph)
             own = self.base.predict(graph, nodes)
             means = [path_means(matrices, path, soft, nodes) for path in self.paths]
         slopes = zip(self.paths, self.spec.slopes, means, strict=True)
         return own, {path: slope * mean for path, slope, mean in slopes}
+
+    def _soft_on(self, graph: Graph) -> tuple[Tensor, GraphMatrices]:
+        """Return soft labels of all target nodes, ``[N, C]``, and the matrices of a graph."""
+        if self._soft is None:
+            soft = self._on(graph)[1]
+            assert self._matrices is not None
+            return soft, self._matrices
+        numbers = graph.targets.original_ids
+        return self._soft if numbers is None else self._soft[numbers], GraphMatrices(graph)
 
     def _on(self, graph: Graph) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return base logits, soft labels and path means of all target nodes, computed once."""
@@ -163,11 +171,6 @@ class Smoothing:
         """Restore the smoothing of a learner from :meth:`state`."""
         spec = validated(SmoothingSpec, dict(values), "smoothing")
         return cls(base, [Metapath.parse(text, graph.metadata()) for text in spec.paths], spec)
-
-
-def _phrase(graph: Graph, path: Metapath, label: int) -> str:
-    via = "-".join(path.node_types[1:-1])
-    return f"{graph.labels[label]} among linked {graph.target}" + (f" via {via}" if via else "")
 
 
 def soft_labels(graph: Graph, logits: Tensor, prior: Tensor) -> Tensor:

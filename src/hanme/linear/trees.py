@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
 from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
-from hanme.linear.learner import ColumnContributions, Contributions
+from hanme.linear.learner import Contributions, Part
 from hanme.linear.rows import Values
 from hanme.linear.selection import balanced_sample
 
@@ -90,20 +90,30 @@ class Trees:
         logits = self.predict(graph, nodes)
         return {"trees": logits, "bias": torch.zeros_like(logits)}
 
-    def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column adds to the logits of a node, by TreeSHAP.
+    def contributions(
+        self, graph: Graph, node: int, missing: Collection[Column] = ()
+    ) -> Contributions:
+        """Return what aggregates and own features add to the logits of a node, by TreeSHAP.
 
-        The expectation of the trees is the same for all nodes: a column of its own, so that columns
-        of this block add up to its logits.
+        The bias is the expectation of the trees, the same for all nodes.
         """
-        matrix = _matrix(column_values(graph, self.columns, torch.tensor([node])))
-        shap = self.booster.predict(matrix, pred_contribs=True)
+        values = column_values(graph, self.columns, torch.tensor([node]))
+        values[:, [column in missing for column in self.columns]] = np.nan
+        shap = self.booster.predict(_matrix(values), pred_contribs=True)
         by_margin = torch.from_numpy(shap.reshape(-1, len(self.columns) + 1).T.copy())
-        values = _by_label(by_margin, self.labels).double().numpy()
-        phrases = [*(column.phrase for column in self.columns), "any node"]
-        used = np.flatnonzero(values.any(1))
-        block = ColumnContributions("trees", used, values[used], phrases.__getitem__)
-        return Contributions(np.zeros(self.labels), [block])
+        *found, bias = _by_label(by_margin, self.labels).double().numpy()
+        used = np.flatnonzero(np.any(found, axis=1)) if found else np.arange(0)
+        parts = np.array(found).reshape(-1, self.labels)
+        own = np.array([i for i in used if not self.columns[i].walk], np.int64)
+        linked = np.array([i for i in used if self.columns[i].walk], np.int64)
+        features = np.array([self.columns[i].feature for i in own], np.int64)
+        return Contributions(
+            bias,
+            [
+                Part("trees", features, parts[own]),
+                Part("trees", linked, parts[linked], columns=self.columns),
+            ],
+        )
 
     def walks(self) -> list[Walk]:
         """Return the walks to the rows that columns aggregate."""

@@ -163,7 +163,7 @@ class OpenedRun:
     def fidelity(self, **options: Any) -> Fidelity:
         """Measure explanations, see :func:`hanme.explain.fidelity`."""
         self.require_training_graph()
-        return fidelity(self.model, self.graph, **options)
+        return fidelity(self.explainer, **options)
 
 
 def load_like(

@@ -271,10 +271,10 @@ class ServedRun:
                 schemas.MetapathPart(
                     metapath=text,
                     weight=weight,
-                    instances=found.counts[text],
-                    part=value(found.parts[text]),
+                    instances=found.details.counts[text],
+                    part=value(found.details.parts[text]),
                 )
-                for text, weight in found.metapaths.items()
+                for text, weight in found.details.metapaths.items()
             ],
             instances=[
                 schemas.InstanceInfo(
@@ -284,15 +284,15 @@ class ServedRun:
                     part=value(one.parts),
                     move=value(one.moves),
                 )
-                for one in found.instances
+                for one in found.details.instances
             ],
-            others={name: value(parts) for name, parts in found.others.items()},
+            others={name: value(parts) for name, parts in found.details.others.items()},
             reasons=[
                 schemas.ReasonInfo(
-                    block=one.block,
-                    what=one.what,
-                    node=self.node(*one.node) if one.node else None,
-                    part=value(one.parts),
+                    block=one.kind,
+                    what=one.text,
+                    node=self.node(*one.node[:2]) if one.node else None,
+                    part=value(one.contributions),
                 )
                 for one in found.reasons
             ],

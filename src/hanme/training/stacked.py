@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hanme.common import device, ranks
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
-from hanme.linear import Contributions, Learner, LinearModel, Smoothing, Trees
+from hanme.linear import Column, Contributions, Learner, LinearModel, Smoothing, Trees
 from hanme.nn.model import Model, needs_subgraph
 from hanme.training.batches import SHARED, logits_of, stands_alone
 
@@ -103,11 +103,13 @@ class Stacked:
             total["bias"] = total["bias"] + self.bias
         return total
 
-    def contributions(self, graph: Graph, node: int) -> Contributions:
-        """Return what each column of the learners but the network adds to a node's logits."""
+    def contributions(
+        self, graph: Graph, node: int, missing: Collection[Column] = ()
+    ) -> Contributions:
+        """Return what neighbours, aggregates and own features add, but for the network."""
         total = Contributions(self.bias.double().numpy() + np.zeros(len(graph.labels)))
         for name, part in self.learners.items():
-            total = total + self.slopes[name] * part.contributions(graph, node)
+            total = total + self.slopes[name] * part.contributions(graph, node, missing)
         return total
 
     def walks(self) -> list[Walk]:

@@ -1,0 +1,161 @@
+"""Merge contributions into rows: one per neighbour, one per column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hanme.graph import Graph
+from hanme.linear import Column, Contributions
+from hanme.linear.learner import Values
+from hanme.linear.rows import Field, Rows
+
+OWN = "own features"
+"""The title of features without columns."""
+
+
+@dataclass(eq=False)
+class Source:
+    """A neighbour or a column of a node, and what it adds to the logits.
+
+    Args:
+        values: What it adds, ``[C]``.
+        node: Type and number of a neighbour.
+        own: A column of the node.
+        parts: What each feature of ``own``, or each aggregate, adds, ``[C]`` each.
+        channel: A channel of the network that is none of these.
+    """
+
+    values: Values
+    node: tuple[str, int] | None = None
+    own: Field | None = None
+    parts: dict[Any, Values] = field(default_factory=dict)
+    channel: str = ""
+
+    @property
+    def aggregates(self) -> tuple[Column, ...]:
+        """The aggregates of linked rows that it stands for."""
+        return () if self.own or self.channel else tuple(self.parts)
+
+
+class Columns:
+    """The columns of a graph's tables."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._rows: dict[str, Rows] = {}
+
+    def rows(self, node_type: str) -> Rows:
+        """Return the rows of a node type."""
+        if node_type not in self._rows:
+            self._rows[node_type] = Rows(self.graph, node_type)
+        return self._rows[node_type]
+
+    @cached_property
+    def own(self) -> list[Field]:
+        """The columns of the target nodes; features of unknown origin count as one."""
+        width, rows = self.graph.targets.width or 0, self.rows(self.graph.target)
+        named = (self.graph.provenance.fitted or {}).get("features", {}).get(self.graph.target)
+        if named and sum(each.width for each in rows.fields) == width:
+            return rows.fields
+        return [Field(OWN, "unknown", 0, width, {})] if width else []
+
+    def of_feature(self, node_type: str, number: int) -> Field | None:
+        """Return the column that a feature belongs to; None for the number of linked rows."""
+        rows = self.rows(node_type)
+        fields = self.own if node_type == self.graph.target else rows.fields
+        within = (f for f in fields if f.start <= number < f.start + f.width)
+        return next(within, rows.derived.get(number))
+
+
+def merge(found: Contributions, graph: Graph, columns: Columns, node: int) -> list[Source]:
+    """Merge contributions by neighbour and by column.
+
+    Args:
+        found: The contributions to the logits of a node.
+        graph: The graph, or the subgraph, that they were computed on.
+        columns: The columns of the whole graph.
+        node: The number of the node in the whole graph.
+    """
+    links = _Links(columns.graph, node)
+    own: dict[str, Source] = {}
+    for part in found.parts:
+        if part.node_type is not None:
+            ids = graph.nodes[part.node_type].original_ids
+            numbers = part.numbers if ids is None else ids.numpy()[part.numbers]
+            links.add(part.node_type, numbers, part.values)
+        elif part.columns:
+            for i, values in zip(part.numbers, part.values, strict=True):
+                _aggregate(columns, links, own, part.columns[i], values)
+        else:
+            for number, values in zip(part.numbers.tolist(), part.values, strict=True):
+                field = columns.of_feature(graph.target, number)
+                name = f"own:{field.name}" if field else part.block
+                source = own.setdefault(name, Source(0 * values, None, field))
+                source.values = source.values + values
+                source.channel = "" if field else part.block
+                source.parts[number] = source.parts.get(number, 0) + values
+    return [*links.merged(), *own.values()]
+
+
+def _aggregate(
+    columns: Columns, links: _Links, own: dict[str, Source], column: Column, values: Values
+) -> None:
+    """Count an aggregate for the only neighbour behind it, else for the column of linked rows."""
+    neighbours, kind = links.of(column.walk[0]), column.walk[0][2]
+    nodes = columns.graph.nodes[kind]
+    if column.function == "node" and len(column.walk) == 1:
+        neighbours = [n for n in neighbours if nodes.identity(n) == column.node] or neighbours
+    if len(neighbours) == 1:
+        links.add(kind, np.array(neighbours), values[None])
+        return
+    field = columns.of_feature(column.walk[-1][2], column.feature)
+    about = field.name if field else column.node or "count"
+    source = own.setdefault(f"{column.walk}:{about}", Source(0 * values))
+    source.values = source.values + values
+    source.parts[column] = source.parts.get(column, 0) + values
+
+
+class _Links:
+    """The neighbours of a node, and what they add."""
+
+    def __init__(self, graph: Graph, node: int) -> None:
+        self.graph, self.node = graph, node
+        self._numbers: dict[str, list[NDArray[Any]]] = {}
+        self._values: dict[str, list[Values]] = {}
+        self._neighbours: dict[Any, list[int]] = {}
+
+    def of(self, step: tuple[str, str, str]) -> list[int]:
+        """Return the distinct neighbours of the node along a relation."""
+        if step not in self._neighbours:
+            ends = self.graph.adjacency(step).of_node(self.node)
+            self._neighbours[step] = torch.unique(ends).tolist()
+        return self._neighbours[step]
+
+    def add(self, kind: str, numbers: NDArray[Any], values: Values) -> None:
+        self._numbers.setdefault(kind, []).append(numbers)
+        self._values.setdefault(kind, []).append(values)
+
+    def merged(self) -> Iterator[Source]:
+        for kind, some in self._numbers.items():
+            numbers, place = np.unique(np.concatenate(some), return_inverse=True)
+            values = np.concatenate(self._values[kind])
+            total = np.zeros((len(numbers), values.shape[1]))
+            np.add.at(total, place, values)
+            for number, row in zip(numbers.tolist(), total, strict=True):
+                yield Source(row, (kind, number))
+
+
+def blank(row: torch.Tensor, field: Field) -> torch.Tensor:
+    """Return the features of a node ``[F]`` with a column missing."""
+    row = row.clone()
+    row[field.start : field.start + field.width] = 0
+    if field.fitted.get("gaps"):
+        row[field.start + field.width - 1] = 1
+    return row
