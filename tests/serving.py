@@ -116,12 +116,43 @@ def hostile_tables(folder: Path) -> Path:
     return folder / "graph.toml"
 
 
+def number_tables(folder: Path) -> Path:
+    """Write customers with numbers and the shops they visit; income and shops decide the label."""
+    rng = random.Random(7)
+    customers = [["id", "name", "age", "income", "plan", "leaves"]]
+    visits = [["customer", "shop", "spent"]]
+    for i in range(140):
+        income = rng.randrange(10, 100)
+        own = rng.sample(range(6) if income > 50 else range(4, 10), 2)
+        leaves = income < 45 if rng.random() < 0.9 else income > 45
+        label = "" if i % 7 == 0 else "yes" if leaves else "no"
+        cells = [f"c{i}", f"Customer {i}", str(rng.randrange(18, 90)), f"{income}000"]
+        customers.append([*cells, rng.choice("ABC"), label])
+        visits += [[f"c{i}", f"s{shop}", str(rng.randrange(100))] for shop in own]
+    shops = [["id", "name", "size"], *([f"s{i}", f"Shop {i}", str(10 * i)] for i in range(10))]
+    for name, rows in (("customers", customers), ("shops", shops), ("visits", visits)):
+        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+    (folder / "graph.toml").write_text(
+        'target = "customer"\n'
+        '[nodes.customer]\ntable = "customers.csv"\nid = "id"\nname = "name"\nlabel = "leaves"\n'
+        '[nodes.customer.features]\nage = "number"\nplan = "category"\n'
+        'income = {kind = "number", title = "yearly income", unit = "USD"}\n'
+        '[nodes.shop]\ntable = "shops.csv"\nid = "id"\nname = "name"\n'
+        '[nodes.shop.features]\nsize = "number"\n'
+        '[relations.visits]\ntable = "visits.csv"\n'
+        'source = {type = "customer", column = "customer"}\n'
+        'target = {type = "shop", column = "shop"}\n'
+    )
+    return folder / "graph.toml"
+
+
 SMALL = {"hidden_channels": 16, "heads": 2}
 METAPATHS = ["movie-director-movie", "movie-actor-movie"]
 
 
 def train_runs(folder: Path) -> None:
-    """Train what the tests ask about, three runs on two graphs."""
+    """Train what the tests ask about, five runs on three graphs."""
     planted = {"name": "planted", "options": {"movies": 150}}
     quick = {"recipe": "paper", "epochs": 8, "lr": 0.02}
     model = {"name": "hanme", "options": {"metapaths": METAPATHS, **SMALL}}
@@ -144,3 +175,7 @@ def train_runs(folder: Path) -> None:
     metapaths = ["film-person-film"]
     model = {"name": "hanme", "options": {"metapaths": metapaths, **SMALL}}
     train(make({"data": tables, "model": model, "training": training}), folder / "hostile")
+    (folder / "numbers-tables").mkdir()
+    tables = {"name": str(number_tables(folder / "numbers-tables"))}
+    model = {"name": "hanme", "options": {"metapaths": ["customer-shop-customer"], **SMALL}}
+    train(make({"data": tables, "model": model, "training": training}), folder / "numbers")

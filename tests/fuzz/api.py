@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote, urlencode
 from fuzz.damage import VALUES, WORDS, damage_bytes, damage_tree, to_json
 from fuzz.harness import SECONDS, Case, Outcome, judged
 from hanme.serve.app import API, make_app
-from hanme.serve.guard import Guard
 from hanme.serve.served import load_runs
+from hanme.serve.server import Guard
 
 if TYPE_CHECKING:
     from fuzz.inputs import Inputs
@@ -25,7 +25,6 @@ RUN = f"{API}/runs/finished"
 TOKEN = "a-token-of-the-tests"
 LINK = {"relation": "film-played-person", "source": 1, "target": 5}
 CHANGES = {
-    "instances": [{"metapath": "film-person-film", "nodes": [1, 5, 3]}],
     "remove": [LINK],
     "add": [LINK | {"target": 2}],
 }
@@ -47,8 +46,9 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{RUN}/predictions", PREDICTIONS | {"format": "csv"}, None),
     ("GET", f"{RUN}/predictions/7", {}, None),
     ("POST", f"{RUN}/predictions", {}, {"nodes": ["f1", "Film, 2"]}),
-    ("GET", f"{RUN}/explanations/1", {"label": "Drama", "top": "3", "by": "move"}, None),
-    ("GET", f"{RUN}/explanations/2", {"metapath": "film-person-film"}, None),
+    ("GET", f"{RUN}/explanations/1", {"label": "Drama", "top": "3"}, None),
+    ("GET", f"{RUN}/changes/2", {"label": "Drama"}, None),
+    ("POST", f"{RUN}/rows", {}, {"rows": [{"columns": {}, "links": {"person": ["p1", 2]}}]}),
     ("POST", f"{RUN}/changes/1", {}, CHANGES),
     ("GET", f"{RUN}/reviews", {"limit": "3"}, None),
     ("POST", f"{RUN}/reviews", {"limit": "3"}, {"node": 3, "action": "skip", "labels": []}),

@@ -14,12 +14,12 @@ from serving import Server, serving, train_runs
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the runs: planted, paper, closed (cannot be explained) and hostile."""
+    """The folder of the runs: planted, paper, closed (no explanations), hostile, numbers."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder = base / "served"
     with FileLock(base / "served.lock"):  # the first worker trains for all
-        if not (folder / "hostile" / "result.json").exists():
+        if not (folder / "numbers" / "result.json").exists():
             folder.mkdir()
             train_runs(folder)
     return folder
@@ -28,6 +28,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(runs: Path) -> Iterator[Server]:
     """A server of all runs."""
-    folders = (runs / name for name in ("planted", "paper", "closed", "hostile"))
+    folders = (runs / name for name in ("planted", "paper", "closed", "hostile", "numbers"))
     with serving(*folders) as started:
         yield started

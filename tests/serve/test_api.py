@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections import Counter
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def explainer(runs: Path) -> Explainer:
 
 def test_the_runs_and_their_graphs(server: Server) -> None:
     found = {run["name"]: run for run in server.get("runs")["runs"]}
-    assert list(found) == ["planted", "paper", "closed", "hostile"]
+    assert list(found) == ["planted", "paper", "closed", "hostile", "numbers"]
     assert [label["name"] for label in found["hostile"]["labels"]] == sorted(GENRES)
     assert found["planted"]["explains"]
     assert found["planted"]["multilabel"]
@@ -190,45 +190,23 @@ def test_search_finds_prefixes_parts_and_typos(server: Server) -> None:
 
 
 def test_explanations_are_those_of_the_explainer(server: Server, explainer: Explainer) -> None:
-    for node, label, by in ((3, None, "part"), (80, "Comedy", "move"), (11, None, "attention")):
-        expected = explainer.explain(node, top=7, label=label, by=by)  # type: ignore[arg-type]
-        found = server.get(
-            f"runs/planted/explanations/{node}", params={"top": 7, "by": by, "label": label}
-        )
-        assert found["label"] == expected.label
-        for row, instance in zip(found["instances"], expected.details.instances, strict=True):
+    for node, label in ((3, None), (80, "Comedy"), (11, None)):
+        expected = explainer.explain(node, top=7, label=label)
+        found = server.get(f"runs/planted/explanations/{node}", params={"top": 7, "label": label})
+        assert (found["label"], found["sentence"]) == (expected.label, expected.sentence)
+        for row, reason in zip(found["reasons"], expected.reasons, strict=True):
+            assert (row["text"], row["evidence"]) == (reason.text, reason.evidence)
+            assert row["without"] == pytest.approx(reason.without, abs=1e-6)
+            assert row["node"] is None or row["text"].endswith(row["node"]["name"])
+        details = found["details"]
+        for row, instance in zip(details["instances"], expected.details.instances, strict=True):
             assert tuple(end["number"] for end in row["nodes"]) == instance.numbers
-            assert tuple(end["name"] for end in row["nodes"]) == instance.nodes
             assert row["move"] == pytest.approx(instance.moves[expected.label], abs=1e-9)
-        parts = [*(row["part"] for row in found["metapaths"]), *found["others"].values()]
-        assert sum(parts) == pytest.approx(found["logit"], abs=1e-3)
-        met = [row for row in found["reasons"] if row["node"]]
-        assert all(row["what"].endswith(row["node"]["name"]) for row in met)
-    one = server.get("runs/planted/explanations/3?metapath=movie-actor-movie&top=200")
-    assert {row["metapath"] for row in one["instances"]} == {"movie-actor-movie"}
-    attention = sum(row["part"] for row in one["instances"])
-    assert attention == pytest.approx(one["metapaths"][1]["part"], abs=1e-6)
-
-
-def test_a_label_is_explained_against_another(server: Server) -> None:
-    drama, comedy, both = (
-        server.get(f"runs/planted/explanations/3?metapath=movie-actor-movie&top=200&{query}")
-        for query in ("label=Drama", "label=Comedy", "label=Drama&against=Comedy")
-    )
-    assert both["logit"] == pytest.approx(drama["logit"] - comedy["logit"], abs=1e-6)
-    paths = zip(drama["metapaths"], comedy["metapaths"], strict=True)
-    apart = [a["part"] - b["part"] for a, b in paths]
-    assert [row["part"] for row in both["metapaths"]] == pytest.approx(apart, abs=1e-6)
-    rest = {name: part - comedy["others"][name] for name, part in drama["others"].items()}
-    assert both["others"] == pytest.approx(rest, abs=1e-6)
-
-    def parts(found: dict[str, Any]) -> dict[tuple[int, ...], float]:
-        rows = found["instances"]
-        return {tuple(node["number"] for node in row["nodes"]): row["part"] for row in rows}
-
-    apart = [a - parts(comedy)[nodes] for nodes, a in parts(drama).items()]
-    assert list(parts(both).values()) == pytest.approx(sorted(apart, reverse=True), abs=1e-6)
-    assert server.ask("runs/planted/explanations/3?against=Nothing").status_code == 404
+        parts = [*(row["part"] for row in details["metapaths"]), *details["others"].values()]
+        assert sum(parts) == pytest.approx(details["logit"], abs=1e-3)
+        sums = [found["base"], *(row["contribution"] for row in found["reasons"])]
+        assert sum(sums) == pytest.approx(details["logit"], abs=1e-4)
+        assert found["reasons"][-1]["step"] == pytest.approx(found["probability"], abs=1e-4)
 
 
 def test_a_node_of_any_type_has_its_links(server: Server) -> None:
@@ -307,33 +285,43 @@ def test_what_if_equals_a_forward_on_the_changed_graph(
     assert np.abs(moved).max() > 0.01
     before = server.get(f"runs/{run}/predictions/{node}")
     assert found["before"]["probabilities"] == pytest.approx(before["probabilities"], abs=1e-5)
-    assert found["before"]["instances"] > found["after"]["instances"]
-
-
-def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
-    found = server.get("runs/paper/explanations/3?top=1&by=move")
-    (instance,), label = found["instances"], found["label"]
-    names = [row["name"] for row in server.get("runs")["runs"][1]["labels"]]
-    ref = {
-        "metapath": instance["metapath"],
-        "nodes": [node["number"] for node in instance["nodes"]],
-    }
-    changed = server.get("runs/paper/changes/3", json={"instances": [ref]})
-    before, after = (changed[key]["logits"][names.index(label)] for key in ("before", "after"))
-    assert before - after == pytest.approx(instance["move"], abs=1e-5)
-    # On a graph without one actor the instances through others can be left out, too.
-    gone = next(a for a in links_of(server, 3)["movie-to-actor"] if a not in ref["nodes"][1:2])
-    link = {"relation": "movie-to-actor", "source": 3, "target": gone}
-    both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
-    alone = server.get("runs/paper/changes/3", json={"remove": [link]})
-    assert both["after"]["instances"] == alone["after"]["instances"] - 1
-    # One that goes with a link is gone already.
-    link["target"] = ref["nodes"][1]
-    link["relation"] = "-to-".join(instance["metapath"].split("-")[:2])
-    both = server.get("runs/paper/changes/3", json={"instances": [ref], "remove": [link]})
-    assert both["after"] == server.get("runs/paper/changes/3", json={"remove": [link]})["after"]
-    nothing = server.get("runs/paper/changes/3", json={})
+    nothing = server.get(f"runs/{run}/changes/{node}", json={})
     assert nothing["after"]["logits"] == pytest.approx(nothing["before"]["logits"], abs=1e-5)
+
+
+def test_other_cells_are_what_another_row_would_have(server: Server) -> None:
+    rows = [server.get(f"runs/numbers/nodes/customer/{i}") for i in range(2)]
+    cells = [{c["column"]: c["value"] for c in row["columns"] if c["kind"]} for row in rows]
+    assert cells[0].keys() == {"age", "income", "plan"}
+    same = server.get("runs/numbers/changes/0", json={"columns": cells[0]})
+    assert same["after"]["logits"] == pytest.approx(same["before"]["logits"], abs=1e-4)
+    new = server.get("runs/numbers/changes/0", json={"columns": {"income": "9", "plan": None}})
+    assert new["after"]["logits"] != pytest.approx(new["before"]["logits"], abs=1e-3)
+    refused = server.ask("runs/numbers/changes/0", json={"columns": {"income": "much"}})
+    assert (refused.status_code, "finite number" in refused.json()["error"]) == (422, True)
+    assert server.ask("runs/numbers/changes/0", json={"columns": {"id": "x"}}).status_code == 404
+
+
+def test_single_changes_have_the_effects_of_what_if(server: Server) -> None:
+    names = [row["name"] for row in server.get("runs")["runs"][4]["labels"]]
+    flipped = False
+    for node in range(6):
+        found = server.get(f"runs/numbers/changes/{node}")
+        at = names.index(found["label"])
+        effects = found["effects"]
+        assert {one["column"] for one in effects} == {"age", "income", "plan", None}
+        for one in effects[:2]:
+            change = {"remove": [one["remove"]]} if one["remove"] else {}
+            change |= {"columns": {one["column"]: one["value"]}} if one["column"] else {}
+            after = server.get(f"runs/numbers/changes/{node}", json=change)["after"]
+            assert after["probabilities"][at] == pytest.approx(one["probability"], abs=1e-5)
+            assert (after["predicted"] != found["predicted"]) == one["flips"]
+        flips = [one["flips"] for one in effects]
+        assert flips == sorted(flips, reverse=True)
+        moves = [abs(one["probability"] - found["probability"]) for one in effects]
+        assert moves[: sum(flips)] == sorted(moves[: sum(flips)])
+        flipped |= any(flips)
+    assert flipped
 
 
 @pytest.mark.parametrize(
@@ -346,9 +334,7 @@ def test_what_if_without_an_instance_is_its_move(server: Server) -> None:
             "there are",
         ),
         ({"add": [{"relation": "movie-to-actor", "source": 3, "target": 9999}]}, 422, "there are"),
-        ({"instances": [{"metapath": "x", "nodes": [3, 1, 2]}]}, 422, "unknown metapath"),
-        ({"instances": [{"metapath": "movie-actor-movie", "nodes": [3, 1]}]}, 422, "3 nodes"),
-        ({"instances": [{"metapath": "movie-actor-movie", "nodes": [4, 1, 2]}]}, 422, "no such"),
+        ({"columns": {"year": "2000"}}, 404, "no column that the model reads"),
         ({"removed": []}, 422, "removed"),
     ],
 )
@@ -414,3 +400,73 @@ def test_hostile_names_come_through_as_they_are(server: Server) -> None:
     )
     assert table[0]["name"] == HOSTILE[0]
     assert table[7]["name"] == HOSTILE[7]
+
+
+def test_a_new_row_is_predicted_as_by_predict_graph(
+    server: Server, runs: Path, tmp_path: Path
+) -> None:
+    """A row that is added to the tables gets the same features, and nearly the same answer."""
+    shutil.copytree(runs / "numbers-tables", tmp_path / "tables")
+    old = server.get("runs/numbers/nodes/customer/7")
+    cells = {c["column"]: c["value"] for c in old["columns"] if c["kind"]}
+    shops = [
+        node["id"] for group in old["links"] for node in group["nodes"] if node["type"] == "shop"
+    ]
+    with (tmp_path / "tables" / "customers.csv").open("a") as file:
+        file.write(f"c999,New,{cells['age']},{cells['income']},{cells['plan']},\n")
+    with (tmp_path / "tables" / "visits.csv").open("a") as file:
+        file.writelines(f"c999,{shop},10\n" for shop in shops)
+    opened = OpenedRun.open(runs / "numbers", graph=tmp_path / "tables" / "graph.toml")
+    expected = opened.predict(["c999"]).probabilities[0].tolist()
+    row = {"columns": {**cells, "name": "New"}, "links": {"shop": shops}}
+    (new,) = server.get("runs/numbers/rows", json={"rows": [row]})["rows"]
+    assert new["prediction"]["name"] == "New"
+    assert new["prediction"]["probabilities"] == pytest.approx(expected, abs=0.05)
+    assert new["explanation"]["sentence"].startswith("New")
+    text = (
+        f"name,age,income,plan,shop\nNew,{cells['age']},{cells['income']},{cells['plan']},"
+        + "|".join(shops)
+    )
+    (same,) = server.get("runs/numbers/rows.csv", data=text.encode())["rows"]
+    assert same == new
+
+
+def test_new_rows_need_no_columns(server: Server) -> None:
+    (new,) = server.get("runs/planted/rows", json={"rows": [{"links": {"actor": [1, 2]}}]})["rows"]
+    assert new["prediction"]["node"] == 150
+    assert any(one["node"] and one["node"]["number"] == 1 for one in new["explanation"]["reasons"])
+    closed = server.get("runs/closed/rows", json={"rows": [{"links": {"actor": [1, 2]}}]})["rows"]
+    assert closed[0]["explanation"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "it is empty"),
+        (b"name\n", "no rows"),
+        (b"\xff\xfen\x00a\x00", "not UTF-8"),
+        (b"name\na\x00b\n", "NUL"),
+        (b"name,name\na,b\n", "same name"),
+        (b"name,age\na\n", "1 cells"),
+        (b"name\n" + b"a\n" * 101, "more rows"),
+        (b"name\n" + b"a" * 10_001, "longer"),
+        (b",".join(b"c%d" % i for i in range(10_000)) + b"\n", "10,000 columns"),
+        (b"age\n=1+1\n", "not a finite number"),
+        (b"age\n=HYPERLINK(1)\n", "not a finite number"),
+        (b"nothing\na\n", "no relation"),
+        (b"shop\nNobody\n", "no node"),
+        (b'name\n"a', "not CSV"),
+        (b"a" * ((1 << 20) + 1), "bytes"),
+    ],
+)
+def test_hostile_files_are_refused_in_one_line(server: Server, body: bytes, why: str) -> None:
+    answer = server.ask("runs/numbers/rows.csv", data=body)
+    assert 400 <= answer.status_code < 500
+    assert why in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+def test_formulas_are_text(server: Server) -> None:
+    body = b"name,shop\n=HYPERLINK(1),s1\n"
+    (new,) = server.get("runs/numbers/rows.csv", data=body)["rows"]
+    assert new["prediction"]["name"] == "=HYPERLINK(1)"

@@ -18,8 +18,8 @@ import pytest
 import requests
 
 from hanme.errors import HanmeError
-from hanme.serve.guard import MOST_BYTES
 from hanme.serve.served import load_runs
+from hanme.serve.server import MOST_BYTES
 from hanme.serve.work import Pool, QueueFull, Stopped
 from serving import Server, serving
 
@@ -168,7 +168,7 @@ def test_errors_are_a_line_of_json(server: Server) -> None:
         ("runs/planted/nodes/movie/150", 404),
         ("runs/planted/predictions?label=Nothing", 404),
         ("runs/planted/predictions?limit=x", 422),
-        ("runs/planted/explanations/3?metapath=x", 404),
+        ("runs/planted/explanations/3?label=x", 404),
         ("runs/planted/search", 422),
     ):
         answer = server.ask(path)

@@ -21,7 +21,7 @@ from hanme.common.memory import used_mb
 from hanme.common.text import unused_name
 from hanme.errors import HanmeError
 from hanme.runs.listing import list_runs
-from hanme.serve import schemas
+from hanme.serve import changes, schemas
 from hanme.serve.overview import Differ, compare, listed, overview
 from hanme.serve.report import STATIC
 from hanme.serve.served import Json, NotFound, NotSupported, ServedRun, load_runs, require
@@ -203,12 +203,47 @@ async def explain(
     return await state.pool.run(request, lambda pause: run.explain(node, asked, pause))
 
 
+@router.get("/runs/{run}/changes/{node}")
+async def try_changes(
+    request: Request, state: Shared, run: Run, node: schemas.Number, label: schemas.Text = ""
+) -> schemas.Effects:
+    """Try single changes of a node: without each link, and with common values in each column."""
+    return await state.pool.run(request, lambda pause: changes.effects(run, node, label, pause))
+
+
 @router.post("/runs/{run}/changes/{node}")
 async def change(
-    request: Request, state: Shared, run: Run, node: schemas.Number, changes: schemas.Changes
+    request: Request, state: Shared, run: Run, node: schemas.Number, body: schemas.Changes
 ) -> dict[str, schemas.Outcome]:
-    """Predict a node without some instances or links, or with other links."""
-    return await state.pool.run(request, lambda pause: run.change(node, changes, pause))
+    """Predict a node without some links, with other links, or with other cells in its row."""
+    return await state.pool.run(request, lambda pause: changes.change(run, node, body, pause))
+
+
+@router.post("/runs/{run}/rows")
+async def predict_rows(
+    request: Request, state: Shared, run: Run, new: schemas.NewRows
+) -> dict[str, list[schemas.NewPrediction]]:
+    """Predict and explain rows that are in no table, without training."""
+    work = await state.pool.run(request, lambda pause: changes.predict_rows(run, new.rows, pause))
+    return {"rows": work}
+
+
+@router.post(
+    "/runs/{run}/rows.csv",
+    openapi_extra={"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+async def predict_csv(
+    request: Request, state: Shared, run: Run
+) -> dict[str, list[schemas.NewPrediction]]:
+    """Predict the rows of a CSV file in UTF-8, whose columns are those of the target's table.
+
+    A column named for a relation, or for the node type that it leads to, has the ids or names of
+    linked nodes, separated by ``|``.
+    """
+    rows = changes.read_rows(run, await request.body())
+    return {
+        "rows": await state.pool.run(request, lambda pause: changes.predict_rows(run, rows, pause))
+    }
 
 
 @router.get(

@@ -25,7 +25,7 @@ from hanme.serve.served import Json, ServedRun
 STATIC = Path(__file__).parent / "static"
 
 TOP = 24
-"""Maximum number of instances per metapath in a report: what its picture and list can show."""
+"""Maximum number of instances in a report: what its pictures and lists can show."""
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
@@ -81,11 +81,10 @@ def _node(served: ServedRun, number: int) -> Json:
     row = served.table.row(number).model_dump()
     if served.explainer is None:
         return {"prediction": row, "explanation": None}
-    asked = Question(against=served.runner_up(number), top=TOP)
-    found = served.explain(number, asked)
-    along = [asked.model_copy(update={"metapath": part.metapath}) for part in found.metapaths]
-    found.instances = [one for path in along for one in served.explain(number, path).instances]
-    return {"prediction": row, "explanation": found.model_dump()}
+    return {
+        "prediction": row,
+        "explanation": served.explain(number, Question(top=TOP)).model_dump(),
+    }
 
 
 def bundle(entry: str) -> str:

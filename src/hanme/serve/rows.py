@@ -1,21 +1,43 @@
-"""The rows of a user's tables behind the nodes, with all of their columns."""
+"""The rows of a user's tables behind the nodes, with all of their columns; and new rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack, vstack
+from torch import Tensor
 
 from hanme.data import is_store, is_tables
+from hanme.data.tables.build.features import Fitted, fit, request
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import open_source
+from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
+from hanme.data.tables.schema.sections import ColumnLinks, Source
+from hanme.errors import HanmeError
+from hanme.graph import EdgeType, Graph, Split
+from hanme.graph.features import to_scipy, to_torch
 
 MOST_VALUES = 30
 """Maximum number of values of a facet: a list of more is not read."""
+
+MOST_NEW, MOST_COLUMNS, LONGEST = 100, 200, 10_000
+"""Maximum number of new rows at a time, of their columns, and of characters in a cell."""
+
+MOST_COMMON = 3
+"""Number of common values of a category that are tried in its place."""
+
+NEW = "new rows"
+"""What messages call rows that are in no table."""
 
 MOST_FACETS = 8
 """Maximum number of facets, in the order of the columns: more do not fit beside a table."""
@@ -61,6 +83,71 @@ class TableRows:
             )
             return dict(zip(table.columns.values(), cells, strict=True))
 
+    def columns(self, kind: str) -> list[str]:
+        """Return the columns of a node type."""
+        with self._lock:
+            table = self._table(kind)
+            return [] if table is None else list(table.columns.values())
+
+    def common(self, kind: str, column: str, fitted: Fitted) -> list[str | None]:
+        """Return common values of a column: of numbers and dates a small, middle and large one."""
+        if fitted.kind in ("category", "list"):
+            return list(fitted.values[:MOST_COMMON])
+        if fitted.kind not in ("number", "date"):
+            return [None]
+        with self._lock:
+            table = self._table(kind)
+            assert table is not None
+            alias = next(a for a, name in table.columns.items() if name == column)
+            cell = f"TRY_CAST({alias} AS DOUBLE)" if fitted.kind == "number" else alias
+            quantiles = f"SELECT quantile_disc({cell}, [0.1, 0.5, 0.9]) FROM {table.sql}"
+            ((values,),) = table.reader.rows(quantiles)
+        return list(dict.fromkeys(v if isinstance(v, str) else f"{v:.10g}" for v in values or []))
+
+    def name_of(self, kind: str, cells: Mapping[str, str | None]) -> str | None:
+        """Return the name that a row of a node type gives its node."""
+        column = self.source.config.nodes[kind].name if self.source else None
+        return cells.get(column) if column else None
+
+    def column_relation(self, column: str) -> str | None:
+        """Return the relation that a column of the target makes, if it makes one."""
+        relations = self.source.config.relations if self.source else {}
+        for name, spec in relations.items():
+            if isinstance(spec, ColumnLinks) and column in spec.columns and not spec.source:
+                return name
+        return None
+
+    def encode(
+        self, kind: str, fitted: Mapping[str, Fitted], rows: Sequence[Mapping[str, str | None]]
+    ) -> csr_array:
+        """Encode the cells of new rows of a node type as in training, ``[rows, features]``."""
+        if self.source is None or not fitted:
+            return csr_array((len(rows), 0), dtype=np.float32)
+        spec, table = self.source.config.nodes[kind], Source(table=NEW)
+        empty = self.source.sources[f"nodes.{kind}"].spec.empty
+        frame = {c: np.array([*(row.get(c) for row in rows), None], object)[:-1] for c in fitted}
+        source = replace(
+            self.source.sources[f"nodes.{kind}"],
+            title=NEW,
+            files=(),
+            query=None,
+            database=None,
+            spec=table.model_copy(update={"empty": empty}),
+            frame=frame,
+        )
+        aliases = {c: feature_aliases(spec)[c] for c in fitted}
+        with Reader([source], self.source.path.parent) as reader:
+            read = reader.read(
+                source, {a: request(c, spec.features[c]) for c, a in aliases.items()}
+            )
+            blocks = [
+                fit(read, aliases[c], spec.features[c], one).encode(
+                    read, aliases[c], spec.features[c]
+                )
+                for c, one in fitted.items()
+            ]
+        return csr_array(hstack(blocks, format="csr", dtype=np.float32))
+
     def facets(self, kind: str, size: int) -> list[Facet]:
         """Return the facets of the ``size`` nodes of a type; not its id, name, label or split."""
         with self._lock:
@@ -96,3 +183,83 @@ class TableRows:
             table = self._reader.keep(table, f"rowid IN ({first})")
         self._tables[kind] = table
         return table
+
+
+def read_upload(body: bytes) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of an uploaded CSV file, or refuse it in one line.
+
+    Cells are text, whatever a spreadsheet would make of them.
+    """
+    try:
+        lines = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True)
+        head, *rows = itertools.islice(lines, MOST_NEW + 2)
+    except UnicodeDecodeError as error:
+        raise HanmeError(f"the file is not UTF-8: byte {error.start + 1} is wrong") from None
+    except (csv.Error, ValueError) as error:
+        why = "it is empty" if isinstance(error, ValueError) else str(error)
+        raise HanmeError(f"the file is not CSV: {why}") from None
+    if len(head) > MOST_COLUMNS:
+        raise HanmeError(f"the file has {len(head):,} columns; at most {MOST_COLUMNS} are read")
+    if len(set(head)) < len(head):
+        raise HanmeError("the file has two columns of the same name")
+    if not 0 < len(rows) <= MOST_NEW:
+        raise HanmeError(f"the file has {'more' if rows else 'no'} rows; 1 to {MOST_NEW} are read")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(head):
+            raise HanmeError(f"row {number}: {len(row)} cells, but the header has {len(head)}")
+        if any("\0" in cell or len(cell) > LONGEST for cell in row):
+            raise HanmeError(f"row {number}: a cell is longer than {LONGEST:,} or has a NUL")
+    return head, rows
+
+
+def with_nodes(
+    graph: Graph,
+    x: csr_array,
+    ids: Sequence[str],
+    names: Sequence[str],
+    links: Mapping[EdgeType, Sequence[tuple[int, int]]],
+) -> Graph:
+    """Return a graph with more target nodes, without labels; the others stay as they are.
+
+    Args:
+        graph: The graph, in memory.
+        x: The features of the new nodes; of width 0, they get the mean features of the others.
+        ids: Their ids.
+        names: Their names.
+        links: The links to add by relation: the numbers of both nodes.
+    """
+    targets, more = graph.targets, len(ids)
+    nodes = replace(
+        targets,
+        num_nodes=targets.num_nodes + more,
+        x=None if targets.x is None else _stacked(targets.x, x, more),
+        names=None if targets.names is None else [*targets.names, *names],
+        ids=None if targets.ids is None else [*targets.ids, *ids],
+        extra={},
+    )
+    none = torch.zeros(more, dtype=torch.bool)
+    unlabelled = (
+        graph.y.new_zeros(more, graph.y.size(1)) if graph.multilabel else -graph.y.new_ones(more)
+    )
+    added = {e: torch.tensor(pairs, dtype=torch.long).t() for e, pairs in links.items() if pairs}
+    return replace(
+        graph,
+        nodes=graph.nodes | {graph.target: nodes},
+        links={
+            e: torch.cat([own, added[e]], 1) if e in added else own
+            for e, own in graph.links.items()
+        },
+        y=torch.cat([graph.y, unlabelled]),
+        split=Split(*(torch.cat([mask, none]) for mask in graph.split)),
+        visible=None if graph.visible is None else torch.cat([graph.visible, none]),
+    )
+
+
+def _stacked(x: Tensor, new: csr_array, more: int) -> Tensor:
+    """Append the features of new nodes, or the mean features where they have none."""
+    dense = x.layout == torch.strided
+    own = csr_array(x.numpy()) if dense else to_scipy(x)
+    if not new.shape[1]:
+        new = csr_array(np.tile(own.mean(axis=0), (more, 1)).astype(np.float32))
+    rows = csr_array(vstack([own, new], format="csr"))
+    return torch.from_numpy(rows.toarray()) if dense else to_torch(rows)

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from hanme.common.options import Closed
-from hanme.explain import By
 
 Split = Literal["train", "val", "test", "unused", "unlabelled"]
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 Text = Annotated[str, Field(max_length=1000)]
+Cellable = Annotated[str, Field(max_length=10_000)] | float | None
 Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of rows.")]
 
 
@@ -50,23 +50,13 @@ class Question(Closed):
     """What to explain."""
 
     label: Text = Field(default="", description="Default: the most likely label.")
-    against: Text = Field(default="", description="Explain the lead over this label.")
     top: int = Field(default=20, ge=1, le=200, description="Maximum number of instances.")
-    by: By = Field(default="part", description="What instances are ranked by.")
-    metapath: Text = Field(default="", description="Only instances of this metapath.")
 
 
 class Nodes(Closed):
     """Target nodes by id or name."""
 
     nodes: list[Annotated[str, Field(max_length=10_000)]] = Field(min_length=1, max_length=200)
-
-
-class InstanceRef(Closed):
-    """An instance: its metapath and the numbers of its nodes, root first."""
-
-    metapath: Text
-    nodes: list[Number] = Field(min_length=2, max_length=20)
 
 
 class LinkRef(Closed):
@@ -78,11 +68,11 @@ class LinkRef(Closed):
 
 
 class Changes(Closed):
-    """What to remove from the graph or to add to it, for one node."""
+    """What to remove from the graph or to add to it, for one node, and other cells of its row."""
 
-    instances: list[InstanceRef] = Field(default=[], max_length=200)
     remove: list[LinkRef] = Field(default=[], max_length=200)
     add: list[LinkRef] = Field(default=[], max_length=200)
+    columns: dict[Text, Cellable] = Field(default={}, max_length=200)
 
 
 class Answer(Closed):
@@ -93,6 +83,25 @@ class Answer(Closed):
     labels: list[Text] = Field(
         default=[], max_length=1000, description="The right labels; confirm: the predicted ones."
     )
+
+
+class NewRow(Closed):
+    """A row that is in no table: its cells by column, and its links to known nodes.
+
+    Links are named by relation, or by node type where it has one relation; a node by its id or
+    name, or by its number.
+    """
+
+    columns: dict[Text, Cellable] = Field(default={}, max_length=200)
+    links: dict[Text, list[Annotated[str, Field(max_length=10_000)] | Number]] = Field(
+        default={}, max_length=200
+    )
+
+
+class NewRows(Closed):
+    """Rows to predict without training."""
+
+    rows: list[NewRow] = Field(min_length=1, max_length=100)
 
 
 class Problem(BaseModel):
@@ -226,36 +235,80 @@ class InstanceInfo(BaseModel):
 
 
 class ReasonInfo(BaseModel):
-    """A node or a feature, and what it adds to the logit through the linear part."""
+    """A link or a column, with its evidence and what it adds to the logit.
 
-    block: str
-    what: str
+    ``without`` is the probability of the label without it, if that was computed, ``step`` the
+    probability once it is added to the base rate and all reasons before it.
+    """
+
+    kind: Literal["link", "column"]
+    text: str
+    evidence: str
+    contribution: float
+    without: float | None
+    estimated: bool
+    step: float
     node: NodeRef | None
-    part: float
+    column: str | None
+
+
+class DetailsInfo(BaseModel):
+    """How the model computes the logit: by metapath, part and instance."""
+
+    logit: float
+    metapaths: list[MetapathPart]
+    instances: list[InstanceInfo]
+    others: dict[str, float] = Field(description="What else is added to the logit.")
 
 
 class ExplanationInfo(BaseModel):
-    """Why a node got, or did not get, a label; all parts add up to the logit.
+    """Why a node got, or did not get, a label; base and reasons add up to the logit.
 
-    With ``against``, logit, parts and moves are differences to those of that label.
+    ``start`` is the probability that the base alone gives.
     """
 
     node: int
     label: str
-    against: str | None
-    by: By
-    logit: float
+    sentence: str
     probability: float
-    metapaths: list[MetapathPart]
-    instances: list[InstanceInfo]
-    others: dict[str, float] = Field(description="What else is added to the logit.")
+    base: float
+    base_rate: float
+    start: float
     reasons: list[ReasonInfo]
+    details: DetailsInfo
+
+
+class NewPrediction(BaseModel):
+    """The prediction of a new row, and why; the numbers of new nodes follow those of the graph."""
+
+    prediction: Prediction
+    explanation: ExplanationInfo | None
 
 
 class Outcome(BaseModel):
-    """The prediction of a node, and the number of its instances."""
+    """The prediction of a node."""
 
     logits: list[float]
     probabilities: list[float]
     predicted: list[str]
-    instances: int
+
+
+class Effect(BaseModel):
+    """What a single change does: the probability of the label after it, and the labels then."""
+
+    remove: LinkRef | None = None
+    column: str | None = None
+    value: str | None = None
+    text: str
+    probability: float
+    predicted: list[str]
+    flips: bool
+
+
+class Effects(BaseModel):
+    """Single changes of a node; first the smallest that flips its labels, if one does."""
+
+    label: str
+    probability: float
+    predicted: list[str]
+    effects: list[Effect]

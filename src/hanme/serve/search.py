@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hanme.graph import Nodes
+from hanme.explain.change import reverses
+from hanme.graph import Graph, Nodes, display
+from hanme.serve.rows import TableRows
 
 LONGEST = 120
 """Number of characters of a text that are indexed: longer names differ before."""
@@ -102,3 +104,20 @@ def _compare(sought: str, text: str, near: float) -> tuple[int, float]:
     """Return how well a text fits: equal, prefix, word, part or similar; and how similar."""
     fits = [text == sought, text.startswith(sought), sought[1:] in text, sought[2:] in text]
     return (fits.index(True), 1.0) if any(fits) else (4, near)
+
+
+class GraphIndex:
+    """A graph with an index of names, links and degrees; runs on the same graph share it."""
+
+    def __init__(self, graph: Graph, rows: TableRows) -> None:
+        self.graph, self.search, self.reverse = graph, Search(graph.nodes), reverses(graph)
+        self.rows, self.facets = rows, rows.facets(graph.target, graph.targets.num_nodes)
+        self.relations = {"-".join(e): e for e in graph.links}
+        self.names = display(graph)
+        self.degree: NDArray[np.int64] = np.zeros(
+            graph.targets.num_nodes, np.int64
+        )  # of target nodes
+        for e in graph.links:
+            links = graph.adjacency(e)  # sorts them now, not while a request waits
+            if e[0] == graph.target:
+                self.degree += links.indptr.diff().numpy()

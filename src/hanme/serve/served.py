@@ -6,7 +6,6 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ import numpy as np
 import torch
 
 from hanme.common.text import unused_name
+from hanme.data.tables.build.features import Fitted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
-from hanme.explain.change import Link, Walk, WhatIf, reverses
-from hanme.graph import Graph, display
+from hanme.explain.change import WhatIf
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import review, schemas
-from hanme.serve.rows import TableRows
-from hanme.serve.search import Search
-from hanme.serve.table import Ints, Table
+from hanme.serve.rows import MOST_VALUES, TableRows
+from hanme.serve.search import GraphIndex
+from hanme.serve.table import Table
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -43,21 +42,6 @@ def require(what: str, name: str, known: Iterable[str]) -> None:
         raise NotFound(f"no {what} {name!r}; there are {', '.join(known)}")
 
 
-class GraphIndex:
-    """A graph with an index of names, links and degrees; runs on the same graph share it."""
-
-    def __init__(self, graph: Graph, rows: TableRows) -> None:
-        self.graph, self.search, self.reverse = graph, Search(graph.nodes), reverses(graph)
-        self.rows, self.facets = rows, rows.facets(graph.target, graph.targets.num_nodes)
-        self.relations = {"-".join(e): e for e in graph.links}
-        self.names = display(graph)
-        self.degree: Ints = np.zeros(graph.targets.num_nodes, np.int64)  # of target nodes
-        for e in graph.links:
-            links = graph.adjacency(e)  # sorts them now, not while a request waits
-            if e[0] == graph.target:
-                self.degree += links.indptr.diff().numpy()
-
-
 class ServedRun:
     """An opened run under the name by which the API calls it."""
 
@@ -72,10 +56,15 @@ class ServedRun:
         self.explainer: Explainer | None = None
         self.why_not = ""
         try:
-            self._what_if = WhatIf(run.explainer.open, run.graph, index.reverse)
+            self.what_if = WhatIf(run.explainer.open, run.graph, index.reverse)
             self.explainer = run.explainer
         except HanmeError as error:
             self.why_not = str(error)
+
+    @property
+    def fitted(self) -> Mapping[str, Fitted]:
+        """How the model reads the columns of the target."""
+        return self.run.schema.features[self.graph.target] if self.run.schema else {}
 
     def metapaths(self) -> list[Json]:
         """Describe the metapaths of the model: instances, nodes with instances, and weight β."""
@@ -112,10 +101,19 @@ class ServedRun:
         }
 
     def graph_info(self) -> Json:
-        """Describe node types and relations."""
+        """Describe node types, the columns of the target that the model reads, and relations."""
         counts = self.graph.num_links
         return {
             "types": {kind: nodes.num_nodes for kind, nodes in self.graph.nodes.items()},
+            "columns": [
+                {
+                    "column": column,
+                    "title": self.index.names[self.graph.target].title(column),
+                    "kind": one.kind,
+                    "values": getattr(one, "values", [])[:MOST_VALUES],
+                }
+                for column, one in self.fitted.items()
+            ],
             "relations": [
                 {"relation": text, "source": e[0], "target": e[2], "links": counts[e]}
                 for text, e in self.index.relations.items()
@@ -236,101 +234,65 @@ class ServedRun:
             self.graph.targets.identity(node), list(dict.fromkeys(labels)), answer.action
         )
 
-    def runner_up(self, node: int) -> str:
-        """Return the second most likely label; nothing for multi-label targets."""
-        order = np.argsort(-self.table.p[node], kind="stable")
-        return "" if self.graph.multilabel or len(order) < 2 else self.graph.labels[order[1]]
-
     def explain(
         self, node: int, asked: schemas.Question, pause: Callable[[], None] = lambda: None
     ) -> schemas.ExplanationInfo:
-        """Explain one label of a node, or its lead over another one."""
+        """Explain one label of a node."""
         if self.explainer is None:
             raise NotSupported(self.why_not)
-        for what, name, known in (
-            ("label", asked.label, self.graph.labels),
-            ("label", asked.against, self.graph.labels),
-            ("metapath", asked.metapath, self.explainer.open.paths),
-        ):
-            if name:
-                require(what, name, known)
-        options = {key: value or None for key, value in asked.model_dump().items()}
+        if asked.label:
+            require("label", asked.label, self.graph.labels)
+        options: Json = {"label": asked.label or None, "top": asked.top}
         found = self.run.explain(self.target(node), **options, pause=pause)
-
-        def value(by_label: Mapping[str, float]) -> float:
-            return by_label[found.label] - (by_label[asked.against] if asked.against else 0.0)
-
+        label, details = found.label, found.details
         return schemas.ExplanationInfo(
             node=found.number,
-            label=found.label,
-            against=asked.against or None,
-            by=asked.by,
-            logit=value(found.logits),
-            probability=found.probabilities[found.label],
-            metapaths=[
-                schemas.MetapathPart(
-                    metapath=text,
-                    weight=weight,
-                    instances=found.details.counts[text],
-                    part=value(found.details.parts[text]),
-                )
-                for text, weight in found.details.metapaths.items()
-            ],
-            instances=[
-                schemas.InstanceInfo(
-                    metapath=one.metapath,
-                    nodes=[self.node(t, n) for t, n in zip(one.types, one.numbers, strict=True)],
-                    attention=one.attention,
-                    part=value(one.parts),
-                    move=value(one.moves),
-                )
-                for one in found.details.instances
-            ],
-            others={name: value(parts) for name, parts in found.details.others.items()},
+            label=label,
+            sentence=found.sentence,
+            probability=found.probabilities[label],
+            base=found.base[label],
+            base_rate=found.base_rate[label],
+            start=found.steps[0],
             reasons=[
                 schemas.ReasonInfo(
-                    block=one.kind,
-                    what=one.text,
+                    kind=one.kind,
+                    text=one.text,
+                    evidence=one.evidence,
+                    contribution=one.contributions[label],
+                    without=one.without,
+                    estimated=one.estimated,
+                    step=step,
                     node=self.node(*one.node[:2]) if one.node else None,
-                    part=value(one.contributions),
+                    column=one.column,
                 )
-                for one in found.reasons
+                for one, step in zip(found.reasons, found.steps[1:], strict=True)
             ],
+            details=schemas.DetailsInfo(
+                logit=found.logits[label],
+                metapaths=[
+                    schemas.MetapathPart(
+                        metapath=text,
+                        weight=weight,
+                        instances=details.counts[text],
+                        part=details.parts[text][label],
+                    )
+                    for text, weight in details.metapaths.items()
+                ],
+                instances=[
+                    schemas.InstanceInfo(
+                        metapath=one.metapath,
+                        nodes=[
+                            self.node(t, n) for t, n in zip(one.types, one.numbers, strict=True)
+                        ],
+                        attention=one.attention,
+                        part=one.parts[label],
+                        move=one.moves[label],
+                    )
+                    for one in details.instances
+                ],
+                others={name: parts[label] for name, parts in details.others.items()},
+            ),
         )
-
-    def change(
-        self, node: int, changes: schemas.Changes, pause: Callable[[], None] = lambda: None
-    ) -> dict[str, schemas.Outcome]:
-        """Predict a node before and after a change of the graph."""
-        if self.explainer is None:
-            raise NotSupported(self.why_not)
-        node, relations = self.target(node), self.index.relations
-        for link in (*changes.remove, *changes.add):
-            require("relation", link.relation, relations)
-        remove, add = (
-            [Link(relations[link.relation], link.source, link.target) for link in links]
-            for links in (changes.remove, changes.add)
-        )
-        after, left = self._what_if.logits(
-            node,
-            remove=remove,
-            add=add,
-            instances=[Walk(i.metapath, tuple(i.nodes)) for i in changes.instances],
-            pause=pause,
-        )
-        paths = self.explainer.open.paths.values()
-        count = sum(int(path.problem.chain.count()[node]) for path in paths)
-        logits = torch.stack([self.run.logits()[node], after.float()]).cpu()
-        both = replace(self.table.prediction, nodes=torch.tensor([node, node]), logits=logits)
-        return {
-            when: schemas.Outcome(
-                logits=logits[i].tolist(),
-                probabilities=both.probabilities[i].tolist(),
-                predicted=self.table.names(both.predicted[i].numpy()),
-                instances=instances,
-            )
-            for i, (when, instances) in enumerate((("before", count), ("after", left)))
-        }
 
 
 def load_runs(

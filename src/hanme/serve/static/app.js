@@ -5,6 +5,7 @@ import { fill, h, name, nouns, plural } from "./dom.js";
 import { comparable } from "./words.js";
 import { compareView } from "./views/compare.js";
 import { nodeView } from "./views/node.js";
+import { newView } from "./views/new.js";
 import { nodesView } from "./views/nodes.js";
 import { otherView } from "./views/other.js";
 import { overviewView } from "./views/overview.js";
@@ -12,7 +13,7 @@ import { reviewView } from "./views/review.js";
 import { runsView } from "./views/runs.js";
 import { whatIfView } from "./views/what-if.js";
 
-const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, other: otherView, "what-if": whatIfView, review: reviewView, runs: runsView, compare: compareView };
+const VIEWS = { overview: overviewView, nodes: nodesView, node: nodeView, other: otherView, "what-if": whatIfView, review: reviewView, new: newView, runs: runsView, compare: compareView };
 const main = document.getElementById("main");
 let runs = null, stop = new AbortController(), shown = "";
 
@@ -94,6 +95,7 @@ function head(run, address) {
       link("Overview", "overview", [], address.view === "overview"),
       link("Review", "review", [], address.view === "review"),
       link(capital(plural(run.target)), "nodes", [], ["nodes", "node", "other", "what-if"].includes(address.view)),
+      link("New row", "new", [], address.view === "new"),
       link("Runs", "runs", [], address.view === "runs"),
       other && link("Compare", "compare", [other.name], address.view === "compare")),
     run && finder(run),

@@ -1,5 +1,5 @@
 // Small charts as SVG. Bars stretch with their place; the others keep their size and shrink where there is less room.
-import { count, cut, h, percent, plain, s, signed } from "./dom.js";
+import { count, cut, h, percent, plain, s } from "./dom.js";
 
 const draw = (width, height, ...children) =>
   s("svg.chart", { viewBox: `0 0 ${width} ${height}`, width, height }, ...children);
@@ -34,15 +34,10 @@ export function bars(rows, { format = (v) => percent(v, 1), most = 1 } = {}) {
     h("span.value", {}, known(row.value) ? format(row.value) : "–", row.note && h("small", {}, row.note))]));
 }
 
-/** Values above and below 0 as bars from a common middle: rows of {name, value, strong}. */
-export function balance(rows) {
-  const most = Math.max(1e-9, ...rows.map((row) => Math.abs(row.value)));
-  return h("div.bars", {}, rows.map((row) => {
-    const size = round((50 * Math.abs(row.value)) / most);
-    return [h(row.strong ? "b.label" : "span.label", {}, cut(row.name, 80)),
-      strip(s(`rect.bar.${row.value < 0 ? "against" : "for"}`, { x: row.value < 0 ? 50 - size : 50, width: size, height: 18 }), line(50, -4, 50, 22, "axis")),
-      h(row.strong ? "b.value" : "span.value", {}, signed(row.value))];
-  }));
+/** A step from one probability to another, on a scale from 0 to 1. */
+export function fromTo(from, end, kind) {
+  const [low, high] = [Math.min(from, end), Math.max(from, end)].map((p) => round(100 * p));
+  return h("span.step", { "aria-hidden": "true" }, strip(s("rect.track", { width: 100, height: 18 }), s(`rect.bar.${kind}`, { x: low, width: Math.max(0.8, high - low), height: 18 })));
 }
 
 const known = (value) => value !== null && value !== undefined;

@@ -55,7 +55,7 @@ export function namesOf({ nodes: [root, ...others] }) {
 /** Whether two runs answer the same question: the same nodes and the same labels. */
 export const comparable = (a, b) => a !== b && a.target === b.target && a.nodes === b.nodes && JSON.stringify(a.labels.map((one) => one.name)) === JSON.stringify(b.labels.map((one) => one.name));
 
-export const START = "start value, the same for all";
+const START = "start value, the same for all";
 export const SPLITS = {
   train: "used for training", val: "used for validation", test: "kept for testing", unused: "labelled, not used", unlabelled: "no label known",
 };

@@ -5,7 +5,9 @@ import { bars } from "../charts.js";
 import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 import { comparable } from "../words.js";
 import { chips, given, pages } from "./nodes.js";
-import { header, reasons, rivalOf, says, sum } from "./node.js";
+import { says } from "./labels.js";
+import { header } from "./node.js";
+import { reasons } from "./why.js";
 
 const PAGE = 50;
 const FILTERS = { differ: "Different labels", a_right: "Only the first is right", b_right: "Only the second is right", all: "All" };
@@ -62,7 +64,7 @@ function scores(a, b, first, second) {
 async function one({ run, runs, rest, query, signal }, a, b) {
   const sides = await Promise.all([a, b].map(async (each) => {
     const prediction = await ask(path(["runs", each.name, "predictions", rest[1]]), { signal });
-    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", against: rivalOf(each, prediction, query.get("label")), top: 5 }), { signal }) : null;
+    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", top: 1 }), { signal }) : null;
     return { each, prediction, found };
   }));
   const [first] = sides;
@@ -71,6 +73,6 @@ async function one({ run, runs, rest, query, signal }, a, b) {
     element: h("div.node", {}, header(run, runs.filter((each) => each === a || each === b), first.prediction, "compare"),
       h("div.two", {}, sides.map(({ each, prediction, found }) => h("div", {}, h("h2.side", {}, name(each.name)),
         h("p", {}, h("a", { href: to(each.name, "node", [prediction.node]) }, "Open in this run")),
-        says(each, prediction, found && found.label, null), found && [sum(each, prediction, found, null), reasons(each, found, null)])))),
+        found && h("p.sentence", {}, found.sentence), says(each, prediction, found && found.label, null), found && reasons(each, prediction, found))))),
   };
 }

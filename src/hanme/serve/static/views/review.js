@@ -13,10 +13,12 @@ export async function reviewView({ run, signal, say }) {
   let keys = () => {};
   const show = async (now, moved) => {
     const [prediction] = now.rows;
+    const reason = prediction && run.explains && ask(path(["runs", run.name, "explanations", String(prediction.node)], { top: 1 }), { signal });
     const node = prediction && (await ask(path(["runs", run.name, "nodes", run.target, String(prediction.node)], { limit: 8 }), { signal }));
     const asked = prediction && question(run, node, answer);
     keys = asked?.keys ?? (() => {});
     holder.replaceChildren(...[progress(run, now), asked?.element ?? finished(run), files(run, now)].filter(Boolean));
+    reason && reason.then(({ sentence }) => (asked.element.querySelector(".sentence").textContent = plain(sentence)), () => {});
     if (moved) holder.querySelector(".question, h2")?.focus();
   };
   const answer = async (prediction, action, labels) => {

@@ -1,38 +1,39 @@
-// What if: take links and paths away, add links, and see what the model would say.
-import { change, here, to } from "../address.js";
+// What if: take links away, add some, edit columns, and see what the model would say.
+import { change, to } from "../address.js";
 import { ask, path } from "../api.js";
-import { count, cut, h, meter, name, percent, plain, section, signed, some } from "../dom.js";
-import { keyOf } from "../graph.js";
-import { metapathWords, namesOf, relationWords } from "../words.js";
-import { effectOf, linkOf, linksOf, tried, tryEach } from "./changes.js";
+import { cut, h, meter, name, percent, plain, section, some } from "../dom.js";
+import { relationWords } from "../words.js";
+import { added, adding, cellsOf, columnFields, linkOf, tick } from "./edit.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
-const TRIED = 30, FEWEST = 10, PATHS = 40, MANY = 12;
+const MANY = 12;
 
 export async function whatIfView({ run, runs, rest, query, signal, say }) {
   if (!run.explains) throw new Error(run.why_not);
   const number = Number(rest[0]);
   const [node, graph] = await Promise.all([
     ask(path(["runs", run.name, "nodes", run.target, rest[0]], { limit: 100 }), { signal }), ask(path(["runs", run.name, "graph"]), { signal })]);
-  const first = await ask(path(["runs", run.name, "explanations", rest[0]], { label: query.get("label") ?? "", top: PATHS }), { signal });
-  const state = { run, node, number, graph, label: first.label, cut: query.getAll("cut"), drop: query.getAll("drop"), add: query.getAll("add"), signal };
-  const result = await tried(state, state);
+  const { probabilities } = node.prediction;
+  const label = query.get("label") || run.labels[probabilities.indexOf(Math.max(...probabilities))].name;
+  const state = { run, node, number, graph, label, cut: query.getAll("cut"), add: query.getAll("add"), cells: cellsOf(query), signal };
+  const body = { remove: state.cut.map(linkOf), add: state.add.map(linkOf), columns: Object.fromEntries(Object.entries(state.cells).map(([column, text]) => [column, text || null])) };
+  const result = await ask(path(["runs", run.name, "changes", rest[0]]), { signal, body });
   if (changed(state)) say(sentence(state, result));
-  const cells = new Map();
-  const most = h("div.most", { "aria-live": "polite" });
-  const element = h("div.node", {}, header(run, runs, node.prediction, "what-if"),
+  const cells = new Map(), most = h("div.most", { "aria-live": "polite" }, h("p.faint", {}, "Trying single changes …"));
+  const own = Object.fromEntries(node.columns.map((one) => [one.column, one.value]));
+  const element = h("div.node", {}, header(run, runs, node.prediction, "what-if"), most,
     h("div.what-if", {}, outcome(state, result),
       h("div.levers", {},
-        section("What would change it?", ["Untick a link: the model answers at once, as if the link had never been there. The last column tries each link by itself."], most, links(state, cells)),
-        adding(state, await added(state)),
-        pathsOf(state, first)),
+        section("Its links", "Untick a link: the model answers at once, as if the link had never been there.", links(state, cells)),
+        adding(state, await added(state), (relation) => linkedBy(state, relation), "Add a link", "Give it a link that it does not have."),
+        node.columns.length > 0 && graph.columns.length > 0 && section("Its columns", "Write something else into a column.", columnFields(graph, own, state.cells))),
       changed(state) && h("p.result", { "aria-hidden": "true" }, sentence(state, result))));
-  levers(state, cells, most);
+  attempts(state, cells, most);
   return { title: `What if: ${node.prediction.name}`, element };
 }
 
-const changed = (state) => state.cut.length + state.drop.length + state.add.length > 0;
+const changed = (state) => state.cut.length + state.add.length + Object.keys(state.cells).length > 0;
 
 function sentence({ run, label }, { before, after }) {
   const at = run.labels.findIndex((one) => one.name === label);
@@ -57,11 +58,11 @@ function outcome(state, { before, after }) {
     changed(state) && h(same ? "p.verdict" : "p.verdict.turned", {}, same ? "Same answer: " : "The answer changes: ", chips(before.predicted, () => ""), !same && [" → ", chips(after.predicted, () => "")]),
     h("ul.meters", {}, rows),
     h("p.hint", {}, changed(state)
-      ? `${some(state.cut.length, "link")} taken away, ${state.add.length} added, ${some(state.drop.length, "path")} taken away; ${some(after.instances, "path")} left of ${count(before.instances)}.`
+      ? `${some(state.cut.length, "link")} taken away, ${state.add.length} added, ${some(Object.keys(state.cells).length, "column")} changed.`
       : "Nothing is changed yet. Choose a label to watch."),
-    h("p.actions", {}, changed(state) && h("button", { type: "button", id: "undo", onclick: () => change({ cut: [], drop: [], add: [] }) }, "Undo all"),
+    h("p.actions", {}, changed(state) && h("button", { type: "button", id: "undo", onclick: () => change({ cut: [], add: [], set: [] }) }, "Undo all"),
       h("a.button.quiet", { href: to(run.name, "node", [state.number], { label }) }, "Why?")),
-    h("p.hint", {}, "Exact. Links and paths can be changed here; features, and the weights of metapaths, stay as they are. Share this page by its address."));
+    h("p.hint", {}, "Computed by the model, as if it had always been so. Share this page by its address."));
 }
 
 function links(state, cells) {
@@ -77,96 +78,42 @@ function links(state, cells) {
     }))));
 }
 
-/** Add what is chosen to a parameter of the address, or take it out. */
-function tick(parameter, key, on) {
-  const now = here().query.getAll(parameter).filter((one) => one !== key);
-  change({ [parameter]: on ? [...now, key] : now });
-}
-
-/** Try each link by itself, and say which one counts most. */
-async function levers(state, cells, most) {
-  try {
-    const found = await tryEach(state, linksOf(state.node).slice(0, TRIED), (one) => cells.get(one.key).replaceChildren(...effectOf(one)));
-    if (found.length) most.replaceChildren(strongest(state, found));
-  } catch (error) {
-    if (error.name !== "AbortError") most.replaceChildren(h("p.bad", {}, error.message));
-  }
-}
-
-function strongest(state, found) {
-  const { label, node, graph } = state;
-  const given = node.prediction.predicted.includes(label);
-  const ordered = [...found].sort((a, b) => (given ? a.is - b.is : b.is - a.is));
-  const [top] = ordered, turning = found.filter((one) => one.turned).length;
-  const words = Math.abs(top.is - top.was) < 0.005 ? [`No single link moves ${cut(plain(label), 40)} by a percent.`]
-    : ["The strongest: without ", h("b", {}, name(top.other.name)), `, ${relationWords(graph, top.relation)}, `, name(label), ` goes from ${percent(top.was)} to ${percent(top.is)}.`];
-  const answer = turning ? `${turning === 1 ? "One link" : `Each of ${turning} links`} by itself would change the answer.` : "No single link would change the answer.";
-  return h("p.note", {}, words, " ", answer, " ", h("button", { type: "button", id: "fewest", onclick: (event) => fewest(state, ordered, event.target) }, given ? `Find links that make it lose ${cut(plain(label), 30)}` : `Find links that make it ${cut(plain(label), 30)}`));
-}
-
-/** Take links away, strongest first, until the label is lost or won. */
-async function fewest(state, ordered, button) {
-  button.disabled = true;
-  const given = state.node.prediction.predicted.includes(state.label);
-  const helping = ordered.filter((one) => (given ? one.is < one.was : one.is > one.was)).slice(0, FEWEST);
-  const chosen = [];
-  for (const { key } of helping) {
-    chosen.push(key);
-    const { after } = await tried(state, { cut: chosen });
-    if (after.predicted.includes(state.label) !== given) return change({ cut: chosen, add: [], drop: [] });
-  }
-  button.replaceWith(h("b", { role: "status" }, `Taking ${some(helping.length, "link")} away does not do it.`));
-}
-
-/** The nodes at the other ends of links that are added, with their names. */
-function added({ run, add, graph, signal }) {
-  return Promise.all(add.map(async (key) => {
-    const { relation, target } = linkOf(key), type = graph.relations.find((one) => one.relation === relation)?.target ?? "";
-    return { key, relation, node: await ask(path(["runs", run.name, "nodes", type, String(target)], { limit: 1 }), { signal }) };
-  }));
-}
-
 /** The numbers of the nodes that a relation leads to already. */
 function linkedBy({ node, add }, relation) {
   const own = node.links.find((group) => group.relation === relation)?.nodes ?? [];
   return new Set([...own.map((other) => other.number), ...add.map(linkOf).filter((link) => link.relation === relation).map((link) => link.target)]);
 }
 
-function adding(state, now) {
-  const { run, number, graph } = state;
-  const relations = graph.relations.filter((one) => one.source === run.target);
-  if (!relations.length) return null;
-  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, relationWords(graph, one.relation))));
-  const list = h("ul.found.still", {});
-  const field = h("input", { id: "add-name", type: "search", autocomplete: "off", placeholder: "Name or id" });
-  let asking = new AbortController();
-  const search = async () => {
-    asking.abort();
-    asking = new AbortController();
-    const relation = relations.find((one) => one.relation === which.value), q = field.value.trim();
-    if (!q) return list.replaceChildren();
-    try {
-      const { nodes } = await ask(path(["runs", run.name, "search"], { q, type: relation.target, limit: 6 }), { signal: asking.signal });
-      const there = linkedBy(state, relation.relation);
-      list.replaceChildren(...nodes.map((other) => there.has(other.number) ? h("li.none", {}, name(other.name), h("small", {}, "linked already")) : h("li", {}, h("button", { type: "button", onclick: () => tick("add", `${relation.relation}|${number}|${other.number}`, true) }, "Add ", name(other.name), h("small", {}, other.id)))),
-        nodes.length ? "" : h("li.none", {}, "Nothing found"));
-    } catch (error) {
-      if (error.name !== "AbortError") list.replaceChildren(h("li.none", {}, error.message));
+/** Let the server try every single change; say which is the smallest that changes the answer. */
+async function attempts(state, cells, most) {
+  try {
+    const found = await ask(path(["runs", state.run.name, "changes", String(state.number)], { label: state.label }), { signal: state.signal });
+    for (const one of found.effects.filter(({ remove }) => remove)) {
+      const { relation, source, target } = one.remove;
+      cells.get(`${relation}|${source}|${target}`)?.replaceChildren(...effectOf(found, one));
     }
-  };
-  field.addEventListener("input", search);
-  which.addEventListener("change", search);
-  return section("Add a link", "Give it a link that it does not have.",
-    now.length > 0 && h("ul.ticks", {}, now.map(({ key, relation, node }, i) => h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `added-${i}`, checked: true, onchange: () => tick("add", key, false) }), name(node.name)), h("span.effect", {}, relationWords(graph, relation))))),
-    h("div.filters", {}, h("label", {}, h("span", {}, "Relation"), which), h("label", {}, h("span", {}, "To"), field)), list);
+    most.replaceChildren(smallest(state, found));
+  } catch (error) {
+    if (error.name !== "AbortError") most.replaceChildren(h("p.bad", {}, error.message));
+  }
 }
 
-function pathsOf(state, first) {
-  if (!first.instances.length) return null;
-  return section("Single paths", `Untick a path: it is taken out of the attention alone, and its links stay. The ${first.instances.length} that add most to ${cut(plain(first.label), 40)}:`,
-    h("ul.ticks.paths", { tabindex: 0, "aria-label": "Paths" }, first.instances.map((one, i) => {
-      const key = keyOf(one);
-      return h("li", {}, h("label", {}, h("input", { type: "checkbox", id: `path-${i}`, checked: !state.drop.includes(key), onchange: (event) => tick("drop", key, !event.target.checked) }),
-        name(namesOf(one).join(" → ")), h("small", {}, metapathWords(one.metapath))), h("span.effect", {}, `adds ${signed(one.part, 3)}`));
-    })));
+/** Say what a single change does: "without it 40 % → Drama". */
+function effectOf({ probability }, one) {
+  return [h(`span.${one.probability < probability - 0.005 ? "lower" : one.probability > probability + 0.005 ? "raise" : "faint"}`, {}, `without it ${percent(one.probability)}`),
+    one.flips && h("b", {}, ` → ${labels(one)}`)].filter(Boolean);
+}
+
+const labels = ({ predicted }) => predicted.map((one) => cut(plain(one), 24)).join(", ") || "no label";
+
+function smallest(state, { label, probability, effects }) {
+  const [first] = effects, flips = effects.filter((one) => one.flips);
+  if (!first) return h("p.note", {}, "There is nothing to change: it has no links and no columns.");
+  const moves = ["; ", name(label), ` goes from ${percent(probability)} to ${percent(first.probability)}.`];
+  const apply = h("button", { type: "button", id: "apply", onclick: () => change(first.remove
+    ? { cut: [`${first.remove.relation}|${first.remove.source}|${first.remove.target}`], add: [], set: [] } : { set: [`${first.column}=${first.value ?? ""}`], cut: [], add: [] }) }, "Try it");
+  const others = flips.slice(1, 5).map((one) => h("li", {}, `${one.text} → ${labels(one)}`, ` (${plain(label)} ${percent(one.probability)})`));
+  return h("div.note", {}, h("p", {}, flips.length ? ["The smallest change: ", h("b", {}, name(first.text, "bdi")), ", and it is ", h("b", {}, labels(first)), moves]
+    : ["No single change would change the answer. The strongest: ", h("b", {}, name(first.text, "bdi")), moves], " ", apply),
+  others.length > 0 && h("details", {}, h("summary", {}, `${flips.length - 1} other single ${flips.length === 2 ? "change does" : "changes do"} it, too`), h("ul", {}, others)));
 }
