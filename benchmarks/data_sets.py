@@ -195,11 +195,10 @@ def workers() -> DataSet:
     return DataSet.of("workers", "union", "years.nr=workers.nr", workers=own, years=years)
 
 
-def generated_shops() -> DataSet:
+def generated_shops(count: int = 3000, mean_orders: int = 8) -> DataSet:
     """Shops whose label follows from a sum, a maximum, a count and the latest of their orders."""
     draw = np.random.default_rng(0)
-    count = 3000
-    orders = draw.poisson(draw.gamma(2, 4, count))
+    orders = draw.poisson(draw.gamma(2, mean_orders / 2, count))
     shop = np.repeat(np.arange(count), orders)
     table = pd.DataFrame(
         {
@@ -218,6 +217,17 @@ def generated_shops() -> DataSet:
     own = pd.DataFrame({"shop": range(count), "region": draw.choice(list("NSEW"), count)})
     own["closes"] = np.where(draw.random(count) < chance, "yes", "no")
     return DataSet.of("shops", "closes", "orders.shop=shops.shop", shops=own, orders=table)
+
+
+def many_shops() -> DataSet:
+    """The same with 100,000 shops, a million orders, and more numbers that do not matter."""
+    data, draw = generated_shops(100_000, 10), np.random.default_rng(1)
+    shops, orders = data.tables["shops"], data.tables["orders"]
+    shops["area"] = draw.lognormal(4, 1, len(shops)).round(1)
+    shops["opened"] = draw.integers(1970, 2025, len(shops))
+    orders["items"] = draw.poisson(3, len(orders)) + 1
+    orders["discount"] = np.where(draw.random(len(orders)) < 0.8, 0, draw.random(len(orders)))
+    return data
 
 
 def icons() -> DataSet:
@@ -410,7 +420,7 @@ def pypi(package: str, version: str, path: str) -> bytes:
 
 
 RELATIONAL = (players, teams, planes, flights, lecturers, patients, workers, generated_shops)
-OTHERS = (films, movies, telco, baskets, few_baskets, chinook)
+OTHERS = (films, movies, telco, baskets, few_baskets, chinook, many_shops)
 OTHERS = (*OTHERS, icons, presets, emoji, cwe, metabolism)
 MAKERS: dict[str, Callable[[], DataSet]] = {
     **{make.__name__: make for make in (*RELATIONAL, *OTHERS)},

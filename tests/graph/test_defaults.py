@@ -66,16 +66,26 @@ def test_the_smallest_are_kept(budget: int, limit: int, kept: list[str], monkeyp
     assert graph.metapaths == kept
     assert set(graph.provenance.left_out_metapaths) == {BY_C, BY_D, BY_E} - set(kept)
     if not kept:
-        assert re.match(r"each .* more than 3 instances: .*\(4 inst", why_none(graph))
+        assert re.match(r"no default .*: .*\(4 inst", why_none(graph))
 
 
 def test_what_only_leads_back_is_left_out_if_another_is_there() -> None:
     graph = with_defaults(graph_of(c=C, e=E), [BY_E, BY_C])
     assert graph.metapaths == [BY_C]
     assert graph.provenance.left_out_metapaths == {
-        BY_E: "it leads from every a back to the same a only"
+        BY_E: "it leads from every a back to the same a only; linear model and trees aggregate its "
+        "rows"
     }
-    assert with_defaults(graph_of(e=E), [BY_E]).metapaths == [BY_E]
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(3, [BY_E]), (2, [])])
+def test_what_only_leads_back_is_kept_alone_if_it_is_small(
+    limit: int, kept: list[str], monkeypatch
+) -> None:
+    monkeypatch.setattr(defaults, "BACK_LIMIT", limit)
+    graph = with_defaults(graph_of(e=E), [BY_E])
+    assert graph.metapaths == kept
+    assert kept or "aggregate its rows" in why_none(graph)
 
 
 def test_with_many_roots_those_that_join_most_stay(monkeypatch) -> None:

@@ -24,6 +24,10 @@ LEAST = 0.01
 LIMIT = 4_000_000
 """Maximum number of instances of a single default metapath, where it is the only one."""
 
+BACK_LIMIT = 200_000
+"""Maximum number of instances of a default metapath that only leads back: it tells the network what
+aggregates tell other learners, and memory grows with the rows on the way."""
+
 ROOTS = 150_000
 """Maximum number of roots of all default metapaths together, each of which takes as long as
 hundreds of instances."""
@@ -35,6 +39,7 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
     Left out is a metapath that leads from every root back to this root alone, or that hardly any
     root has, if another one is there. Of the others, those with the fewest instances are kept as
     far as ``BUDGET`` goes, and the smallest in any case if it has fewer than ``LIMIT`` instances.
+    If all lead back, those with more than ``BACK_LIMIT`` instances are left out.
     If these are too many for ``ROOTS``, those stay by which most roots reach other nodes; a graph
     that is ``stored`` has no such limit, for it is trained in batches. A metapath without any is
     kept: training refuses it and says why.
@@ -45,13 +50,14 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
         by_root = _instances_by_root(metapath, graph)
         counts[text] = _total(by_root)
         joined[text] = int((by_root > (len(metapath) > 1)).sum())  # one leads back, over two hops
-        if len(candidates) > 1 and leads_back(metapath, graph):
+        if leads_back(metapath, graph):
             back.add(text)
     some = sorted((text for text in candidates if counts[text]), key=counts.__getitem__)
     few = {text for text in some if counts[text] < LEAST * graph.targets.num_nodes}
     useful = [text for text in some if text not in back | few]
     if not useful or counts[useful[0]] >= LIMIT:  # what leads back is better than nothing
-        useful, back, few = some, set(), set()
+        back, few = {text for text in back if counts[text] > BACK_LIMIT}, set()
+        useful = [text for text in some if text not in back]
     kept, total = set[str](), 0
     for text in useful:
         total += counts[text]
@@ -60,7 +66,8 @@ def with_defaults(graph: Graph, candidates: Sequence[str], *, stored: bool = Fal
     most = len(kept) if stored else max(1, ROOTS // max(1, graph.targets.num_nodes))
     busiest = sorted(kept, key=lambda text: (-joined[text], counts[text], text))[:most]
     left_out = {
-        text: f"it leads from every {graph.target} back to the same {graph.target} only"
+        text: f"it leads from every {graph.target} back to the same {graph.target} only; linear "
+        "model and trees aggregate its rows"
         if text in back
         else f"only {counts[text]} instances"
         if text in few
@@ -88,7 +95,7 @@ def why_none(graph: Graph) -> str:
     if not left_out:
         return f"no relation starts or ends at {graph.target}"
     return (
-        f"each default metapath has more than {short(LIMIT)} instances: "
+        "no default metapath is useful and small enough: "
         f"{', '.join(f'{text} ({why})' for text, why in left_out.items())}; -m uses one all "
         "the same, with --per-root 32 some of its instances"
     )
