@@ -162,6 +162,14 @@ def test_many_numbers_have_knots_and_empty_cells_a_feature(tmp_path: Path) -> No
     assert (names[0], names[1], names[-1]) == ("n", f"n near {knots[0]:g}", "n empty")
 
 
+@pytest.mark.parametrize("count", [19, 20])
+def test_empty_cells_of_a_small_table_have_a_feature(tmp_path: Path, count: int) -> None:
+    lines = [f"{i},{'uv'[i % 2]},{i if i >= count else ''}\n" for i in range(40)]
+    graph = SMALL.replace("[nodes.b]", 'keep = ["n"]\nfeatures = {n = "number"}\n[nodes.b]')
+    data = load_tables(write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R))
+    assert feature_names(data, "a") == (["n", "n empty"] if count == 20 else ["n"])
+
+
 @pytest.mark.parametrize("junk", [1, 2])
 def test_a_few_cells_of_a_column_of_numbers_may_be_junk(junk: int, tmp_path: Path) -> None:
     cells = ["soon"] * junk + [str(i) for i in range(110 - junk)] + [""] * 9

@@ -7,6 +7,9 @@ import torch
 
 from hanme.graph import Graph
 from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
+from hanme.linear.blocks import AggregatedRows, Standardised
+from hanme.linear.matrices import GraphMatrices
+from hanme.linear.rows import Rows
 from hanme.linear.trees import screen_columns
 from hanme.training import TrainingConfig
 from hanme.training.base_learners import fit_base_learners
@@ -121,6 +124,44 @@ def test_a_subgraph_gives_the_same_values(graph: Graph, columns: dict[str, Colum
     whole, nodes = column_values(graph, every), torch.tensor([7, 3, 119])
     part = graph.subgraph(nodes, walks_of(every))
     np.testing.assert_allclose(column_values(part, every, part.roots), whole[nodes], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("names", "time"),
+    [
+        (["protime", "visit_day"], "visit_day"),
+        (["day", "yearID"], "yearID"),
+        (["MonthlyCharges", "lifetime"], None),
+    ],
+)
+def test_numbers_that_order_rows_in_time_are_found_by_words(
+    names: list[str], time: str | None
+) -> None:
+    people, orders = tables()
+    orders = orders[["customer"]].assign(**dict.fromkeys(names, orders["amount"]))
+    nodes = CONFIG["nodes"] | {
+        "order": {"table": "orders", "features": dict.fromkeys(names, "number")}
+    }
+    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG | {"nodes": nodes})
+    rows = Rows(graph, "order")
+    assert (rows.names[rows.time] if rows.time >= 0 else None) == time
+
+
+def test_the_linear_model_knows_which_aggregates_are_missing(
+    graph: Graph, columns: dict[str, Column]
+) -> None:
+    phrases = ["mean amount over order", "largest amount over order", "number of order"]
+    fitted = Standardised.fit(graph, [columns[phrase] for phrase in phrases])
+    block = AggregatedRows(fitted)
+    assert [(each.column.phrase, each.missing) for each in fitted] == [
+        *((phrase, False) for phrase in phrases),
+        (phrases[0], True),  # where the largest is missing as well
+    ]
+    nodes = np.arange(graph.targets.num_nodes)
+    *_, gap = block.matrix(GraphMatrices(graph)).rows(nodes).toarray().T
+    missing = np.isnan(column_values(graph, [columns[phrases[0]]])[:, 0])
+    assert missing.any()
+    assert ((gap > 0) == missing).all()
 
 
 def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:

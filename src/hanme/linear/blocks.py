@@ -171,7 +171,10 @@ class NeighbourFeatures(FeatureBlock):
 
 
 class Standardised(BaseModel):
-    """A column with mean 0 and variance 1 over all target nodes, logarithmic if it is skewed."""
+    """A column with mean 0 and variance 1 over all target nodes, logarithmic if it is skewed.
+
+    Or whether the column is missing, also with mean 0 and variance 1.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -179,24 +182,32 @@ class Standardised(BaseModel):
     log: bool
     mean: float
     std: float
+    missing: bool = False
 
     @classmethod
     def fit(cls, graph: Graph, columns: Sequence[Column]) -> tuple[Standardised, ...]:
         """Standardise the numbers of linked rows, best first; other blocks have the categories."""
         limit = max(MIN_COLUMNS, MAX_AGGREGATED // max(1, int(graph.split.labelled.sum())))
         numbers = [column for column in columns if column.function not in INDICATORS]
-        columns, fitted = numbers[:limit], []
+        columns, fitted, gaps = numbers[:limit], [], dict[bytes, Standardised]()
         for column, values in zip(columns, column_values(graph, columns).T, strict=True):
-            known = values[~np.isnan(values)].astype(np.float64)
+            missing = np.isnan(values)
+            known = values[~missing].astype(np.float64)
             low, middle, high = np.quantile(known, [0, 0.5, 0.99]) if len(known) else (0, 0, 0)
             log = bool(low >= 0 and high > 5 * max(middle, 1))
             known = np.log1p(known) if log else known
             if len(known) and known.std() > 0:
                 fitted.append(cls(column=column, log=log, mean=known.mean(), std=known.std()))
-        return tuple(fitted)
+            if 0 < missing.sum() < len(missing):
+                mean, std = missing.mean(), missing.std()
+                gap = cls(column=column, log=False, mean=mean, std=std, missing=True)
+                gaps.setdefault(missing.tobytes(), gap)
+        return (*fitted, *gaps.values())
 
     def scaled(self, values: Vector) -> Vector:
         """Return standardised values, 0 where nothing is known."""
+        if self.missing:
+            values = np.isnan(values).astype(np.float32)
         values = np.log1p(np.maximum(values, 0)) if self.log else values
         values = np.clip((values - self.mean) / self.std, -MAX_DEVIATION, MAX_DEVIATION)
         return np.nan_to_num(values)

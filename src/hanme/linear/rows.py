@@ -21,8 +21,13 @@ MAX_DENSE, DENSE = 1024, 0.05
 """Features of unknown origin count as numbers if there are at most this number of them, a tenth in
 types other than the target, and this share of their entries is not 0."""
 
-TIME = re.compile(r"date|time|year|season", re.IGNORECASE)
-"""Names of numbers that order rows in time, if a table has no date."""
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+TIMES = (
+    re.compile(r"\w*(date|timestamp|datetime|year)|season|time"),
+    re.compile(r"(day|week|month|quarter)s?"),
+)
+"""Words in the names of numbers that order rows in time, if a table has no date; those of the first
+pattern are preferred. A longer word that ends in "time" is usually a duration."""
 
 
 class Field(NamedTuple):
@@ -88,7 +93,10 @@ class Rows:
     def time(self) -> int:
         """The number that orders the rows in time, -1 if there is none."""
         dates = [f.start for f in self.fields if f.fitted.get("kind") == "date"]
-        named = [f.start for f in self.fields if f.kind == "number" and TIME.search(f.name)]
+        words = {f.start: _words(f.name) for f in self.fields if f.kind == "number"}
+        named = [
+            start for time in TIMES for start in words if any(map(time.fullmatch, words[start]))
+        ]
         return next(iter(dates + named), -1)
 
     @cached_property
@@ -121,6 +129,10 @@ class Rows:
         if field.fitted.get("gaps"):
             values[self.encoded(field.start + field.width - 1) > 0] = np.nan
         return values
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in WORD.findall(name)]
 
 
 def _each(value: Any) -> list[Any]:

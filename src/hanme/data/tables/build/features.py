@@ -25,6 +25,9 @@ ROWS_PER_KNOT, MIN_KNOTS, MAX_KNOTS = 100, 5, 16
 On tables of fewer than 500 rows the gain on validation rows was within the noise.
 """
 
+MIN_GAPS = 20
+"""Number of empty cells from which a small column has a feature for them: fewer tell little."""
+
 COMMON_WORDS = 0.5
 """TF-IDF leaves out words in a larger share of the texts, which hardly distinguish them."""
 
@@ -59,7 +62,8 @@ class FittedNumber(Closed):
             mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 1.0)
         if not np.isfinite([mean, std]).all():
             raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
-        gaps = MIN_KNOTS * ROWS_PER_KNOT <= known.size < numbers.size
+        fewest = 1 if known.size >= MIN_KNOTS * ROWS_PER_KNOT else MIN_GAPS
+        gaps = known.size > 0 and numbers.size - known.size >= fewest
         kind: Any = spec.kind
         return cls(kind=kind, mean=mean, std=std or 1.0, knots=_knots(known), gaps=gaps)
 
