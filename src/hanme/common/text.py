@@ -51,6 +51,20 @@ def spoken(name: str) -> str:
     return " ".join(word if word.isupper() else word.lower() for word in words) or name
 
 
+FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+([.]\d+)?\Z)")
+"""Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
+
+
+def csv_cell(text: str) -> str:
+    """Return a text as a CSV file holds it: ``'`` stands before what looks like a formula."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def from_csv_cell(cell: str) -> str:
+    """Return the text of a cell, without the ``'`` of :func:`csv_cell`."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell[1:]) else cell
+
+
 def unused_name(name: str, used: Collection[str], separator: str = "_") -> str:
     """Return a name, followed by a number from 2 on if it is used already."""
     names = chain([name], (f"{name}{separator}{number}" for number in count(2)))

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +22,7 @@ from torch import Tensor
 from hanme.common import ranks
 from hanme.common.files import replacing
 from hanme.common.memory import blocks
-from hanme.common.text import html_table
+from hanme.common.text import csv_cell, html_table
 from hanme.data.tables.read.sql import quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
@@ -38,9 +37,6 @@ FORMATS = (".parquet", ".csv", ".json")
 
 CSV_ROWS = 1000
 """Rows of a CSV file that are sent at a time: some 100 kB."""
-
-FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+([.]\d+)?\Z)")
-"""Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
 
 UNLABELLED = "unlabelled"
 USES = ("train", "val", "test", "unused", UNLABELLED)
@@ -284,7 +280,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, float):  # no more digits than were computed
         return np.float32(value)
     text = "|".join(value) if isinstance(value, list) else value
-    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) else text
+    return csv_cell(text) if isinstance(text, str) else text
 
 
 def _empty_folder(path: Path) -> Path:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from hanme.common.files import regular
 from hanme.common.options import Closed
+from hanme.common.text import from_csv_cell
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 
 ACTIONS = ("confirm", "correct", "skip")
 SEPARATOR = "|"
 """Separates the labels of a node that has several."""
-
-FORMULA = re.compile(r"\A'(?=[=@\t\r+\-])")
-"""Matches the ``'`` that stands before a text which a spreadsheet would evaluate as a formula."""
 
 
 class ReviewedLabel(Closed):
@@ -48,7 +45,7 @@ def read_reviewed(path: Path) -> dict[str, ReviewedLabel]:
         if len(cells) != len(head):
             expected = f"expected {len(head)} cells, but got {len(cells)}"
             raise HanmeError(f"{path} row {number}: {expected}")
-        row = dict(zip(head, (FORMULA.sub("", cell).strip() for cell in cells), strict=True))
+        row = dict(zip(head, (from_csv_cell(cell).strip() for cell in cells), strict=True))
         action = row.get("action", "confirm")
         if action not in ACTIONS:
             expected = f"expected {', '.join(ACTIONS)}, but got {action!r}"

@@ -13,9 +13,9 @@ from threading import Lock
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
+from hanme.common.text import csv_cell, from_csv_cell
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.prediction import FORMULA
 from hanme.runs.reviewed import SEPARATOR, ReviewedLabel
 from hanme.serve.table import Ints, Table
 
@@ -47,7 +47,7 @@ class Reviews:
         self.actions: dict[str, str] = {}  # the last action for each id
         for row in rows:
             if row["action"]:
-                self.actions[_unquoted(row["id"])] = row["action"]
+                self.actions[from_csv_cell(row["id"])] = row["action"]
 
     def text(self) -> str:
         """Return the whole lines of the file."""
@@ -91,13 +91,9 @@ class Reviews:
 def _line(node: str, label: str, action: str) -> str:
     line = io.StringIO()
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    cells = (f"'{text}" if FORMULA.match(text) else text for text in (node, label))
-    csv.writer(line, lineterminator="\n").writerow([*cells, action, now])
+    cells = [csv_cell(node), csv_cell(label), action, now]
+    csv.writer(line, lineterminator="\n").writerow(cells)
     return line.getvalue()
-
-
-def _unquoted(text: str) -> str:
-    return text[1:] if text[:1] == "'" and FORMULA.match(text[1:]) else text
 
 
 def to_review(graph: Graph, table: Table, answered: Ints, limit: int) -> tuple[Ints, int]:
