@@ -58,6 +58,18 @@ def test_both_ways_to_fit_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(rows @ a[:-1], rows @ b[:-1], rtol=0.02, atol=0.05)
 
 
+def test_nearly_equal_rows_lose_no_precision() -> None:
+    rows, y = data(100, 30, 3)
+    rows = torch.cat([rows + 3, rows + 3 + 1e-5 * torch.randn(100, 30)], 0).repeat(1, 10)
+    design = DesignMatrix(csr_array(rows.numpy()))
+    training = TrainingRows([design], [1.0], np.arange(200), y.repeat(2), 3)
+    every = torch.ones(200, dtype=torch.bool)
+    weights = training.fit(every, 0.01)
+    (columns,) = training.fit_each([every], 0.01)
+    expected = training.logits(every, weights)
+    torch.testing.assert_close(rows @ columns[:-1] + columns[-1], expected, rtol=1e-3, atol=1e-3)
+
+
 def test_a_set_that_contains_the_one_before_gets_its_own_weights() -> None:
     rows, y = data(60, 200, 3)
     every = torch.ones(60, dtype=torch.bool)

@@ -57,21 +57,26 @@ class TrainingRows:
         kept = values > gram.diagonal().max() * len(gram) * 1e-15  # the others are rounding errors
         root = np.sqrt(values[kept])
         self.rows = np.ascontiguousarray(vectors[:, kept] * root, np.float32)
-        self._dual, self._mean = vectors[:, kept] / root, gram.mean(0)
+        dual = vectors[:, kept] / root  # with a sum of 0, but for rounding errors
+        self._dual, self._mean = dual - dual.mean(0), gram.mean(0)
 
     def _scaled(self) -> Iterator[csr_array]:
         for design, scale in zip(self.designs, self.scales, strict=True):
             yield scale * csr_array(vstack(list(design.chunks(self.nodes)), format="csr"))
 
-    def fit(self, mask: Tensor, strength: float, start: Tensor | None = None) -> Tensor:
+    def fit(
+        self, mask: Tensor, strength: float, start: Tensor | None = None, max_iter: int = 100
+    ) -> Tensor:
         """Fit weights to some of the nodes ``[n]``, from ``start`` if it is given.
 
         Returns:
             The weights of the columns of ``rows`` and in the last row the bias, ``[k + 1, C]``.
         """
-        rows = self.rows[mask.numpy()]
+        rows, y = self.rows[mask.numpy()], self.y[mask]
         tensor = torch.from_numpy(rows) if self.in_span else to_torch(csr_array(rows))
-        return logistic_regression(tensor, self.y[mask], strength, labels=self.labels, start=start)
+        return logistic_regression(
+            tensor, y, strength, labels=self.labels, start=start, max_iter=max_iter
+        )
 
     def logits(self, mask: Tensor, weights: Tensor) -> Tensor:
         """Return the logits of some of the nodes ``[n]`` for weights that were fitted."""

@@ -65,6 +65,9 @@ FOLDS = 4
 STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """Strengths to try, for rows whose mean squared length is 1; strong ones first."""
 
+MAX_ITER = 20
+"""Maximum number of iterations per strength; each fit starts from that of a stronger penalty."""
+
 CONSTANT = 1e-13
 """Ratio of variance to squared mean below which rows differ by rounding errors only."""
 
@@ -277,7 +280,7 @@ def best_strength(rows: TrainingRows, folds: int) -> float:
         held_out = []
         for i in range(folds):
             fold = order % FOLDS == i
-            starts[i] = weights = rows.fit(~fold, strength, starts[i])
+            starts[i] = weights = rows.fit(~fold, strength, starts[i], MAX_ITER)
             held_out.append(node_losses(rows.logits(fold, weights), rows.y[fold]))
         losses[strength] = float(torch.cat(held_out).mean())
         if losses[strength] > 1.02 * min(losses.values()):

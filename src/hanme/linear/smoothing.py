@@ -8,9 +8,9 @@ paper, whether these are labelled or only predicted to be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
-from itertools import islice
 from operator import is_not
 from typing import Any
 
@@ -70,6 +70,7 @@ class Smoothing:
         spec: The slopes.
         soft: Soft labels of all target nodes of a graph, ``[N, C]``, to use on subgraphs of it
             (default: computed on the graph at hand).
+        matrices: Matrices of the graph at hand, if they are known.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Smoothing:
         paths: Sequence[Metapath],
         spec: SmoothingSpec,
         soft: Tensor | None = None,
+        matrices: GraphMatrices | None = None,
     ) -> None:
         self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
-        self._matrices: GraphMatrices | None = None
+        self._matrices = matrices
         self._cached: tuple[tuple[object, ...], Tensor, Tensor, list[Tensor]] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
@@ -114,9 +116,7 @@ class Smoothing:
 
     def over(self, base: Learner) -> Smoothing:
         """Return the same smoothing of another learner."""
-        other = Smoothing(base, self.paths, self.spec)
-        other._matrices = self._matrices
-        return other
+        return Smoothing(base, self.paths, self.spec, matrices=self._matrices)
 
     def frozen(self, graph: Graph) -> Smoothing:
         """Return a copy that uses the soft labels of a graph on all of its subgraphs."""
@@ -196,27 +196,22 @@ def path_means(
 def smoothing_paths(graph: Graph, matrices: GraphMatrices) -> list[Metapath]:
     """Return the metapaths to smooth along: one, two and four hops back to the target type.
 
-    Over four hops, only those with a symmetric sequence of node types.
+    Over four hops, only those with a symmetric sequence of several node types.
     """
     if graph.targets.num_nodes * len(graph.labels) > MAX_LOGITS:
         return []
-    paths: list[Metapath] = []
-    for path in islice(_candidates(graph), MAX_PATHS):
-        try:
-            matrices.returns(path)
-        except TooLarge:
-            continue
-        paths.append(path)
-    return paths
-
-
-def _candidates(graph: Graph) -> Iterator[Metapath]:
+    candidates, paths = list[Metapath](), list[Metapath]()
     for length in (1, 2, 4):
-        for steps in walks(graph, length):
-            types = [graph.target, *(step[2] for step in steps)]
+        for path in (Metapath.of(steps, graph.metadata()) for steps in walks(graph, length)):
+            types = path.node_types
             symmetric = types == types[::-1] and len(set(types)) > 1
             if types[-1] == graph.target and (length < 4 or symmetric):
-                yield Metapath.of(steps, graph.metadata())
+                candidates.append(path)
+    for path in candidates[:MAX_PATHS]:
+        with suppress(TooLarge):
+            matrices.returns(path)
+            paths.append(path)
+    return paths
 
 
 def label_shares(graph: Graph) -> Tensor:
@@ -261,6 +256,4 @@ def fit_smoothing(
         bias=bias.tolist(),
         prior=label_shares(graph).tolist(),
     )
-    smoothing = Smoothing(base, [paths[i] for i in kept], spec)
-    smoothing._matrices = matrices
-    return smoothing
+    return Smoothing(base, [paths[i] for i in kept], spec, matrices=matrices)
