@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hanme.common.progress import listening
 from hanme.data import planted
 from hanme.data.store.open import open_store
 from hanme.data.store.write import write_store
@@ -173,3 +174,11 @@ def test_a_model_that_needs_the_whole_graph_says_so() -> None:
     }
     with pytest.raises(HanmeError, match="SeHGNN normalises over all nodes"):
         prepare(RunConfig.make(values), planted(**TINY))
+
+
+def test_progress_grows_within_epochs_and_does_not_end_before_the_scores() -> None:
+    done: list[float | None] = []
+    with listening(lambda stage: done.append(stage.done)):
+        trainer(epochs=2).run()
+    shares = [share for share in done if share is not None]
+    assert shares == [0, 0, 0.25, 0.5, 0.5, 0.75]  # two batches per epoch

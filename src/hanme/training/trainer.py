@@ -226,6 +226,7 @@ class Trainer:
         batches = prefetched(self.model, self.graph, mine, seed=key(seed, epoch))
         self.model.train(True)
         for every, roots, batch in zip(left, mine, batches, strict=True):
+            update_stage(self._done)  # before the step: scores follow the last one
             torch.manual_seed(key(seed, epoch, progress.step))
             losses, count = self._losses(batch, roots), len(every)
             if self.config.lts is not None:  # the easiest of the batch, whoever computes them
@@ -237,7 +238,6 @@ class Trainer:
             progress.count += count
             progress.step += 1
             update_running_means(self.model)
-            update_stage(self._done)
             self.on_step()
         mean = progress.total / progress.count
         progress.step, progress.total, progress.count = 0, 0.0, 0
