@@ -56,9 +56,6 @@ def test_scores_stand_beside_the_baselines_with_intervals(server: Server, runs: 
     hits = np.diag(found["confusion"]["counts"])
     rows = found["by_label"]
     assert [round(row["recall"] * row["nodes"]) for row in rows] == hits.tolist()
-    assert sum(row["nodes"] for row in found["by_degree"]) == found["nodes"]
-    weights = sum(row["weight"] for row in found["metapaths"])
-    assert weights == pytest.approx(1, abs=1e-5)
     assert [row["epoch"] for row in found["epochs"]] == [4, 8]
 
 

@@ -122,12 +122,10 @@ def test_the_overview_says_how_good_it_is(
         "Can its probabilities be trusted?",
         "What does it mistake for what?",
         "Which labels is it weak at?",
-        "Does it need many links?",
     ):
         assert words in text
     visitor.page.get_by_text("Details of the model").click()
-    for words in ("What does it look at?", "How did it learn?"):
-        assert words in visitor.text()
+    assert "How did it learn?" in visitor.text()
     for label in served[run].graph.labels:
         assert label in text
     visitor.page.get_by_text("Show as a table: Scores").click()
@@ -242,9 +240,9 @@ def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None
     end.hover()
     assert page.locator("tr.lit").count() >= 1
     assert "of the attention" in wide.text(".picked")
-    page.get_by_role("button", name="Zoom in").click()
-    assert "scale(1.25)" in page.locator(".graph > g").get_attribute("transform")
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Zoom in").first.click()
+    assert "scale(1.25)" in page.locator(".graph > g").first.get_attribute("transform")
+    page.get_by_role("button", name="Reset").first.click()
     before, box = end.get_attribute("transform"), end.bounding_box()
     page.mouse.move(box["x"] + 20, box["y"] + 10)
     page.mouse.down()
@@ -253,14 +251,14 @@ def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None
     assert end.get_attribute("transform") != before
     assert wide.hash() == "#/films/node/10"  # a drag is no click
     page.mouse.wheel(0, 400)
-    page.locator(".picked").scroll_into_view_if_needed()
-    canvas = page.locator(".graph").bounding_box()
+    page.locator(".picked").first.scroll_into_view_if_needed()
+    canvas = page.locator(".graph").first.bounding_box()
     page.mouse.move(canvas["x"] + 5, canvas["y"] + canvas["height"] - 5)
     page.mouse.down()
     page.mouse.move(canvas["x"] + 45, canvas["y"] + canvas["height"] - 15, steps=3)
     page.mouse.up()
-    assert "translate(40 -10)" in page.locator(".graph > g").get_attribute("transform")
-    page.get_by_role("button", name="Reset").click()
+    assert "translate(40 -10)" in page.locator(".graph > g").first.get_attribute("transform")
+    page.get_by_role("button", name="Reset").first.click()
     other = page.locator(".graph a.node[data-key^='2:']").first
     title = other.locator("title").text_content().split(", film")[0]
     other.click()
@@ -313,7 +311,7 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
             break
     assert here.endswith("film: open")
     page.keyboard.press("+")
-    assert "scale(1.25)" in page.locator(".graph > g").get_attribute("transform")
+    assert "scale(1.25)" in page.locator(".graph > g").first.get_attribute("transform")
     page.keyboard.press("Enter")
     wide.seen(here.removesuffix(", film: open"))
     page.get_by_role("link", name="What if?").focus()

@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-import torch
 
 from hanme.runs import Run, RunConfig
 from hanme.runs.listing import ListedRun
 from hanme.runs.results import rule_name
 from hanme.serve.served import Json, NotSupported, ServedRun
 from hanme.serve.table import Flags
-from hanme.training.metrics import f1
 
 MOST_LABELS = 40
 """Maximum number of rows of the confusion matrix: the most common labels."""
 RARE = 10
 """Labels of fewer measured nodes are rare: a single node moves their scores by more than 10 %."""
-QUARTERS = 4
-"""Number of groups of nodes by degree."""
 MOST_EPOCHS = 1000
 """Maximum number of points of a training curve: more than a screen can show."""
 
@@ -31,7 +27,7 @@ Differ = Literal["differ", "all", "a_right", "b_right"]
 
 
 def overview(served: ServedRun) -> Json:
-    """Return scores beside the baselines, reliability, confusion, weak spots and weights."""
+    """Return scores beside the baselines, reliability, confusion and weak spots."""
     run, part, mask = served.run, _part(served), _measured(served)
     quality = run.result["probabilities"].get(part, {})
     nodes = int(served.graph.split.parts()[part].sum()) if part else 0
@@ -48,9 +44,6 @@ def overview(served: ServedRun) -> Json:
         "reliability": quality.get("reliability", []),  # count, mean probability, share of labels
         "confusion": _confusion(served, mask),
         "by_label": _by_label(served, mask),
-        "by_degree": _by_degree(served, mask),
-        "metapaths": served.metapaths(),
-        "parts": _parts(served),
         "best_epoch": run.result["best_epoch"],
         "epochs": run.metrics[:: len(run.metrics) // MOST_EPOCHS + 1],
     }
@@ -153,33 +146,6 @@ def _by_label(served: ServedRun, mask: Flags) -> list[Json]:
         {"label": label, **{name: column[i].item() for name, column in columns.items()}}
         for i, label in enumerate(labels)
     ]
-
-
-def _by_degree(served: ServedRun, mask: Flags) -> list[Json]:
-    """Return micro F1 in percent of nodes with few and with many links."""
-    table, nodes = served.table, np.flatnonzero(mask)
-    degree = table.degree[nodes]
-    shares = np.linspace(0, 1, QUARTERS + 1)[1:]
-    bounds = np.unique(np.quantile(degree, shares)) if len(nodes) else degree
-    group = np.searchsorted(bounds, degree)
-    found = []
-    for some in (group == i for i in np.unique(group)):
-        said, true = (torch.from_numpy(x[nodes[some]]) for x in (table.predicted, table.true))
-        least, most = int(degree[some].min()), int(degree[some].max())
-        micro, right = 100 * f1(said, true).micro, int((said == true).all(1).sum())
-        row = {"least": least, "most": most, "nodes": len(said), "right": right}
-        found.append(row | {"micro": micro})
-    return found
-
-
-def _parts(served: ServedRun) -> dict[str, float]:
-    """Return the mean absolute contribution of each part of the model to a logit."""
-    if served.explainer is None:
-        return {}
-    opened = served.explainer.open
-    deep = opened.logits - sum(opened.others.values(), start=torch.zeros_like(opened.logits))
-    parts = ({"metapaths": deep} if opened.paths else {}) | opened.others
-    return {name: float(logits.abs().mean()) for name, logits in parts.items()}
 
 
 def listed(one: ListedRun, served: Mapping[str, ServedRun], own: RunConfig | None) -> Json:

@@ -5,7 +5,7 @@ Descriptions of a run and comparisons are plain JSON objects instead.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -215,25 +215,6 @@ class NodeInfo(NodeRef):
     prediction: Prediction | None
 
 
-class MetapathPart(BaseModel):
-    """What the instances of a metapath add to the logit of the label."""
-
-    metapath: str
-    weight: float
-    instances: int
-    part: float
-
-
-class InstanceInfo(BaseModel):
-    """A metapath instance, root first: its attention, its part of the logit and its move."""
-
-    metapath: str
-    nodes: list[NodeRef]
-    attention: float
-    part: float
-    move: float
-
-
 class ReasonInfo(BaseModel):
     """A link or a column, with its evidence and what it adds to the logit.
 
@@ -252,15 +233,6 @@ class ReasonInfo(BaseModel):
     column: str | None
 
 
-class DetailsInfo(BaseModel):
-    """How the model computes the logit: by metapath, part and instance."""
-
-    logit: float
-    metapaths: list[MetapathPart]
-    instances: list[InstanceInfo]
-    others: dict[str, float] = Field(description="What else is added to the logit.")
-
-
 class ExplanationInfo(BaseModel):
     """Why a node got, or did not get, a label; base and reasons add up to the logit.
 
@@ -275,7 +247,9 @@ class ExplanationInfo(BaseModel):
     base_rate: float
     start: float
     reasons: list[ReasonInfo]
-    details: DetailsInfo
+    details: dict[str, Any] = Field(
+        description="How the model computes the logit: by metapath, other part and instance."
+    )
 
 
 class NewPrediction(BaseModel):

@@ -66,18 +66,6 @@ class ServedRun:
         """How the model reads the columns of the target."""
         return self.run.schema.features[self.graph.target] if self.run.schema else {}
 
-    def metapaths(self) -> list[Json]:
-        """Describe the metapaths of the model: instances, nodes with instances, and weight β."""
-        if self.explainer is None:
-            return []
-        opened = self.explainer.open
-        found = []
-        for (text, path), weight in zip(opened.paths.items(), opened.beta, strict=True):
-            count = path.problem.chain.count()
-            total, roots = int(count.sum()), int((count > 0).sum())
-            found.append({"metapath": text, "instances": total, "roots": roots, "weight": weight})
-        return found
-
     def info(self) -> Json:
         """Describe model, graph and labels.
 
@@ -267,31 +255,31 @@ class ServedRun:
                 )
                 for one, step in zip(found.reasons, found.steps[1:], strict=True)
             ],
-            details=schemas.DetailsInfo(
-                logit=found.logits[label],
-                metapaths=[
-                    schemas.MetapathPart(
-                        metapath=text,
-                        weight=weight,
-                        instances=details.counts[text],
-                        part=details.parts[text][label],
-                    )
+            details={
+                "logit": found.logits[label],
+                "metapaths": [
+                    {
+                        "metapath": text,
+                        "weight": weight,
+                        "instances": details.counts[text],
+                        "part": details.parts[text][label],
+                    }
                     for text, weight in details.metapaths.items()
                 ],
-                instances=[
-                    schemas.InstanceInfo(
-                        metapath=one.metapath,
-                        nodes=[
-                            self.node(t, n) for t, n in zip(one.types, one.numbers, strict=True)
+                "instances": [
+                    {
+                        "metapath": one.metapath,
+                        "nodes": [
+                            self.node(*end) for end in zip(one.types, one.numbers, strict=True)
                         ],
-                        attention=one.attention,
-                        part=one.parts[label],
-                        move=one.moves[label],
-                    )
+                        "attention": one.attention,
+                        "part": one.parts[label],
+                        "move": one.moves[label],
+                    }
                     for one in details.instances
                 ],
-                others={name: parts[label] for name, parts in details.others.items()},
-            ),
+                "others": {name: parts[label] for name, parts in details.others.items()},
+            },
         )
 
 

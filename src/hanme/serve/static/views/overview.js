@@ -3,7 +3,6 @@ import { to } from "../address.js";
 import { ask, path } from "../api.js";
 import { bars, lines, matrix, reliability } from "../charts.js";
 import { chart, count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
-import { blockWords, grouped, metapathWords } from "../words.js";
 
 const PARTS = { test: "test", val: "validation" };
 const WHO = { model: "this model", linear: "its linear part", majority: "always the most common label" };
@@ -26,9 +25,8 @@ export function overview(run, found, list) {
       found.part && scores(run, found, part, nodes),
       found.reliability.length > 0 && trust(found, part),
       found.confusion.labels.length > 0 && found.part && mistakes(run, found),
-      found.by_label.length > 0 && byLabel(run, found, list),
-      found.by_degree.length > 0 && byDegree(found, nodes)),
-    h("details.inner", {}, h("summary", {}, "Details of the model"), h("div.columns", {}, looks(found), found.epochs.length > 0 && curves(found))));
+      found.by_label.length > 0 && byLabel(run, found, list)),
+    found.epochs.length > 0 && h("details.inner", {}, h("summary", {}, "Details of the model"), curves(found)));
 }
 
 /** What is new comes first: how many rows without a label there are, and how sure the model is of them. */
@@ -110,24 +108,6 @@ function byLabel(run, found, list) {
   return section("Which labels is it weak at?", "F1 by label, weakest first: it is 100 % where all rows with the label are found, and nothing else is given it.",
     chart(found.nodes, "F1 by label", () => bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model", note: `${row.hits} of ${row.nodes}${row.rare ? ", few" : ""}` }))), numbers, "Beside the bars: how many of the rows with this label are found."),
     list({}) && h("p.hint", {}, "See its mistakes: ", rows.slice(0, 3).map((row, i) => [i > 0 && ", ", link(row.label)]), "."));
-}
-
-function byDegree(found, nodes) {
-  const rows = found.by_degree.map((row) => ({ name: row.least === row.most ? `${row.least} links` : `${row.least} to ${row.most} links`, value: share(row.micro), kind: "model", nodes: row.nodes, note: `${count(row.right)} of ${count(row.nodes)}` }));
-  return section("Does it need many links?", `Micro F1 of ${nodes} with few and with many links, and how many are entirely correct.`,
-    chart(found.nodes, "Micro F1 by number of links", () => bars(rows), table("Micro F1 by number of links", ["links", "micro F1", "correct"], rows.map((row) => [row.name, percent(row.value, 1), row.note]), { numeric: [1, 2] })));
-}
-
-function looks(found) {
-  const parts = grouped(Object.entries(found.parts).filter(([name]) => name !== "bias").map(([name, value]) => ({ name, value })),
-    (text) => (text === "metapaths" ? "paths (attention)" : blockWords(text))).slice(0, 12);
-  const most = Math.max(...parts.map((part) => part.value), 1e-9);
-  const ways = found.metapaths.map((one) => [metapathWords(one.metapath), percent(one.weight), count(one.instances), count(one.roots)]);
-  return section("What does it look at?", "How far each part of the model moves a score, on average. “Paths” is the attention over metapath instances; the others belong to the linear part.",
-    parts.length > 0 && figure("How much each part counts", bars(parts.map((part) => ({ ...part, kind: "model" })), { most, format: (v) => v.toFixed(2) }),
-      table("How much each part counts", ["part", "mean size"], parts.map((part) => [part.name, part.value.toFixed(3)]), { numeric: [1] })),
-    ways.length > 0 && h("h3", {}, "Paths it attends to"),
-    ways.length > 0 && table("Metapaths", ["leads to", "weight β", "paths", "starting at"], ways, { numeric: [1, 2, 3], hidden: true }));
 }
 
 function curves(found) {
