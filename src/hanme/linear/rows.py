@@ -30,6 +30,14 @@ TIMES = (
 pattern are preferred. A longer word that ends in "time" is usually a duration."""
 
 
+DERIVED = {
+    "category": "rank of {} by frequency",
+    "list": "number of values of {}",
+    "text": "number of words in {}",
+}
+"""The number that is derived from a column of each kind, in words."""
+
+
 class Field(NamedTuple):
     """A column of a table: its features begin at ``start``, and are those of ``kind``."""
 
@@ -43,8 +51,8 @@ class Field(NamedTuple):
 class Rows:
     """The rows of a node type as numbers in their own units, and as indicators of categories.
 
-    Beyond the features as encoded, there are two numbers for each column of a category, list or
-    text: the mean rank of its values by frequency, and how many it has.
+    Beyond the features as encoded, there is a number for each column of a category, its rank by
+    frequency, and one for each list or text: how many values it has.
     """
 
     def __init__(self, graph: Graph, node_type: str) -> None:
@@ -65,11 +73,9 @@ class Rows:
         self.names = dict(enumerate(names))
         self.derived: dict[int, Field] = {}
         for i, field in enumerate(self.categories):
-            self.derived[width + 2 * i] = field
-            self.names[width + 2 * i] = f"rank of {field.name} by frequency"
-            if field.kind != "category":
-                self.derived[width + 2 * i + 1] = field
-                self.names[width + 2 * i + 1] = f"number of values of {field.name}"
+            number = width + 2 * i + (field.kind != "category")
+            self.derived[number] = field
+            self.names[number] = DERIVED.get(field.kind, DERIVED["text"]).format(field.name)
 
     @cached_property
     def x(self) -> csc_array:
