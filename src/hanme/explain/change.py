@@ -112,13 +112,15 @@ class WhatIf:
 
     def without(self, node: int, source: Source) -> Tensor:
         """Return a node's logits without a neighbour or with a column missing, ``[C]``."""
-        if source.channel or (source.node is not None and self._frozen.samples()):
+        if source.channel or (source.kind and self._frozen.samples()):
             raise HanmeError("the model cannot be computed without it")
-        if source.node is not None:
-            kind, number = source.node
-            links = [e for e in self.graph.links if (e[0], e[2]) == (self.graph.target, kind)]
-            linked = [e for e in links if number in self.graph.adjacency(e).of_node(node)]
-            return self.logits(node, remove=[Link(e, node, number) for e in linked])[0]
+        if source.kind:
+            remove = []
+            for e in self.graph.links:
+                if (e[0], e[2]) == (self.graph.target, source.kind):
+                    ends = set(self.graph.adjacency(e).of_node(node).tolist())
+                    remove += [Link(e, node, end) for end in source.numbers if end in ends]
+            return self.logits(node, remove=remove)[0]
         if source.own is None:
             return self.logits(node, missing=frozenset(source.aggregates))[0]
         row = self.graph.targets.rows(torch.tensor([node]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,8 +14,8 @@ from torch import Tensor
 from hanme.common.text import printable
 from hanme.explain.explanation import percent
 from hanme.explain.sources import OWN, Columns, Source
+from hanme.explain.wording import Wording, in_words
 from hanme.graph import Graph
-from hanme.linear import Column
 from hanme.linear.aggregates import column_values
 from hanme.linear.rows import Field
 
@@ -46,7 +45,7 @@ class Known:
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.columns = graph, Columns(graph)
-        self.kind, self.kinds = graph.target, plural(graph.target)
+        self.words = Wording(graph, self.columns)
 
     @cached_property
     def labelled(self) -> Tensor:
@@ -61,8 +60,10 @@ class Known:
 
     def of(self, source: Source, node: int, label: int) -> Evidence:
         """Describe a source of a node, and count the known labels of nodes that share it."""
-        if source.node is not None:
-            return self._of_link(*source.node, node, label)
+        if len(source.numbers) > 1:
+            return Evidence(f"{len(source.numbers):,} {self.words.names[source.kind].plural}")
+        if source.kind:
+            return self._of_link(source.kind, source.numbers[0], node, label)
         if source.own is not None:
             return self._of_column(source, source.own, node, label)
         if source.channel:
@@ -85,7 +86,8 @@ class Known:
             (n, titles.title(n), tuple(labels[i] for i in row.nonzero().flatten().tolist()))
             for n, row in zip(others[:SHARING].tolist(), given[:SHARING], strict=True)
         )
-        said = f"{same} of {known} other {self.kinds} {be(known)} {labels[label]}" if known else ""
+        verb = "is" if known == 1 else "are"
+        said = f"{same} of {known} other {self.words.many} {verb} {labels[label]}" if known else ""
         return Evidence(text, said, (same, known), shared, sharing)
 
     def sentence(self, node: int, label: int, p: float, leads: Sequence[Evidence]) -> str:
@@ -117,18 +119,13 @@ class Known:
         if lead.shared.startswith("linked"):
             return f"It is {lead.shared}, which is {label}"
         if known == 1:
-            return f"The only other {self.kind} {lead.shared} with a known label is {label}"
+            return f"The only other {self.words.one} {lead.shared} with a known label is {label}"
         amount = f"All {known}" if same == known else f"{same} of {known}"
-        return f"{amount} other {self.kinds} {lead.shared} are {label}"
+        return f"{amount} other {self.words.many} {lead.shared} are {label}"
 
     def _of_link(self, kind: str, number: int, node: int, label: int) -> Evidence:
         graph, title = self.graph, self.graph.nodes[kind].title(number)
-        relations = [e for e in graph.links if (e[0], e[2]) == (graph.target, kind)]
-        role = kind
-        if len(relations) > 1:
-            linked = [e[1] for e in relations if number in graph.adjacency(e).of_node(node)]
-            role = ", ".join(linked) or kind
-        text = f"{role}: {title}"
+        text = f"{self.words.role(kind, number, node)}: {title}"
         if kind == graph.target:
             given = graph.labels_given(torch.tensor([number]))[0].nonzero().flatten().tolist()
             if not self.labelled[number] or not given:
@@ -154,83 +151,56 @@ class Known:
         if field.name == OWN or row is None:
             return Evidence(field.name)
         values = row.to_dense()[0].numpy()[field.start : field.start + field.width]
+        title = self.words.title(field.name)
+        if field.fitted.get("kind") == "vector":
+            return Evidence(title)
         if field.kind == "number":
-            if "kind" in field.fitted and field.fitted["kind"] == "vector":
-                return Evidence(field.name)
-            return self._of_number(field, values)
+            return self._of_number(field, title, values)
         names: Sequence[str] = field.fitted.get("values", field.fitted.get("words", ()))
         present = np.flatnonzero(values)
         if not len(present):
-            return Evidence(f"{field.name}: missing")
+            return Evidence(f"{title}: missing")
         zero = np.zeros(len(self.graph.labels))
         added = [abs(source.parts.get(field.start + i, zero)[label]) for i in present]
         top = [int(present[i]) for i in np.argsort(added, kind="stable")[::-1]]
         words = ", ".join(names[i] for i in top[:WORDS])
         if field.kind not in ("category", "list"):
             more = ", ..." if len(top) > WORDS else ""
-            return Evidence(f"{field.name}: {words}{more}", "its most important words")
+            return Evidence(f"{title}: {words}{more}", "its most important words")
         if self.graph.stored:
-            return Evidence(f"{field.name}: {words}")
+            return Evidence(f"{title}: {words}")
         x = self.columns.rows(self.graph.target).x
         column = field.start + top[0]
         same = x.indices[x.indptr[column] : x.indptr[column + 1]]
-        shared = f"with {field.name} {names[top[0]]}"
-        return self._shared(f"{field.name}: {words}", shared, same, node, label)
+        shared = f"with {title} {names[top[0]]}"
+        return self._shared(f"{title}: {words}", shared, same, node, label)
 
-    def _of_number(self, field: Field, values: NDArray[np.floating]) -> Evidence:
+    def _of_number(self, field: Field, title: str, values: NDArray[np.floating]) -> Evidence:
         fitted = field.fitted
         if fitted.get("gaps") and values[-1]:
-            return Evidence(f"{field.name}: missing")
+            return Evidence(f"{title}: missing")
         value = float(values[0]) * fitted["std"] + fitted["mean"]
-        text = f"{field.name}: {in_words(value, date=fitted.get('kind') == 'date')}"
+        text = f"{title}: {self.words.number(field, value)}"
         if self.graph.stored:
             return Evidence(text)
         every = self.columns.rows(self.graph.target).values(field.start)
-        return Evidence(text, self._percentile(value, every))
+        return Evidence(text, self._percentile(value, every, 1e-4 * fitted["std"]))
 
-    def _percentile(self, value: float, every: NDArray[np.floating]) -> str:
+    def _percentile(self, value: float, every: NDArray[np.floating], slack: float = 0) -> str:
+        """Compare a number with those of all rows; ``slack`` is the rounding of encoded numbers."""
         every = every[~np.isnan(every)]
-        slack = 1e-4 * max(abs(value), 1)
         lower, higher = (every < value - slack).mean(), (every > value + slack).mean()
-        if lower >= higher:
-            return f"higher than {lower:.0%} of {self.kinds}".replace("%", " %")
-        return f"lower than {higher:.0%} of {self.kinds}".replace("%", " %")
+        share, word = (lower, "higher") if lower >= higher else (higher, "lower")
+        return f"{word} than {100 * share:.0f} % of {self.words.many}"
 
     def _of_aggregate(self, source: Source, node: int, label: int) -> Evidence:
         column = max(source.aggregates, key=lambda one: abs(source.parts[one][label]))
         (value,) = column_values(self.graph, [column], torch.tensor([node]))[0]
+        title = self.words.aggregate(column)
         if np.isnan(value):
-            return Evidence(f"{column.phrase}: none")
-        text = f"{column.phrase}: {in_words(float(value))}"
+            return Evidence(f"{title}: none")
+        text = f"{title}: {in_words(float(value))}"
         if self.graph.stored:
             return Evidence(text)
-        return Evidence(text, self._percentile(float(value), self._every(column)))
-
-    def _every(self, column: Column) -> NDArray[np.floating]:
-        return column_values(self.graph, [column])[:, 0]
-
-
-def plural(word: str) -> str:
-    """Return the plural of an English word."""
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
-
-
-def be(count: int) -> str:
-    """Return ``is`` or ``are``."""
-    return "is" if count == 1 else "are"
-
-
-def in_words(value: float, *, date: bool = False) -> str:
-    """Write a number as people do: 1977, 12,345, 107 million, 0.25; or a date."""
-    if date:
-        year = int(np.floor(value))
-        day = datetime.date(year, 1, 1) + datetime.timedelta(round((value - year) * 366))
-        return day.isoformat()
-    for limit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if abs(value) >= 0.9995 * limit:
-            return f"{value / limit:.3g} {word}"
-    if abs(value) >= 100 or abs(value - round(value)) < 1e-3:
-        return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
-    return f"{value:.3g}"
+        every = column_values(self.graph, [column])[:, 0]
+        return Evidence(text, self._percentile(float(value), every))

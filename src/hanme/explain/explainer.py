@@ -209,18 +209,17 @@ class Explainer:
         """Describe a source; only the first ones are described in full."""
         graph = self.graph
         neighbour, column = None, source.own.name if source.own else source.channel or None
-        if source.node is not None:
-            kind, number = source.node
-            neighbour = kind, number, graph.nodes[kind].identity(number)
-        elif column is None:
+        if source.kind and len(source.numbers) == 1:
+            (number,), nodes = source.numbers, graph.nodes[source.kind]
+            neighbour = source.kind, number, nodes.identity(number)
+        elif source.aggregates:
             column = source.aggregates[0].phrase
-        if described:
+        if described or not neighbour:
             about = self.known.of(source, node, label)
         else:
-            title = graph.nodes[source.node[0]].title(source.node[1]) if source.node else column
-            about = Evidence(str(title))
+            about = Evidence(graph.nodes[source.kind].title(neighbour[1]))
         reason = Reason(
-            kind="column" if neighbour is None else "link",
+            kind="link" if source.kind else "column",
             text=about.text,
             evidence=about.evidence,
             contributions=self._by_label(torch.from_numpy(source.values)),

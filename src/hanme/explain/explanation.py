@@ -108,7 +108,7 @@ class Reason:
         without: The probability of the explained label without it; None if it was not tried.
         estimated: Whether ``without`` is computed from the contribution, because the model cannot
             be computed without it.
-        node: Type, number and id of the neighbour.
+        node: Type, number and id of the neighbour; None for several linked rows.
         column: The column.
         counts: Number of other nodes with a known label that share it, those that have the
             explained label first: ``(4, 5)``; empty if ``evidence`` does not count labels.

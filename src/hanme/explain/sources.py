@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hanme.graph import Graph
+from hanme.graph.metapath import EdgeType, Walk
 from hanme.linear import Column, Contributions
 from hanme.linear.learner import Values
 from hanme.linear.rows import Field, Rows
@@ -26,14 +27,17 @@ class Source:
 
     Args:
         values: What it adds, ``[C]``.
-        node: Type and number of a neighbour.
+        kind: The type of the neighbour; empty for a column.
+        numbers: Its number. Neighbours without names that are linked to no other node are one
+            source, such as the orders of a customer.
         own: A column of the node.
         parts: What each feature of ``own``, or each aggregate, adds, ``[C]`` each.
         channel: A channel of the network that is none of these.
     """
 
     values: Values
-    node: tuple[str, int] | None = None
+    kind: str = ""
+    numbers: tuple[int, ...] = ()
     own: Field | None = None
     parts: dict[Any, Values] = field(default_factory=dict)
     channel: str = ""
@@ -97,7 +101,7 @@ def merge(found: Contributions, graph: Graph, columns: Columns, node: int) -> li
             for number, values in zip(part.numbers.tolist(), part.values, strict=True):
                 field = columns.of_feature(graph.target, number)
                 name = f"own:{field.name}" if field else part.block
-                source = own.setdefault(name, Source(0 * values, None, field))
+                source = own.setdefault(name, Source(0 * values, own=field))
                 source.values = source.values + values
                 source.channel = "" if field else part.block
                 source.parts[number] = source.parts.get(number, 0) + values
@@ -107,13 +111,20 @@ def merge(found: Contributions, graph: Graph, columns: Columns, node: int) -> li
 def _aggregate(
     columns: Columns, links: _Links, own: dict[str, Source], column: Column, values: Values
 ) -> None:
-    """Count an aggregate for the only neighbour behind it, else for the column of linked rows."""
+    """Count an aggregate for the neighbours behind it, or for the column of linked rows.
+
+    Neighbours that other target nodes share divide what lies behind them by the number of walks.
+    """
     neighbours, kind = links.of(column.walk[0]), column.walk[0][2]
     nodes = columns.graph.nodes[kind]
     if column.function == "node" and len(column.walk) == 1:
         neighbours = [n for n in neighbours if nodes.identity(n) == column.node] or neighbours
     if len(neighbours) == 1:
         links.add(kind, np.array(neighbours), values[None])
+        return
+    share = links.shares(column.walk)
+    if share is not None:
+        links.add(kind, np.array(neighbours), share[:, None] * values)
         return
     field = columns.of_feature(column.walk[-1][2], column.feature)
     about = field.name if field else column.node or "count"
@@ -129,14 +140,31 @@ class _Links:
         self.graph, self.node = graph, node
         self._numbers: dict[str, list[NDArray[Any]]] = {}
         self._values: dict[str, list[Values]] = {}
-        self._neighbours: dict[Any, list[int]] = {}
+        self._neighbours: dict[EdgeType, list[int]] = {}
+        self._shares: dict[Walk, Values | None] = {}
 
-    def of(self, step: tuple[str, str, str]) -> list[int]:
+    def of(self, step: EdgeType) -> list[int]:
         """Return the distinct neighbours of the node along a relation."""
         if step not in self._neighbours:
             ends = self.graph.adjacency(step).of_node(self.node)
             self._neighbours[step] = torch.unique(ends).tolist()
         return self._neighbours[step]
+
+    def shares(self, walk: Walk) -> Values | None:
+        """Return the share of each neighbour in the walks of two hops.
+
+        None if there are none, or if the neighbours are rows of this node alone.
+        """
+        if walk not in self._shares:
+            numbers = torch.tensor(self.of(walk[0]), dtype=torch.long)
+            share = None
+            if len(walk) == 2 and not self._are_private(walk[0][2], numbers):
+                begin, end = self.graph.adjacency(walk[1]).bounds(numbers)
+                count = (end - begin).double() - float(walk[1][2] == self.graph.target)
+                total = float(count.clamp(min=0).sum())
+                share = (count.clamp(min=0) / total).numpy() if total else None
+            self._shares[walk] = share
+        return self._shares[walk]
 
     def add(self, kind: str, numbers: NDArray[Any], values: Values) -> None:
         self._numbers.setdefault(kind, []).append(numbers)
@@ -148,8 +176,22 @@ class _Links:
             values = np.concatenate(self._values[kind])
             total = np.zeros((len(numbers), values.shape[1]))
             np.add.at(total, place, values)
+            if len(numbers) > 1 and self._are_private(kind, torch.from_numpy(numbers)):
+                yield Source(total.sum(0), kind, tuple(numbers.tolist()))
+                continue
             for number, row in zip(numbers.tolist(), total, strict=True):
-                yield Source(row, (kind, number))
+                yield Source(row, kind, (number,))
+
+    def _are_private(self, kind: str, numbers: torch.Tensor) -> bool:
+        """Return whether some nodes have no names, and are linked to no other target node."""
+        back = [e for e in self.graph.links if (e[0], e[2]) == (kind, self.graph.target)]
+        if self.graph.nodes[kind].names is not None or kind == self.graph.target or not back:
+            return False
+        degree = torch.zeros_like(numbers)
+        for e in back:
+            begin, end = self.graph.adjacency(e).bounds(numbers)
+            degree += end - begin
+        return bool((degree <= 1).all())
 
 
 def blank(row: torch.Tensor, field: Field) -> torch.Tensor:

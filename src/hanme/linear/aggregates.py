@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from hanme.graph import Graph
+from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Metapath, Walk
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.rows import Field, Rows, Values
@@ -30,6 +30,9 @@ number of most frequent ones, and at this share of the rows."""
 
 MAX_PICKS, MAX_PICKED = 3, 30
 """Maximum number of numbers whose largest row is looked up, and of values of its categories."""
+
+FEW = 8
+"""Number of nodes of a subgraph below which columns are computed for these nodes alone."""
 
 BATCH = 4096
 """Number of nodes of a stored graph to read at a time."""
@@ -273,6 +276,16 @@ class Aggregates:
                     self._values[column] = np.asarray(values, np.float32)
         return _stacked([self._values[c] for c in columns], self.graph.targets.num_nodes)
 
+    def values_at(self, columns: Sequence[Column], nodes: NDArray[np.int64]) -> Values:
+        """Return the values of columns at some target nodes, ``[n, D]``; nothing is kept."""
+        rows, found = self.rows(self.graph.target), dict[Column, NDArray[Any]]()
+        for walk in dict.fromkeys(column.walk for column in columns):
+            linked = self.linked(walk, nodes) if walk else None
+            for column in (column for column in columns if column.walk == walk):
+                own = rows.encoded if column.function == "encoded" else rows.values
+                found[column] = linked.values(column) if linked else own(column.feature)[nodes]
+        return _stacked([found[column] for column in columns], len(nodes))
+
 
 def _stacked(columns: Sequence[NDArray[Any]], size: int) -> Values:
     values = np.empty((size, len(columns)), np.float32)
@@ -283,6 +296,8 @@ def _stacked(columns: Sequence[NDArray[Any]], size: int) -> Values:
 
 def column_values(graph: Graph, columns: Sequence[Column], nodes: Tensor | None = None) -> Values:
     """Return columns of some target nodes (default: all); of a stored graph, some at a time."""
+    if isinstance(graph, Subgraph) and nodes is not None and len(nodes) <= FEW:
+        return Aggregates(graph).values_at(columns, nodes.numpy())
     if not graph.stored:
         values = Aggregates.on(graph).values(columns)
         return values if nodes is None else values[nodes.numpy()]

@@ -1,0 +1,111 @@
+"""Names of links and columns, and numbers, as people write them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+from hanme.explain.sources import Columns
+from hanme.graph import Graph, display
+from hanme.graph.metapath import EdgeType
+from hanme.linear import Column
+from hanme.linear.rows import Field
+
+AGGREGATES = {
+    "count": "number of {rows}",
+    "mean": "mean {title} of {rows}",
+    "sum": "total {title} of {rows}",
+    "std": "spread of {title} among {rows}",
+    "max": "largest {title} of {rows}",
+    "min": "smallest {title} of {rows}",
+    "latest": "latest {title} of {rows}",
+    "first": "first {title} of {rows}",
+    "change": "change of {title} over {rows}",
+    "difference": "{title} compared with {rows}",
+    "share": "share of {title} among {rows}",
+    "node": "share of {title} among {rows}",
+    "distinct": "number of different {title} of {rows}",
+    "at_max": "{title} where {by} is largest, of {rows}",
+}
+"""How numbers about linked rows are titled, by function."""
+
+
+class Wording:
+    """What people call the types, links and columns of a graph."""
+
+    def __init__(self, graph: Graph, columns: Columns) -> None:
+        self.graph, self.columns, self.names = graph, columns, display(graph)
+        self.one = self.names[graph.target].singular
+        self.many = self.names[graph.target].plural
+
+    def title(self, column: str) -> str:
+        """Return what people call a column of the target nodes."""
+        return self.names[self.graph.target].title(column)
+
+    def role(self, kind: str, number: int, node: int) -> str:
+        """Return what a neighbour is to a node: its type or, if several lead there, relations."""
+        graph = self.graph
+        relations = [e for e in graph.links if (e[0], e[2]) == (graph.target, kind)]
+        if len(relations) > 1:
+            linked = [e[1] for e in relations if number in graph.adjacency(e).of_node(node)]
+            return ", ".join(name.replace("_", " ") for name in linked)
+        return self.names[kind].singular
+
+    def aggregate(self, column: Column) -> str:
+        """Title a number about linked rows: ``total amount of its orders``."""
+        end = column.walk[-1][2]
+        title = self.names[end].singular if column.feature < 0 else self._title(end, column.feature)
+        if column.node:
+            title = f"{self.names[end].singular} {self._name(end, column.node)}"
+        by = self._title(end, column.by) if column.by >= 0 else ""
+        rows = self._rows(*column.walk)
+        return AGGREGATES[column.function].format(title=title, rows=rows, by=by)
+
+    def _rows(self, first: EdgeType, *others: EdgeType) -> str:
+        """Name the rows at the end of a walk."""
+        near, end = self.names[first[2]], self.names[(first, *others)[-1][2]]
+        if not others:
+            return f"its {end.plural}"
+        if others[-1][2] == self.graph.target:
+            return f"other {end.plural} with the same {near.singular}"
+        return f"{end.plural} of its {near.plural}"
+
+    def _title(self, kind: str, feature: int) -> str:
+        """Title a feature of linked rows."""
+        rows, field = self.columns.rows(kind), self.columns.of_feature(kind, feature)
+        if field is None:
+            return rows.names.get(feature, f"feature {feature}")
+        title = self.names[kind].title(field.name)
+        if feature in rows.derived:
+            words = field.kind not in ("category", "list")
+            if (feature - (rows.nodes.width or 0)) % 2:
+                return f"number of {title} {'words' if words else 'values'}"
+            return f"rarity of {title}{' words' if words else ''}"
+        names = field.fitted.get("values", field.fitted.get("words"))
+        return title if names is None else f"{title} {names[feature - field.start]}"
+
+    def _name(self, kind: str, identity: str) -> str:
+        nodes = self.graph.nodes[kind]
+        return nodes.title(self.columns.rows(kind).places[identity]) if nodes.names else identity
+
+    def number(self, field: Field, value: float) -> str:
+        """Write a number of a column of the target nodes, with its unit."""
+        unit = self.names[self.graph.target].unit(field.name)
+        text = in_words(value, date=field.fitted.get("kind") == "date")
+        return f"{text} {unit}".strip()
+
+
+def in_words(value: float, *, date: bool = False) -> str:
+    """Write a number as people do: 1977, 12,345, 107 million, 0.25; or a date."""
+    if date:
+        year = math.floor(value)
+        if not datetime.MINYEAR <= year < datetime.MAXYEAR:
+            return f"{value:.4g}"
+        day = datetime.date(year, 1, 1) + datetime.timedelta(round((value - year) * 366))
+        return day.isoformat()
+    for limit, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if abs(value) >= 0.9995 * limit:
+            return f"{value / limit:.3g} {word}"
+    if abs(value) >= 100 or abs(value - round(value)) < 1e-3:
+        return f"{value:.0f}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return f"{value:.3g}"
