@@ -13,7 +13,7 @@ from hanme.common.text import printable
 from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explanation, explain, save
-from hanme.explain.explanation import percent
+from hanme.explain.explanation import percent, signed
 from hanme.explain.picture import AGAINST, CHIPS, FAINT, FOR, LABELS, LINKS, draw
 from hanme.nn import HANME
 
@@ -122,10 +122,12 @@ def test_a_waterfall_leads_from_the_base_rate_to_the_prediction(hostile: Explana
     svg = draw(hostile)
     texts = [text.text or "" for text in svg.iter("text")]
     rows = [text.split("→ ") for text in texts if "→" in text]
-    shown = [f"{one.contributions[hostile.label]:+.2f}" for one in hostile.reasons[:10]]
-    assert [value.strip() for value, _ in rows[: len(shown)]] == shown
+    shown = [one.contributions[hostile.label] for one in hostile.reasons[:10]]
+    expected = [signed(value) for value in (hostile.base[hostile.label], *shown)]
+    assert [value.strip() for value, _ in rows[: len(expected)]] == expected
+    assert [p for _, p in rows[: len(expected)]] == [*map(percent, hostile.steps[: len(expected)])]
     assert rows[-1][1] == percent(hostile.probabilities[hostile.label])
-    assert percent(hostile.steps[0]) in texts
+    assert percent(hostile.base_rate[hostile.label]) in texts
 
 
 def test_nodes_behind_a_link_have_the_colours_of_their_labels(hostile: Explanation) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -179,3 +181,99 @@ def test_columns_are_named_with_their_values(films: Classifier) -> None:
     assert columns["year"].text == f"year: {year}"
     assert re.fullmatch(r"(lower|higher) than \d+ % of films", columns["year"].evidence)
     assert columns["plot"].evidence == "its most important words"
+
+
+CUSTOMERS = {
+    "target": "customer",
+    "nodes": {
+        "customer": {
+            "table": "customers",
+            "id": "id",
+            "label": "label",
+            "singular": "client",
+            "features": {
+                "age": "number",
+                "income": {"kind": "number", "title": "yearly income", "unit": "USD"},
+                "since": "date",
+                "region": "category",
+                "tags": {"kind": "list", "separator": "|"},
+                "note": "text",
+                "place": "vector",
+            },
+        },
+        "order": {
+            "table": "orders",
+            "id": "id",
+            "features": {"amount": "number", "item": "category"},
+        },
+        "shop": {"table": "orders", "id": "shop", "duplicates": "first"},
+    },
+    "relations": {
+        "buyer": {
+            "table": "orders",
+            "source": {"type": "order", "column": "id"},
+            "target": {"type": "customer", "column": "customer"},
+        },
+        "shop": {
+            "table": "orders",
+            "source": {"type": "order", "column": "id"},
+            "target": {"type": "shop", "column": "shop"},
+        },
+    },
+}
+
+
+def customers(count: int = 600) -> Graph:
+    """Customers with a column of every kind, and their orders in shops."""
+    random = np.random.default_rng(0)
+    age = random.integers(18, 90, count).astype(float)
+    people = pd.DataFrame(
+        {
+            "id": [f"c{i}" for i in range(count)],
+            "age": np.where(random.random(count) < 0.1, np.nan, age),
+            "income": random.integers(1, 300, count) * 1e6,
+            "since": [f"{random.integers(1990, 2020)}-05-07" for _ in range(count)],
+            "region": random.choice(["north", "south", "west"], count),
+            "tags": ["|".join(random.choice(list("abcd"), 2)) for _ in range(count)],
+            "note": [
+                " ".join(random.choice([f"word{i}" for i in range(12)], 3)) for _ in range(count)
+            ],
+            "place": [random.normal(size=2).tolist() for _ in range(count)],
+        }
+    )
+    buyers = random.integers(0, count, 4 * count)
+    orders = pd.DataFrame(
+        {
+            "id": [f"o{i}" for i in range(len(buyers))],
+            "customer": [f"c{i}" for i in buyers],
+            "amount": random.exponential(50, len(buyers)).round(2),
+            "item": random.choice(["pen", "book", "ink"], len(buyers)),
+            "shop": random.choice(["s1", "s2", "s3"], len(buyers)),
+        }
+    )
+    spent = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
+    score = (
+        spent.to_numpy() / 100 + (people["region"] == "north") + people["tags"].str.contains("a")
+    )
+    people["label"] = np.where(score > score.median(), "yes", "no")
+    return Graph.from_frames({"customers": people, "orders": orders}, CUSTOMERS)
+
+
+def test_columns_of_every_kind_and_linked_rows_add_up() -> None:
+    graph = customers()
+    classifier = Classifier(training={"epochs": 2}).fit(graph)
+    texts = {}
+    for node in (0, 1, 2, 3, 4, 5):
+        found = classifier.explain(node)
+        check_sum(found)
+        assert not any(one.estimated for one in found.reasons)
+        texts |= {one.column or one.kind: one for one in found.reasons}
+        assert sum(one.kind == "link" for one in found.reasons) <= 1  # its orders, together
+    assert {"age", "income", "since", "region", "tags", "note", "place", "link"} <= texts.keys()
+    assert re.fullmatch(r"yearly income: \d+ million USD", texts["income"].text)
+    assert re.fullmatch(r"since: \d{4}-05-0[678]", texts["since"].text)
+    assert re.fullmatch(r"region: (north|south|west)", texts["region"].text)
+    assert re.fullmatch(r"\d+ of \d+ other clients are (yes|no)", texts["region"].evidence)
+    assert re.fullmatch(r"\d+ orders", texts["link"].text)
+    aggregates = [one.text for one in texts.values() if one.text.startswith("total amount of its")]
+    assert aggregates

@@ -86,8 +86,8 @@ class Known:
             (n, titles.title(n), tuple(labels[i] for i in row.nonzero().flatten().tolist()))
             for n, row in zip(others[:SHARING].tolist(), given[:SHARING], strict=True)
         )
-        verb = "is" if known == 1 else "are"
-        said = f"{same} of {known} other {self.words.many} {verb} {labels[label]}" if known else ""
+        others_are = f"{self.words.one} is" if known == 1 else f"{self.words.many} are"
+        said = f"{same} of {known} other {others_are} {labels[label]}" if known else ""
         return Evidence(text, said, (same, known), shared, sharing)
 
     def sentence(self, node: int, label: int, p: float, leads: Sequence[Evidence]) -> str:
@@ -120,7 +120,9 @@ class Known:
             return f"It is {lead.shared}, which is {label}"
         if known == 1:
             return f"The only other {self.words.one} {lead.shared} with a known label is {label}"
-        amount = f"All {known}" if same == known else f"{same} of {known}"
+        amount = f"{same} of {known}"
+        if same == known:
+            amount = "Both" if known == 2 else f"All {known}"
         return f"{amount} other {self.words.many} {lead.shared} are {label}"
 
     def _of_link(self, kind: str, number: int, node: int, label: int) -> Evidence:

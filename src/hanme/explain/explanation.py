@@ -186,12 +186,13 @@ class Explanation:
         for one in self.reasons[:shown]:
             without = "" if one.without is None else percent(one.without)
             without = f"about {without}" if one.estimated else without
-            value = f"{one.contributions[label]:+.2f}"
+            value = signed(one.contributions[label])
             rows.append((printable(one.text), printable(one.evidence), value, without))
         if rest := self.reasons[shown:]:
             total = sum(one.contributions[label] for one in rest)
-            rows.append((f"{len(rest):,} more", "", f"{total:+.2f}", ""))
-        rows.append(("base rate", percent(self.base_rate[label]), f"{self.base[label]:+.2f}", ""))
+            rows.append((f"{len(rest):,} more", "", signed(total), ""))
+        rate = f"{percent(self.base_rate[label])} of known labels"
+        rows.append(("base rate", rate, signed(self.base[label]), ""))
         return rows
 
     def text(self, shown: int = SHOWN, *, details: bool = False) -> str:
@@ -221,6 +222,11 @@ def percent(share: float) -> str:
     """Write a share: ``83 %``; near 0 and 1 with a decimal."""
     near = 0 < share < 0.01 or 0.99 < share < 1
     return f"{100 * share:.{1 if near else 0}f} %"
+
+
+def signed(value: float) -> str:
+    """Write a contribution: ``+0.25``; never ``-0.00``."""
+    return f"{round(value, 2) + 0.0:+.2f}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

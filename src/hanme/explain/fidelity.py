@@ -89,11 +89,11 @@ def fidelity(
         p = found.probabilities[found.label]
         label = graph.labels.index(found.label)
         root, contrast = explainer.root(node), np.eye(len(graph.labels))[label]
-        sources = explainer.sources(root, contrast)[1][:MAX_REMOVED]
-        tried = explainer.without(root, sources, label)
-        changes = sorted((abs(p - without) for without, _ in tried), reverse=True) or [0.0]
-        without = found.reasons[0].without if found.reasons else None
-        first = 0.0 if without is None else abs(p - without)
+        tried = [one.without for one in found.reasons if one.without is not None]
+        sources = explainer.sources(root, contrast)[1][len(tried) : MAX_REMOVED]
+        rest = [without for without, _ in explainer.without(root, sources, label)]
+        first = abs(p - tried[0]) if tried else 0.0
+        changes = sorted((abs(p - without) for without in tried + rest), reverse=True) or [0.0]
         rows.append((first, changes[0], fmean(changes[1:] or [0.0]), len(changes)))
         on_node()
     first, largest, others, removed = map(fmean, zip(*rows, strict=True))

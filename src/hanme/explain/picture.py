@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from hanme.common.files import replacing
 from hanme.common.text import html_table, printable
 from hanme.errors import HanmeError
-from hanme.explain.explanation import SHOWN, Explanation, Reason, percent
+from hanme.explain.explanation import SHOWN, Explanation, Reason, percent, signed
 
 FOR, AGAINST, PLAIN = "#2f7de1", "#e07b1f", "#8a8f98"
 LABELS = ("#2a9d8f", "#8e5bd0", "#c2417c", "#7a8b1c", "#b5651d", "#4c6ef5", "#d6336c", "#0b7285")
@@ -99,7 +99,7 @@ def draw(found: Explanation) -> ET.Element:
     svg = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     ET.SubElement(svg, "title").text = found.title
     y = 34.0
-    for line in _wrapped(found.sentence, WIDTH - 2 * SIDE, 17):
+    for line in _wrapped(found.sentence, 0.9 * (WIDTH - 2 * SIDE), 17):  # bold letters are wider
         _text(svg, SIDE, y, line, size=17, weight=600, room=WIDTH - 2 * SIDE)
         y += 24
     y = _probabilities(svg, y + 8, found)
@@ -130,14 +130,16 @@ def _waterfall(svg: ET.Element, y: float, found: Explanation) -> float:
     label, steps = found.label, found.steps
     _text(svg, SIDE, y, f"From the base rate to {percent(steps[-1])} {label}", weight=600)
     shown = found.reasons[:SHOWN]
-    rows = [(one.text, one.evidence, one.contributions[label]) for one in shown]
-    ends = [*steps[: len(shown) + 1], *steps[-1:]] if len(shown) < len(steps) - 1 else [*steps]
+    rows = [("starting point of the model", "the same for all", found.base[label])]
+    rows += [(one.text, one.evidence, one.contributions[label]) for one in shown]
+    rate = found.base_rate[label]
+    ends = [rate, *steps[: len(shown) + 1], *steps[-1:]]
     if rest := found.reasons[SHOWN:]:
         rows.append((f"{len(rest):,} more", "", sum(one.contributions[label] for one in rest)))
     y += LINE
     _text(svg, SIDE, y, "base rate")
-    _add(svg, "rect", x=NAME, y=y - 10, width=_x(ends[0]), height=12, fill=PLAIN)
-    _text(svg, NAME + BAR + 10, y, percent(ends[0]))
+    _add(svg, "rect", x=NAME, y=y - 10, width=_x(rate), height=12, fill=PLAIN)
+    _text(svg, NAME + BAR + 10, y, percent(rate))
     most = max((abs(value) for _, _, value in rows), default=0) or 1
     for (text, evidence, value), start, end in zip(rows, ends, ends[1:], strict=False):
         y += 1.7 * LINE
@@ -147,7 +149,7 @@ def _waterfall(svg: ET.Element, y: float, found: Explanation) -> float:
         left, width = NAME + _x(min(start, end)), max(_x(abs(end - start)), 1.5)
         colour = {"fill": _colour(value), "fill_opacity": _opacity(value, most)}
         _add(group, "rect", x=left, y=y - 10, width=width, height=12, **colour)
-        _text(svg, NAME + BAR + 10, y, f"{value:+.2f}  → {percent(end)}")
+        _text(svg, NAME + BAR + 10, y, f"{signed(value)}  → {percent(end)}")
     return y + 2 * LINE
 
 
@@ -170,7 +172,7 @@ def _links(svg: ET.Element, y: float, found: Explanation) -> float:
         line = {"stroke": _colour(value), "stroke_opacity": _opacity(value, most), "fill": "none"}
         line["stroke_width"] = f"{1.5 + 9 * abs(value) / most:.2f}"
         _add(group, "path", d=f"M {x} {centre} {bend}", **line)
-        _text(group, x + GAP / 2, middle - 8, f"{value:+.2f}", size=11, text_anchor="middle")
+        _text(group, x + GAP / 2, middle - 8, signed(value), size=11, text_anchor="middle")
         _box(group, x + GAP, middle, "own columns" if one is None else one.text)
         x += GAP + BOX + 14
         for _, name, labels in one.sharing[:CHIPS] if one else ():

@@ -185,13 +185,15 @@ class _Links:
     def _are_private(self, kind: str, numbers: torch.Tensor) -> bool:
         """Return whether some nodes have no names, and are linked to no other target node."""
         back = [e for e in self.graph.links if (e[0], e[2]) == (kind, self.graph.target)]
-        if self.graph.nodes[kind].names is not None or kind == self.graph.target or not back:
+        if kind == self.graph.target or not back:
             return False
         degree = torch.zeros_like(numbers)
         for e in back:
             begin, end = self.graph.adjacency(e).bounds(numbers)
             degree += end - begin
-        return bool((degree <= 1).all())
+        nodes, some = self.graph.nodes[kind], numbers.tolist()
+        named = (nodes.names is not None and nodes.title(n) != nodes.identity(n) for n in some)
+        return bool((degree <= 1).all()) and not any(named)
 
 
 def blank(row: torch.Tensor, field: Field) -> torch.Tensor:
