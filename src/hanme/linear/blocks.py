@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar, get_args
@@ -84,8 +84,13 @@ class FeatureBlock(ABC):
         """Return the rows on a graph."""
 
     @abstractmethod
-    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
-        """Return what the row of a node adds to its logits; ``weight`` is ``[D, C]``."""
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
+        """Return what the row of a node adds to its logits; ``weight`` is ``[D, C]``.
+
+        Aggregates in ``missing`` are taken as unknown.
+        """
 
 
 class OwnFeatures(FeatureBlock):
@@ -97,7 +102,9 @@ class OwnFeatures(FeatureBlock):
         """Return the features of the target nodes."""
         return DesignMatrix(matrices.features(matrices.graph.target, self.scaling))
 
-    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
         """Return what each feature adds."""
         x = matrices.features(matrices.graph.target, self.scaling)
         row = csr_array(x[[node]])
@@ -121,7 +128,9 @@ class NeighbourIds(FeatureBlock):
         rest = multiply(others, 1)[0] if others else None
         return DesignMatrix(first, rest, unit=self.scaling == "unit")
 
-    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
         """Return what the walks through each neighbour add."""
         first, *others = matrices.links(self.path)
         row = csr_array(first[[node]])
@@ -152,7 +161,9 @@ class NeighbourFeatures(FeatureBlock):
         returns = matrices.returns(self.path)
         return DesignMatrix(first, rest, x, returns, reciprocal(count - returns), unit)
 
-    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
         """Return what the walks through each neighbour add."""
         end = self.path.node_types[-1]
         x = matrices.features(end, self.scaling)
@@ -235,10 +246,13 @@ class AggregatedRows(FeatureBlock):
             values[:, i] = each.scaled(values[:, i])
         return DesignMatrix(csr_array(values))
 
-    def contributions(self, matrices: GraphMatrices, node: int, weight: Values) -> Part:
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
         """Return what each aggregate adds."""
         columns = [each.column for each in self.columns]
         values = column_values(matrices.graph, columns, torch.tensor([node]))[0]
+        values[[column in missing for column in columns]] = np.nan
         scaled = [each.scaled(value) for each, value in zip(self.columns, values, strict=True)]
         numbers = np.arange(len(columns))
         return Part(str(self), numbers, np.array(scaled)[:, None] * weight, columns=columns)

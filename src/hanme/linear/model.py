@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,11 +126,7 @@ class LinearModel:
         matrices, parts = self._matrices_of(graph), []
         for block, weight, _ in self.blocks:
             on_graph = _weights_on(graph, block, weight).double().numpy()
-            part = block.contributions(matrices, node, on_graph)
-            if part.columns:
-                known = [i for i in part.numbers if part.columns[i] not in missing]
-                part = replace(part, numbers=part.numbers[known], values=part.values[known])
-            parts.append(part)
+            parts.append(block.contributions(matrices, node, on_graph, missing))
         return Contributions(self.bias.double().numpy(), parts)
 
     def walks(self) -> list[Walk]:
