@@ -1,17 +1,21 @@
 """Aggregates of linked rows against pandas, and where they must agree with themselves."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from hanme.data.store.open import open_store
+from hanme.data.store.write import write_store
 from hanme.graph import Graph
 from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
 from hanme.linear.blocks import AggregatedRows, Standardised
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.rows import Rows
 from hanme.linear.trees import screen_columns
-from hanme.training import TrainingConfig
+from hanme.training import TrainingConfig, final, fit_base
 from hanme.training.base_learners import fit_base_learners
 from hanme.training.stacked import load_learner
 
@@ -112,6 +116,7 @@ def test_a_node_is_compared_with_others_but_not_with_itself(
         "number of person via city": count,
         "mean age over person via city": total / count,
         "age less its mean over person via city": people["age"] - total / count,
+        "age divided by its mean over person via city": people["age"] / (total / count),
         "share of city: Rome over city": (people["city"] == "Rome").astype(float),
     }
     for phrase, series in expected.items():
@@ -169,8 +174,18 @@ def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
     people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
     made = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
-    kept = [column.phrase for column in screen_columns(made, 0, limit=3)]
+    kept = [column.phrase for column in screen_columns(made, 0, limit=3).columns]
     assert "total amount over order" in kept
+
+
+def test_training_says_how_many_candidates_were_screened(graph: Graph) -> None:
+    screened = screen_columns(graph, 0, limit=3)
+    assert screened.note == (
+        f"Trees and aggregates: 3 of {screened.candidates} candidate columns, chosen on training "
+        "rows."
+    )
+    assert screen_columns(graph, 0).note is None
+    assert fit_base_learners(graph, TrainingConfig()).notes == []
 
 
 def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgraph() -> None:
@@ -197,3 +212,27 @@ def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgr
     np.testing.assert_allclose(again.predict(graph), logits, rtol=1e-5, atol=1e-5)
     right = (logits.argmax(1) == graph.y.numpy())[graph.split.test.numpy()]
     assert right.mean() > 0.85
+
+
+def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, monkeypatch) -> None:
+    people, orders = tables(customers=400)
+    total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
+    people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
+    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    write_store(graph, tmp_path / "store", features="given")
+    stored = open_store(tmp_path / "store")
+    whole = fit_base(graph, TrainingConfig(smoothing=False))
+    for some in (
+        fit_base(stored, TrainingConfig(smoothing=False)),
+        fit_base(graph, TrainingConfig(batch_size=64)),
+    ):
+        torch.testing.assert_close(some.outputs.logits, whole.outputs.logits, rtol=1e-3, atol=1e-3)
+        nodes = torch.tensor([3, 77, 250])
+        found = some.fit.final.predict(stored, nodes)
+        torch.testing.assert_close(found, some.outputs.logits[nodes], rtol=1e-3, atol=1e-3)
+    monkeypatch.setattr(final, "MAX_IN_MEMORY", 100)
+    large = fit_base(stored, TrainingConfig())
+    assert large.fit.notes == [
+        "Trees and aggregates are left out: the stored graph is too large for them."
+    ]
+    assert not torch.allclose(large.outputs.logits, whole.outputs.logits, atol=0.1)

@@ -99,7 +99,7 @@ def _show(run: Run) -> None:
     print_scores(name, result, "test" if "test" in result["probabilities"] else "val")
     print_comparison(name, result)
     dropped = result.get("notes", [])  # why there is no network, if it was dropped
-    for note in dropped:
+    for note in [*result.get("base_notes", []), *dropped]:
         print(note)
     if result["epochs"] and not dropped:
         why = SELECTED[config.training.select]

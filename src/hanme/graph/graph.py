@@ -236,6 +236,10 @@ class Graph:
             parent, ends = links.links(torch.arange(begin, end))
             yield begin + parent, ends
 
+    def in_memory(self) -> Graph:
+        """Return the graph itself; a stored graph is read into memory."""
+        return self
+
     def labels_of(self, numbers: Tensor) -> tuple[Tensor, Split]:
         """Return the labels of some target nodes, and which parts of the split they are in."""
         return self.y[numbers], Split(*(mask[numbers] for mask in self.split))

@@ -48,6 +48,7 @@ PHRASES = {
     "first": "first {0} over {1}",
     "change": "change of {0} over {1}",
     "difference": "{0} less its mean over {1}",
+    "ratio": "{0} divided by its mean over {1}",
     "share": "share of {0} over {1}",
     "node": "share of {0} over {1}",
     "distinct": "number of different {0} over {1}",
@@ -156,8 +157,11 @@ class Linked:
             return np.asarray(self.count)
         if function in ("sum", "mean", "std"):
             return self.moments(feature)[function]
-        if function == "difference":
-            return np.asarray(rows.values(feature)[self.some] - self.moments(feature)["mean"])
+        if function in ("difference", "ratio"):
+            own, mean = rows.values(feature)[self.some], self.moments(feature)["mean"]
+            return (
+                own - mean if function == "difference" else own / np.where(mean > 0, mean, np.nan)
+            )
         if function in ("max", "min"):
             return self.pick(rows.values(feature), feature, largest=function == "max")
         if function in ("latest", "at_max", "first"):
@@ -196,6 +200,8 @@ class Linked:
         functions += ["difference"] * back + ["max", "min"] * (not back and not single)
         for i in rows.numbers:
             yield from (column(function, i) for function in functions)
+            if back and i not in rows.derived and np.nanmin(rows.values(i), initial=0) >= 0:
+                yield column("ratio", i)
             if not back and not single and rows.time not in (-1, i):
                 yield from (column(f, i, rows.time) for f in ("latest", "first", "change"))
         picks = [i for i in rows.numbers if i != rows.time and i not in rows.derived]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -224,30 +224,55 @@ class TreesFit:
         return _matrix(column_values(self.graph, self.columns, nodes), self.graph.y[nodes].numpy())
 
 
-def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> list[Column]:
-    """Return the columns that tell most about the labels of training nodes, the best first.
+class Screened(NamedTuple):
+    """The columns that tell most about the labels of training nodes, the best first.
+
+    Args:
+        columns: The columns.
+        candidates: The number of candidates that they were chosen from.
+    """
+
+    columns: list[Column]
+    candidates: int
+
+    @property
+    def note(self) -> str | None:
+        """What to tell the user if not all candidates are used."""
+        if len(self.columns) == self.candidates:
+            return None
+        return (
+            f"Trees and aggregates: {len(self.columns):,} of {self.candidates:,} candidate columns,"
+            " chosen on training rows."
+        )
+
+
+def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> Screened:
+    """Choose the columns that tell most about the labels of training nodes.
 
     Candidates are compared by their gain in a few rounds of boosting; of more than
     ``MAX_CANDIDATES``, those that tell most by themselves.
     """
     nodes = balanced_sample(graph, MAX_SCREENED, seed)
     labels, found = graph.labels_given(nodes).numpy(), list[tuple[float, Column, Values]]()
+    candidates = 0
     for columns, values in Aggregates.on(graph).candidates(nodes.numpy()):
         scores = [association(each, labels) for each in values.T]
         parts = zip(scores, columns, values.T, strict=True)
-        found += [(score, column, each.copy()) for score, column, each in parts if score > 0]
+        varying = [(score, column, each.copy()) for score, column, each in parts if score > 0]
+        candidates += len(varying)
+        found += varying
         least = sorted((score for score, *_ in found), reverse=True)[:MAX_CANDIDATES]
         found = [each for each in found if each[0] >= least[-1]]
     found.sort(key=lambda each: -each[0])
     limit = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // int(graph.split.train.sum())))
     if len(found) <= limit:
-        return [column for _, column, _ in found]
+        return Screened([column for _, column, _ in found], candidates)
     matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
     parameters = SCREENING | _objective(graph, seed)
     booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
     gains = booster.get_score(importance_type="total_gain")
     best = sorted(gains, key=lambda name: -gains[name])[:limit]
-    return [found[int(name[1:])][1] for name in best]
+    return Screened([found[int(name[1:])][1] for name in best], candidates)
 
 
 def association(values: Values, labels: NDArray[np.bool_]) -> float:

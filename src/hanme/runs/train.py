@@ -86,7 +86,12 @@ def train(
         graph = _load(config, graph, existing)
         trainer = prepare(config, graph)
         if on_start is not None:
-            on_start([*notes(graph), *(costs(trainer.model, graph) if trainer else [])])
+            lines = [*notes(graph), *(costs(trainer.model, graph) if trainer else [])]
+            if graph.stored and not config.training.linear:
+                lines.append(
+                    "Linear model and trees are left out; --set training.linear=true fits them"
+                )
+            on_start(lines)
         run = existing or ranks.from_first(
             lambda: Run.create(folder, config, schema_of(config, graph))
         )
@@ -182,6 +187,7 @@ def _finalize(
     begin_stage("scoring")
     result = result_of(graph, trained) | {
         "notes": notes,
+        "base_notes": list(trained.notes),
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
         "seconds_per_epoch": statistics.median([row["seconds"] for row in rows] or [0.0]),

@@ -54,10 +54,17 @@ class ValidationHalves(NamedTuple):
 
 
 class BaseFit(NamedTuple):
-    """The base learners, stacked and smoothed: fitted to training nodes, and to all labelled."""
+    """The base learners, stacked and smoothed.
+
+    Args:
+        held_out: Fitted to training nodes.
+        final: Fitted to all labelled nodes.
+        notes: What the user should know, a line each.
+    """
 
     held_out: Learner
     final: Learner
+    notes: Sequence[str] = ()
 
 
 class FitSets(NamedTuple):
@@ -126,26 +133,31 @@ class Component:
 def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     """Fit, stack and smooth the linear model and trees.
 
-    Trees and smoothing need the whole graph in memory.
+    Trees and aggregates need the graph in memory; smoothing also predicts all of it at once.
     """
     whole = config.batch_size is None and not graph.stored
     sets, matrices = FitSets.of(graph, config.seed), GraphMatrices(graph)
     begin_stage("aggregates")
-    columns = screen_columns(graph, config.seed) if whole else []
+    columns, notes = list[Column](), list[str]()
+    if graph.stored:
+        notes.append("Trees and aggregates are left out: the stored graph is too large for them.")
+    else:
+        screened = screen_columns(graph, config.seed)
+        columns, notes = screened.columns, [screened.note] if screened.note else []
     begin_stage("linear model")
     linear = _fit_linear(graph, sets, matrices, columns, config)
     begin_stage("trees")
-    trees = _fit_trees(graph, sets, columns, config) if whole and config.trees else []
+    trees = _fit_trees(graph, sets, columns, config) if columns and config.trees else []
     stacks = _stack(linear, trees, sets.y)
     begin_stage("smoothing")
     paths = smoothing_paths(graph, matrices) if whole and config.smoothing else []
     *by_set, held_out, final = stacks
     if not paths:
-        return BaseFit(held_out, final)
+        return BaseFit(held_out, final, notes)
     logits = (stack.predict(graph) for stack in by_set)
     unseen = zip(sets.graphs, logits, sets.held_out, strict=True)
     smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen)
-    return BaseFit(smoothed, smoothed.over(final))
+    return BaseFit(smoothed, smoothed.over(final), notes)
 
 
 def _stack(linear: Sequence[Component], trees: Sequence[Component], y: Tensor) -> list[Stacked]:

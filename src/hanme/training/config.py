@@ -103,8 +103,8 @@ class TrainingConfig(Closed):
     )
     trees: bool = Field(
         default=True,
-        description="Stack the linear model with boosted trees over the nodes' own features; not "
-        "in batches.",
+        description="Stack the linear model with boosted trees over the nodes' own columns and "
+        "aggregates of linked rows.",
     )
     smoothing: bool = Field(
         default=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ data sets these predict better than the network, and their logits are calibrated
 NETWORK_PRIOR_WIDTH = 0.1
 """Prior standard deviation of both: about what a hundred stacking nodes can tell."""
 
+MAX_IN_MEMORY = 20_000_000
+"""Maximum number of nodes and links of a stored graph that is read into memory for trees and
+aggregates: about 1 GB with its features."""
+
 
 @dataclass(frozen=True)
 class FinalOutputs:
@@ -53,12 +58,14 @@ class TrainingResult:
         outputs: Its logits and decision.
         linear: Those of the base learners without the network, if they were fitted.
         slopes: The slopes of base learners and network, if both are stacked.
+        notes: What the user should know of the base learners, a line each.
     """
 
     model: Stacked
     outputs: FinalOutputs
     linear: FinalOutputs | None = None
     slopes: dict[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 class BaseOutputs(NamedTuple):
@@ -70,7 +77,9 @@ class BaseOutputs(NamedTuple):
 
 @torch.no_grad()
 def fit_base(graph: Graph, config: TrainingConfig) -> BaseOutputs:
-    """Fit the base learners, and their decision."""
+    """Fit the base learners, and their decision; a stored graph is read into memory if it fits."""
+    if sum(graph.num_links.values()) + sum(graph.sizes.values()) <= MAX_IN_MEMORY:
+        graph = graph.in_memory()
     fit = fit_base_learners(graph, config)
     logits = fit.held_out.predict(graph), fit.final.predict(as_predicted(graph, config))
     return BaseOutputs(fit, _outputs(*logits, graph, config, calibrated=True))
@@ -119,15 +128,16 @@ def finalize(
     if base is None and (config.linear or network is None):
         base = fit_base(graph, config)
     begin_stage("stacking")
-    alone = base.outputs if base else None
+    alone, notes = (base.outputs, base.fit.notes) if base else (None, ())
     if network is None:
         assert base is not None
-        return TrainingResult(Stacked({"linear": base.fit.final}), base.outputs, alone)
+        model = Stacked({"linear": base.fit.final})
+        return TrainingResult(model, base.outputs, alone, notes=notes)
     held_out, final = _network_logits(network, graph, config)
     part = Network(network, config.batch_size)
     if base is None or alone is None or not stack:
         outputs = _outputs(held_out, final, graph, config)
-        return TrainingResult(Stacked({"network": part}), outputs, alone)
+        return TrainingResult(Stacked({"network": part}), outputs, alone, notes=notes)
     nodes = ValidationHalves.of(graph, config.seed).stacking
     parts, prior = [alone.held_out[nodes], held_out[nodes]], [1 - NETWORK_PRIOR, NETWORK_PRIOR]
     (a, b), bias = calibrate(parts, graph.y[nodes], prior, NETWORK_PRIOR_WIDTH)
@@ -135,7 +145,7 @@ def finalize(
     held_out, final = bias + a * alone.held_out + b * held_out, bias + a * alone.logits + b * final
     model = Stacked({"linear": base.fit.final, "network": part}, slopes, bias)
     outputs = _outputs(held_out, final, graph, config, calibrated=True)
-    return TrainingResult(model, outputs, alone, slopes)
+    return TrainingResult(model, outputs, alone, slopes, notes)
 
 
 def _network_logits(network: Model, graph: Graph, config: TrainingConfig) -> tuple[Tensor, Tensor]:

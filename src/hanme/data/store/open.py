@@ -84,6 +84,20 @@ class StoredGraph(Graph):
             "a stored graph keeps its features; choose them with hanme inspect --store"
         )
 
+    def in_memory(self) -> Graph:
+        """Read all nodes and links."""
+        return Graph(
+            nodes={kind: _in_memory(nodes) for kind, nodes in self.nodes.items()},
+            links=dict(self.links),
+            target=self.target,
+            y=self.y,
+            labels=self.labels,
+            split=self.split,
+            metapaths=self.metapaths,
+            visible=self.visible,
+            provenance=self.provenance,
+        )
+
 
 class StoredAdjacency(Adjacency):
     """The links of a relation, given by number, mapped from two files."""
