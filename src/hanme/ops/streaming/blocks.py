@@ -50,47 +50,23 @@ def in_order(
 ) -> Iterator[tuple[int, _T]]:
     """Call on all blocks and parts, on torch's number of threads; yield in a fixed order.
 
-    This thread works too: PyTorch's own threads may still be spinning on the other cores. In
-    between it gives out the results whose turn it is, so that few are held at a time. Given
-    ``stop``, for long work, it only waits, because Ctrl-C is not heard within compiled code;
-    ``stop`` is set when this thread is interrupted, for ``function`` to see.
+    Given ``stop``, for long work, this thread only waits, because Ctrl-C is not heard within
+    compiled code; ``stop`` is set when it is interrupted, for ``function`` to see.
     """
     tasks = [(block, part) for block in range(blocks) for part in parts]
-    if stop is not None:
-        yield from _aside(function, tasks, stop)
+    threads = torch.get_num_threads()
+    if threads == 1 and stop is None:
+        yield from ((block, function(block, part)) for block, part in tasks)
         return
-    waiting = iter(list(enumerate(tasks)))  # taking the next one is atomic
-    results: dict[int, _T] = {}
-
-    def work() -> Iterator[None]:
-        for number, task in waiting:
-            results[number] = function(*task)
-            yield
-
-    others = min(torch.get_num_threads(), len(tasks)) - 1
-    helpers = [_pool(others).submit(deque, work(), 0) for _ in range(others)]
-    given = 0
-    for _ in work():
-        while given in results:
-            yield tasks[given][0], results.pop(given)
-            given += 1
-    for helper in helpers:
-        helper.result()
-    yield from ((tasks[number][0], results[number]) for number in range(given, len(tasks)))
-
-
-def _aside(
-    function: Callable[[int, slice], _T], tasks: Sequence[tuple[int, slice]], stop: Event
-) -> Iterator[tuple[int, _T]]:
-    """Work in other threads alone; stop them when this one is interrupted."""
-    pool = _pool(torch.get_num_threads())
-    futures = deque((task[0], pool.submit(function, *task)) for task in tasks)
+    pool = _pool(threads)
+    futures = deque((block, pool.submit(function, block, part)) for block, part in tasks)
     try:
         while futures:
             yield futures[0][0], futures[0][1].result()
             futures.popleft()
     finally:
-        stop.set()
+        if stop is not None:
+            stop.set()
         for _, future in futures:
             future.cancel()
 

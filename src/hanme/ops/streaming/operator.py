@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hanme.common.arrays import GOLDEN
+from hanme.graph.cache import GraphCache
 from hanme.ops.streaming import kernels
 from hanme.ops.streaming.blocks import arrays, in_order
 from hanme.ops.streaming.simd import LANES
@@ -183,54 +183,37 @@ attend.register_autograd(_backward, setup_context=_remember)
 
 @dataclass(frozen=True)
 class _Layers:
-    """A chain as one layered graph, in the form that :mod:`kernels` describes.
-
-    ``counts`` holds the number of instances of each root, ``sources`` the arrays it was made from
-    but the first, which it lives as long as.
-    """
+    """A chain as one layered graph, in the form that :mod:`kernels` describes."""
 
     ptr: NDArray[np.int64]
     target: NDArray[np.uint32]
     shift: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    sources: list[Tensor]
+    counts: NDArray[np.float64]  # the number of instances of each root
+
+    @classmethod
+    def of(
+        cls, indptr: Sequence[Tensor], indices: Sequence[Tensor], owner: Sequence[int]
+    ) -> _Layers:
+        """Make it from a chain's arrays."""
+        starts, targets = [x.numpy() for x in indptr], [x.numpy() for x in indices]
+        sizes = [of_hop.size - 1 for of_hop in starts]  # of all positions but the last
+        rows = [size if owner[position] == position else 0 for position, size in enumerate(sizes)]
+        first_row = _starts(rows)[list(owner)]
+        first_link = _starts([of_hop.size for of_hop in targets])
+        ptr = [of_hop[:-1] + first_link[hop] for hop, of_hop in enumerate(starts)]
+        target = [of_hop + first_row[hop + 1] for hop, of_hop in enumerate(targets)]
+        counts = np.ones(targets[-1].max(initial=0) + 1)  # of the ways to walk on, by node
+        for of_hop, begin in zip(reversed(targets), reversed(starts), strict=True):
+            counts = np.diff(_starts(counts[of_hop])[begin])
+        return cls(
+            np.concatenate([*ptr, first_link[-1:]]),
+            np.concatenate(target).astype(np.uint32),
+            _starts(sizes) - first_row,
+            counts,
+        )
 
 
-_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def _layers(indptr: Sequence[Tensor], indices: Sequence[Tensor], owner: Sequence[int]) -> _Layers:
-    """Return what is made once and kept as long as the chain's first array."""
-    first, *sources = *indptr, *indices
-    if first not in _known:
-        _known[first] = {}
-    known: dict[tuple[int, ...], _Layers] = _known[first]
-    key = (*owner, *map(id, sources))
-    if key not in known:
-        known[key] = _make_layers(indptr, indices, owner, sources)
-    return known[key]
-
-
-def _make_layers(
-    indptr: Sequence[Tensor], indices: Sequence[Tensor], owner: Sequence[int], sources: list[Tensor]
-) -> _Layers:
-    starts, targets = [x.numpy() for x in indptr], [x.numpy() for x in indices]
-    sizes = [of_hop.size - 1 for of_hop in starts]  # of all positions but the last
-    rows = [size if owner[position] == position else 0 for position, size in enumerate(sizes)]
-    first_row = _starts(rows)[list(owner)]
-    first_link = _starts([of_hop.size for of_hop in targets])
-    ptr = [of_hop[:-1] + first_link[hop] for hop, of_hop in enumerate(starts)]
-    target = [of_hop + first_row[hop + 1] for hop, of_hop in enumerate(targets)]
-    counts = np.ones(targets[-1].max(initial=0) + 1)  # of the ways to walk on to the end, by node
-    for of_hop, begin in zip(reversed(targets), reversed(starts), strict=True):
-        counts = np.diff(_starts(counts[of_hop])[begin])
-    return _Layers(
-        np.concatenate([*ptr, first_link[-1:]]),
-        np.concatenate(target).astype(np.uint32),
-        _starts(sizes) - first_row,
-        counts,
-        sources,
-    )
+_layers: GraphCache[_Layers] = GraphCache()
 
 
 def _starts(sizes: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
@@ -255,7 +238,8 @@ class _Work:
     def of(cls, *given: Any) -> _Work:
         """Return it for the arguments of :func:`attend`."""
         indptr, indices, owner, roots, root_ids, _, values, *_, keys, slope, dropout, seed = given
-        layers = _layers(indptr, indices, owner)
+        chain = [*indptr, *indices]
+        layers = _layers.get(chain, lambda: _Layers.of(indptr, indices, owner), tuple(owner))
         places, ids = roots.contiguous().numpy(), root_ids.contiguous().numpy()
         # What a part needs for gradients of its own: those of τ, V and keys by row, and of links.
         width = LANES + values.size(2) * (1 if keys is None else 2)
