@@ -20,27 +20,6 @@ from hanme.ops import (
     metapath_attention,
     tanh_scores,
 )
-from hanme.ops.streaming import operator, scores
-from hanme.ops.streaming.blocks import to_blocks
-
-
-def attend_arguments(chain: Chain, kind: str) -> list:
-    """The arguments of hanme::attend, in float64 and wanting gradients."""
-    values, c, root_score, _, _ = random_arguments(chain, kind, heads=8)
-    first = links = query = keys = None
-    if isinstance(c, LinkProduct):
-        first, links = leaf(c.root), leaf(*c.links)
-    elif isinstance(c, PairSigmoid):
-        query, keys = leaf(c.query), leaf(*c.keys)
-    tau, roots = leaf(*(v.sum(-1) for v in values)), torch.tensor([1, 0, 1])
-    owner = list(range(len(values)))
-    tensors = [tau, leaf(*values), leaf(root_score), first, links, query, keys]
-    graph = [list(chain.indptr), list(chain.indices), owner, roots, roots + 7]
-    return [*graph, *tensors, 0.1, 0.5, torch.tensor(11)]
-
-
-def leaf(*tensors: Tensor) -> Tensor:
-    return torch.cat([to_blocks(x) for x in tensors], 1).detach().requires_grad_()
 
 
 @pytest.fixture(autouse=True)
@@ -49,33 +28,12 @@ def _forget_what_was_compiled() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pytorch_accepts_attend(kind: str) -> None:
-    arguments = attend_arguments(random_chain(2, seed=5, size=5), kind)
-    torch.library.opcheck(operator.attend, arguments)
-    with torch.no_grad():
-        output = operator.attend(*arguments)
-        torch.library.opcheck(
-            operator.attend_backward, [*arguments, *output, torch.ones_like(output[0])]
-        )
-
-
-def test_pytorch_accepts_the_scores() -> None:
-    shapes = (2, 5, 24), (2, 1, 24), (2, 4, 24), (2, 4, 8)
-    h, a, weight, v = (torch.randn(shape, requires_grad=True) for shape in shapes)
-    torch.library.opcheck(scores.block_dots, (h, a))
-    torch.library.opcheck(scores.block_scores, (h, weight, v, 2))
-    with torch.no_grad():
-        torch.library.opcheck(scores.block_dots_backward, (h, a, torch.ones(2, 5, 8)))
-        torch.library.opcheck(scores.block_scores_backward, (h, weight, v, torch.ones(2, 5, 16)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_compiles_into_one_graph(kind: str) -> None:
+def test_attends_the_same_when_compiled(kind: str) -> None:
     chain = random_chain(3, seed=3)
     *arguments, leaves = random_arguments(chain, kind, heads=8)
     results = []
     for compiled in (False, True):
-        run = torch.compile(attend, backend="aot_eager", fullgraph=True) if compiled else attend
+        run = torch.compile(attend, backend="aot_eager") if compiled else attend
         torch.manual_seed(3)
         z = run(chain, arguments)
         results.append([z, *torch.autograd.grad(z.square().sum(), leaves, materialize_grads=True)])
@@ -85,24 +43,6 @@ def test_compiles_into_one_graph(kind: str) -> None:
 
 def attend(chain: Chain, arguments: list) -> Tensor:
     return metapath_attention(chain, *arguments, dropout=0.5)
-
-
-def test_compiles_to_machine_code() -> None:
-    chain = random_chain(2, seed=4)
-    *arguments, leaves = random_arguments(chain, "link product", heads=8)
-    z = attend_without(chain, arguments)
-    compiled = torch.compile(attend_without, fullgraph=True)(chain, arguments)
-    torch.testing.assert_close(compiled, z)
-    for x, y in zip(
-        torch.autograd.grad(compiled.square().sum(), leaves),
-        torch.autograd.grad(z.square().sum(), leaves),
-        strict=True,
-    ):
-        torch.testing.assert_close(x, y)
-
-
-def attend_without(chain: Chain, arguments: list) -> Tensor:
-    return metapath_attention(chain, *arguments)
 
 
 def films() -> HeteroData:
@@ -150,13 +90,10 @@ def step(run: Callable, part: nn.Module, data: HeteroData) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("kind", "encoder"), [("model", "multihop"), ("model", "direct"), ("layer", "multihop")]
 )
-def test_learns_the_same_when_compiled(
-    kind: str, encoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learns_the_same_when_compiled(kind: str, encoder: str) -> None:
     data = films()
     part = made(data, kind, encoder)
     plain = step(part, part, data)
-    monkeypatch.setattr(operator._Layers, "of", None)  # what the chains are made into is kept
     compiled = step(torch.compile(part, backend="aot_eager"), part, data)
     for x, y in zip(plain, compiled, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-5)
@@ -209,5 +146,5 @@ def test_second_derivatives_are_refused(kind: str) -> None:
     *arguments, leaves = random_arguments(chain, kind)
     z = metapath_attention(chain, *arguments, backend="streaming")
     grad, *_ = torch.autograd.grad(z.square().sum(), leaves[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()

@@ -68,13 +68,13 @@ def metapath_attention(
         negative_slope: LeakyReLU's slope below 0.
         dropout: The probability with which an instance's weight is set to 0.
         seed: Fixes the dropout's draw (default: drawn from torch's generator).
-        backend: One of ``BACKENDS``, or ``"auto"``: ``streaming`` on the CPU, else ``chunked``.
-            They differ in speed and memory, not in the result.
+        backend: One of ``BACKENDS``, or ``"auto"``: ``streaming`` on the CPU, else, and under
+            ``torch.compile``, ``chunked``. They differ in speed and memory, not in the result.
 
     Returns:
         z, ``[R, K, D]``.
     """
-    drawn = torch.randint(2**62, ()) if seed is None and dropout > 0 else seed or 0
+    drawn = int(torch.randint(2**62, ())) if seed is None and dropout > 0 else seed or 0
     backend = choose_backend(backend, attention.device)
     if roots is None:
         every = torch.arange(chain.sizes[0], device=chain.device)
@@ -93,6 +93,7 @@ def metapath_attention(
 def choose_backend(backend: str, device: torch.device) -> str:
     """Return the backend that a name stands for on a device."""
     if backend == "auto":
-        return "streaming" if device.type == "cpu" else "chunked"
+        ours = device.type == "cpu" and not torch.compiler.is_compiling()
+        return "streaming" if ours else "chunked"
     check_choice("backend", backend, ["auto", *BACKENDS])
     return backend

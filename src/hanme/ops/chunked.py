@@ -8,13 +8,13 @@ of being remembered, so that memory is bounded by the block. Plain PyTorch, any 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain, Instances
 from hanme.ops.eager import coefficient, group_softmax, group_sum
 from hanme.ops.problem import PairSigmoid, Problem
@@ -60,10 +60,9 @@ def forward(problem: Problem) -> Tensor:
     part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // BLOCK  # a root is never split
     sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
     if len(sizes) <= 1:
-        block = _blocks.get(chain)
-        if block is None or not torch.equal(block.roots, roots):
-            block = _blocks[chain] = Block.of(chain, roots)
-        return _attend(problem, block)
+        block = _blocks.get([*chain.indptr, *chain.indices], lambda: Block.of(chain, roots))
+        same = torch.equal(block.roots, roots)
+        return _attend(problem, block if same else Block.of(chain, roots))
 
     def attend(some: Tensor) -> Tensor:
         return _attend(problem, Block.of(chain, some))
@@ -76,7 +75,7 @@ def forward(problem: Problem) -> Tensor:
     )
 
 
-_blocks: WeakKeyDictionary[Chain, Block] = WeakKeyDictionary()
+_blocks: GraphCache[Block] = GraphCache()
 """The block of each small chain."""
 
 

@@ -16,7 +16,7 @@ from hanme.common.arrays import GOLDEN, keyed
 _LOW32 = 0xFFFFFFFF
 
 
-def keep(seed: int | Tensor, roots: Tensor, number: Tensor, heads: int, dropout: float) -> Tensor:
+def keep(seed: int, roots: Tensor, number: Tensor, heads: int, dropout: float) -> Tensor:
     """Return which weights survive, ``[P, heads]`` of bool; each with probability 1 - dropout.
 
     A 64-bit mix (splitmix64) of seed, root and number makes an instance's key, a 32-bit mix
@@ -38,7 +38,7 @@ def node_dropout(x: Tensor, dropout: float, nodes: Tensor | None) -> Tensor:
     """
     if nodes is None or dropout == 0:
         return F.dropout(x, dropout)
-    seed = torch.randint(2**62, ()).to(x.device)
+    seed = int(torch.randint(2**62, ()))
     kept = keep(seed, nodes, torch.zeros_like(nodes), math.prod(x.shape[1:]), dropout).view_as(x)
     return x * kept / (1 - dropout)
 

@@ -70,7 +70,7 @@ class Problem:
     roots: Tensor
     negative_slope: float
     dropout: float
-    seed: int | Tensor
+    seed: int
 
     @property
     def heads(self) -> int:

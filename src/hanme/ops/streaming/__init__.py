@@ -14,9 +14,9 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.ops.problem import Constant, LinkProduct, PairSigmoid, Problem
-from hanme.ops.streaming.blocks import recorded, to_blocks
-from hanme.ops.streaming.operator import attend, attend_in_blocks
-from hanme.ops.streaming.scores import block_dots, dots_in_blocks
+from hanme.ops.streaming.blocks import to_blocks
+from hanme.ops.streaming.operator import Attend, Walks
+from hanme.ops.streaming.scores import block_dots
 from hanme.ops.streaming.simd import LANES
 
 
@@ -32,15 +32,9 @@ def forward(problem: Problem) -> Tensor:
             first, links = to_blocks(root), _cat(weights)
         case PairSigmoid(asking, asked):
             query, keys = to_blocks(asking), _cat([asked[position] for position in own])
-    dots, walk = (block_dots, attend) if recorded() else (dots_in_blocks, attend_in_blocks)
-    tau = dots(values, to_blocks(problem.attention[None]))  # τ = a · V
-    score = to_blocks(problem.root_score)
-    chain, roots = problem.chain, problem.roots.long()
-    blocks: Tensor = walk(
-        chain.indptr, chain.indices, owner, roots, chain.original(roots),
-        tau, values, score, first, links, query, keys,
-        problem.negative_slope, problem.dropout, torch.as_tensor(problem.seed),
-    )[0]  # fmt: skip
+    tau = block_dots(values, to_blocks(problem.attention[None]))  # τ = a · V
+    score, walks = to_blocks(problem.root_score), Walks.of(problem, owner, values)
+    blocks: Tensor = Attend.apply(walks, tau, values, score, first, links, query, keys)  # type: ignore[no-untyped-call]
     z = torch.unflatten(blocks, 2, (problem.channels, LANES)).permute(1, 0, 3, 2).flatten(1, 2)
     return z[:, : problem.heads]
 

@@ -33,15 +33,6 @@ def arrays(*tensors: Tensor | None) -> list[Any]:
     return [None if x is None else x.detach().contiguous().numpy() for x in tensors]
 
 
-def recorded() -> bool:
-    """Return whether PyTorch has to see an operator: for gradients, or to compile it.
-
-    If not, its function is called instead: the first call of an operator imports
-    ``torch._dynamo``, which takes longer than importing PyTorch.
-    """
-    return torch.is_grad_enabled() or torch.compiler.is_compiling()
-
-
 def in_order(
     function: Callable[[int, slice], _T],
     blocks: int,
@@ -64,11 +55,12 @@ def in_order(
         while futures:
             yield futures[0][0], futures[0][1].result()
             futures.popleft()
-    finally:
+    except BaseException:
         if stop is not None:
             stop.set()
         for _, future in futures:
             future.cancel()
+        raise
 
 
 @cache

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hanme.ops.problem import widen
-from hanme.ops.streaming.blocks import arrays, in_order, recorded, to_blocks
+from hanme.ops.streaming.blocks import arrays, in_order, to_blocks
 from hanme.ops.streaming.kernels import RUN, inlined, kernel
 from hanme.ops.streaming.simd import LANES, exp, load, spread, store, where
 
@@ -31,8 +32,7 @@ def head_dots(h: Tensor, a: Tensor) -> Tensor:
     h = widen(h)
     if not _compiled(h):
         return (h * a).sum(-1)
-    dots = block_dots if recorded() else dots_in_blocks
-    return _from_blocks(dots(to_blocks(h), to_blocks(a[None])))
+    return _from_blocks(block_dots(to_blocks(h), to_blocks(a[None])))
 
 
 def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
@@ -46,14 +46,13 @@ def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
     groups, heads = v.shape[:2]
     rows = (weight.permute(0, 3, 2, 1), v.transpose(1, 2))  # by (g, e, d) and by (g, e), K each
     weights, vs = (to_blocks(x.reshape(-1, heads)) for x in rows)
-    scores = block_scores if recorded() else scores_in_blocks
-    s = scores(to_blocks(h), weights, vs, groups)
-    return torch.stack([_from_blocks(x) for x in s.split(LANES, dim=2)])
+    s: Tensor = _Scores.apply(to_blocks(h), weights, vs, groups)  # type: ignore[no-untyped-call]
+    return torch.stack([_from_blocks(x) for x in torch.split(s, LANES, dim=2)])
 
 
 def _compiled(h: Tensor) -> bool:
     plain = h.device.type == "cpu" and h.dtype in (torch.float32, torch.float64)
-    return plain and h.size(1) % LANES == 0
+    return plain and h.size(1) % LANES == 0 and not torch.compiler.is_compiling()
 
 
 def _from_blocks(x: Tensor) -> Tensor:
@@ -61,82 +60,64 @@ def _from_blocks(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1)
 
 
-def dots_in_blocks(x: Tensor, a: Tensor) -> Tensor:
+def block_dots(x: Tensor, a: Tensor) -> Tensor:
     """Return :func:`head_dots`, ``[B, N, 8]``, for x ``[B, N, D 8]`` and a ``[B, 1, D 8]``."""
-    dots = x.new_empty(*x.shape[:2], LANES)
-    for given in zip(*arrays(x, a, dots), strict=True):
-        _dots(*given)
+    dots: Tensor = _Dots.apply(x, a)  # type: ignore[no-untyped-call]
     return dots
 
 
-block_dots = torch.library.custom_op("hanme::block_dots", dots_in_blocks, mutates_args=())
+class _Dots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, a: Tensor) -> Tensor:
+        ctx.save_for_backward(x, a)
+        dots = x.new_empty(*x.shape[:2], LANES)
+        for given in zip(*arrays(x, a, dots), strict=True):
+            _dots(*given)
+        return dots
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_dots: Tensor) -> tuple[Tensor, Tensor]:
+        x, a = ctx.saved_tensors
+        d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
+        for given in zip(*arrays(x, a, d_dots, d_x, d_a), strict=True):
+            _dots_backward(*given)
+        return d_x, d_a
 
 
-@torch.library.custom_op("hanme::block_dots_backward", mutates_args=())
-def block_dots_backward(x: Tensor, a: Tensor, d_dots: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of :func:`block_dots`."""
-    d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
-    for given in zip(*arrays(x, a, d_dots, d_x, d_a), strict=True):
-        _dots_backward(*given)
-    return d_x, d_a
+class _Scores(torch.autograd.Function):
+    """Compute :func:`tanh_scores` in blocks of eight heads, ``[K / 8, N, G 8]``."""
 
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
+        ctx.save_for_backward(h, weight, v)
+        s = h.new_empty(*h.shape[:2], groups * LANES)
+        xs, weights, vs, out = arrays(h, weight, v, s)
 
-def scores_in_blocks(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
-    """Return :func:`tanh_scores` in blocks of eight heads, ``[K / 8, N, G 8]``."""
-    s = h.new_empty(*h.shape[:2], groups * LANES)
-    xs, weights, vs, out = arrays(h, weight, v, s)
+        def score(block: int, part: slice) -> None:
+            _score(xs[block, part], weights[block], vs[block], out[block, part])
 
-    def score(block: int, part: slice) -> None:
-        _score(xs[block, part], weights[block], vs[block], out[block, part])
+        for _ in in_order(score, len(h), _parts(h.size(1))):
+            pass
+        return s
 
-    for _ in in_order(score, len(h), _parts(h.size(1))):
-        pass
-    return s
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_s: Tensor) -> tuple[Tensor | None, ...]:
+        h, weight, v = ctx.saved_tensors
+        d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
+        xs, weights, vs, d_out, d_xs, *totals = arrays(h, weight, v, d_s, d_h, d_weight, d_v)
 
+        def score(block: int, part: slice) -> list[NDArray[Any]]:
+            own = [np.zeros_like(x[block]) for x in totals]
+            given = xs[block, part], weights[block], vs[block], d_out[block, part]
+            _score_backward(*given, d_xs[block, part], *own)
+            return own
 
-block_scores = torch.library.custom_op(
-    "hanme::block_tanh_scores", scores_in_blocks, mutates_args=()
-)
-
-
-@torch.library.custom_op("hanme::block_tanh_scores_backward", mutates_args=())
-def block_scores_backward(
-    h: Tensor, weight: Tensor, v: Tensor, d_s: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of :func:`block_scores`."""
-    d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
-    xs, weights, vs, d_out, d_xs, *totals = arrays(h, weight, v, d_s, d_h, d_weight, d_v)
-
-    def score(block: int, part: slice) -> list[NDArray[Any]]:
-        own = [np.zeros_like(x[block]) for x in totals]
-        _score_backward(
-            xs[block, part], weights[block], vs[block], d_out[block, part], d_xs[block, part], *own
-        )
-        return own
-
-    for block, own in in_order(score, len(h), _parts(h.size(1))):
-        for total, x in zip(totals, own, strict=True):
-            total[block] += x
-    return d_h, d_weight, d_v
-
-
-block_dots.register_fake(lambda x, a: x.new_empty(*x.shape[:2], LANES))
-block_dots_backward.register_fake(lambda x, a, _: (x.new_empty(x.shape), a.new_empty(a.shape)))
-block_scores.register_fake(lambda h, weight, v, groups: h.new_empty(*h.shape[:2], groups * LANES))
-block_scores_backward.register_fake(lambda *given: tuple(x.new_empty(x.shape) for x in given[:3]))
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
-
-
-block_dots.register_autograd(
-    lambda ctx, d_dots: block_dots_backward(*ctx.saved_tensors, d_dots), setup_context=_remember
-)
-block_scores.register_autograd(
-    lambda ctx, d_s: (*block_scores_backward(*ctx.saved_tensors, d_s), None),
-    setup_context=_remember,
-)
+        for block, own in in_order(score, len(h), _parts(h.size(1))):
+            for total, x in zip(totals, own, strict=True):
+                total[block] += x
+        return d_h, d_weight, d_v, None
 
 
 def _parts(nodes: int) -> list[slice]:
