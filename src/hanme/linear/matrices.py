@@ -191,9 +191,7 @@ class DesignMatrix:
     @property
     def entries(self) -> int:
         """An upper bound of the number of nonzero entries of all rows."""
-        if self.rest is None:
-            return int(self.first.nnz)
-        return min(cost(self.first, self.rest), int(self.first.shape[0]) * self.width)
+        return int(self.first.nnz) if self.rest is None else max_entries(self.first, self.rest)
 
 
 def multiply(chain: Sequence[csr_array], left: int) -> list[csr_array]:
@@ -201,16 +199,17 @@ def multiply(chain: Sequence[csr_array], left: int) -> list[csr_array]:
     chain = list(chain)
     while len(chain) > left:
         pairs = list(pairwise(chain))
-        i = min(range(len(pairs)), key=lambda i: (is_too_large(*pairs[i]), cost(*pairs[i])))
-        if is_too_large(*pairs[i]):
+        too_large = [max_entries(*pair) > MAX_ENTRIES for pair in pairs]
+        i = min(range(len(pairs)), key=lambda i: (too_large[i], cost(*pairs[i])))
+        if too_large[i]:
             raise TooLarge(f"a product of links has more than {MAX_ENTRIES:,} entries")
         chain[i : i + 2] = [csr_array(chain[i] @ chain[i + 1])]
     return chain
 
 
-def is_too_large(a: csr_array, b: csr_array) -> bool:
-    """Return whether a product may have more than ``MAX_ENTRIES`` entries."""
-    return bool(min(cost(a, b), a.shape[0] * b.shape[1]) > MAX_ENTRIES)
+def max_entries(a: csr_array, b: csr_array) -> int:
+    """Return an upper bound of the number of entries of a product of sparse matrices."""
+    return min(cost(a, b), int(a.shape[0]) * int(b.shape[1]))
 
 
 def cost(a: csr_array, b: csr_array) -> int:

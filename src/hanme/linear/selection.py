@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -103,7 +102,9 @@ def select_blocks(
     if len(train) < 2:
         raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
     nodes, folds = balanced_sample(graph, MAX_SAMPLE, seed).numpy(), FOLDS
-    targets, found = _standardised(graph.y[nodes]), list[Candidate]()
+    targets = graph.labels_given(torch.from_numpy(nodes)).float()
+    targets = (targets - targets.mean(0)) / targets.std().clamp(min=1e-6)
+    found = list[Candidate]()
     blocks = list(islice(candidate_blocks(graph), MAX_CANDIDATES))
     if aggregates := Standardised.fit(graph, columns):
         blocks.append(AggregatedRows(aggregates))
@@ -154,12 +155,6 @@ def _is_unique(design: DesignMatrix, train: NDArray[np.int64]) -> bool:
     """Return whether ids hardly repeat among training nodes, as those of a node's own facts."""
     ids = np.concatenate([rows.indices for rows in design.chunks(train)])
     return not len(ids) or bool((np.bincount(ids)[ids] > 1).mean() < MIN_REPEATED)
-
-
-def _standardised(y: Tensor) -> Tensor:
-    targets = y.float() if y.dim() == 2 else F.one_hot(y).float()
-    targets = targets - targets.mean(0)
-    return targets / targets.std().clamp(min=1e-6)
 
 
 def _affordable(work: Sequence[float], weights: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Smoothing:
     ) -> None:
         self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
         self._matrices = matrices
-        self._cached: tuple[tuple[object, ...], Tensor, Tensor, list[Tensor]] | None = None
+        self._cached: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
@@ -101,7 +101,7 @@ class Smoothing:
         self, graph: Graph, node: int, missing: Collection[Column] = ()
     ) -> Contributions:
         """Return what neighbours, aggregates and own features add to the logits of a node."""
-        soft, matrices = self._soft_on(graph)
+        matrices, soft, _ = self._on(graph)
         parts = []
         for path, slope in zip(self.paths, self.spec.slopes, strict=True):
             numbers, sums = matrices.through_neighbours(path, node, soft.numpy())
@@ -129,37 +129,33 @@ class Smoothing:
 
     def _parts(self, graph: Graph, nodes: Tensor | None) -> tuple[Tensor, dict[Metapath, Tensor]]:
         """Return base logits and what each path adds, each ``[n, C]``."""
-        if self._soft is None:
-            own, _, means = self._on(graph)
-            if nodes is not None:
-                own, means = own[nodes], [mean[nodes] for mean in means]
-        else:
-            soft, matrices = self._soft_on(graph)
+        matrices, soft, logits = self._on(graph)
+        if logits is None:
             own = self.base.predict(graph, nodes)
-            means = [path_means(matrices, path, soft, nodes) for path in self.paths]
-        slopes = zip(self.paths, self.spec.slopes, means, strict=True)
-        return own, {path: slope * mean for path, slope, mean in slopes}
+        else:
+            own = logits if nodes is None else logits[nodes]
+        slopes = zip(self.paths, self.spec.slopes, strict=True)
+        return own, {
+            path: slope * path_means(matrices, path, soft, nodes) for path, slope in slopes
+        }
 
-    def _soft_on(self, graph: Graph) -> tuple[Tensor, GraphMatrices]:
-        """Return soft labels of all target nodes, ``[N, C]``, and the matrices of a graph."""
-        if self._soft is None:
-            soft = self._on(graph)[1]
-            assert self._matrices is not None
-            return soft, self._matrices
-        numbers = graph.targets.original_ids
-        return self._soft if numbers is None else self._soft[numbers], GraphMatrices(graph)
+    def _on(self, graph: Graph) -> tuple[GraphMatrices, Tensor, Tensor | None]:
+        """Return the matrices of a graph, soft labels and, if they are known, base logits.
 
-    def _on(self, graph: Graph) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Return base logits, soft labels and path means of all target nodes, computed once."""
+        Both are of all target nodes, ``[N, C]``, and computed once.
+        """
+        if self._soft is not None:
+            numbers = graph.targets.original_ids
+            soft = self._soft if numbers is None else self._soft[numbers]
+            return GraphMatrices(graph), soft, None
         if self._matrices is None or not self._matrices.belong_to(graph):
             self._matrices, self._cached = GraphMatrices(graph), None
         labels = (graph.y, graph.visible, graph.split.train)
         if self._cached is None or any(map(is_not, self._cached[0], labels)):
             logits = self.base.predict(graph)
-            soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
-            means = [path_means(self._matrices, path, soft) for path in self.paths]
-            self._cached = labels, logits, soft, means
-        return self._cached[1:]
+            prior = torch.tensor(self.spec.prior)
+            self._cached = labels, soft_labels(graph, logits, prior), logits
+        return self._matrices, *self._cached[1:]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the slopes and the state of the base learner."""
