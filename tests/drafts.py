@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from hanme.data.tables.draft.draft import output_path, write
 from hanme.data.tables.draft.infer import infer
-from hanme.data.tables.draft.toml_writer import output_path, write
 
 
 def write_draft(path: Path, target: str | None = None, label: str | None = None) -> Path:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from drafts import write_draft
 from graphs import FILMS_TOML as GRAPH
 from hanme.data.tables.build.load import load_tables
+from hanme.data.tables.draft.draft import render
 from hanme.data.tables.draft.infer import infer
-from hanme.data.tables.draft.toml_writer import render
 from hanme.errors import HanmeError
 
 FILMS = [

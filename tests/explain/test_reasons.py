@@ -13,8 +13,8 @@ import torch
 
 from hanme import Classifier, Graph
 from hanme.data import planted
+from hanme.data.tables.draft.draft import write
 from hanme.data.tables.draft.infer import infer
-from hanme.data.tables.draft.toml_writer import write
 from hanme.explain import Explainer, Explanation
 from hanme.graph.metapath import Metapath
 from hanme.linear import LinearModel, Smoothing, parse_block

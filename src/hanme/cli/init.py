@@ -30,8 +30,8 @@ def init(
         print_: Print the graph.toml instead of writing it.
     """
     from hanme.data import METAPATHS
+    from hanme.data.tables.draft.draft import output_path, render, write
     from hanme.data.tables.draft.infer import infer
-    from hanme.data.tables.draft.toml_writer import output_path, render, write
 
     if print_:
         print(render(infer(folder, target, label)), end="")

@@ -161,7 +161,7 @@ class TableRows:
                 values = list(table.most_frequent(item, MOST_VALUES + 1))
                 if column in known or not 2 <= len(values) <= MOST_VALUES:
                     continue
-                row, place = table.positions(item, values)
+                row, place = table.counts(item, values).nonzero()
                 codes = np.full(size, -1, np.int64)
                 codes[row] = place
                 found.append(Facet(column, values, codes))

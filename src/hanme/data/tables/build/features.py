@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.sparse import coo_array, csr_array, diags_array, hstack
+from scipy.sparse import csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
 from hanme.data.tables.read.reader import ColumnRequest, Table
@@ -146,8 +146,7 @@ class FittedValues(Closed):
 
     def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return 1 for each value of a cell."""
-        items = _items(table, alias, spec)
-        matrix = _counts(*table.positions(items, self.values), (table.size, len(self)))
+        matrix = table.counts(_items(table, alias, spec), self.values)
         matrix.data[:] = 1
         return matrix
 
@@ -182,24 +181,13 @@ class FittedWords(Closed):
             normalize,
         )  # importing it takes longer than opening a cache
 
-        counts = _counts(*table.positions(_words(alias), self.words), (table.size, len(self)))
+        counts = table.counts(_words(alias), self.words)
         weighted = csr_array(counts @ diags_array(np.asarray(self.idf, np.float32)))
         return csr_array(normalize(weighted, copy=False)) if weighted.nnz else weighted
 
 
 def _words(alias: str) -> str:
     return rf"regexp_extract_all(lower({alias}), '[\p{{L}}\p{{M}}\p{{N}}]+')"
-
-
-def _counts(
-    row: NDArray[np.integer], position: NDArray[np.integer], shape: tuple[int, int]
-) -> csr_array:
-    """Count how often each row has each item, which DuckDB returns in any order."""
-    ones = np.ones(len(row), np.float32)
-    place = (row.astype(np.int32), position.astype(np.int32))
-    matrix = csr_array(coo_array((ones, place), shape=shape).tocsr())
-    matrix.sort_indices()
-    return matrix
 
 
 class FittedVector(Closed):

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +14,22 @@ import torch
 from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.labels import name_labels, read_labels
 from hanme.data.tables.build.leakage import find_leaks, group_duplicates
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
-from hanme.data.tables.build.split import DUPLICATES, check_parts, draw_split, read_parts
+from hanme.data.tables.build.target import (
+    DUPLICATES,
+    check_parts,
+    draw_split,
+    name_labels,
+    read_labels,
+    read_parts,
+)
 from hanme.data.tables.build.writer import GraphWriter
 from hanme.data.tables.read.reader import Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.config import GraphConfig
+from hanme.data.tables.schema.sections import LinkTable, Source
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Split, Texts
 from hanme.graph.defaults import with_defaults
@@ -36,6 +44,27 @@ class GraphSource:
     config: GraphConfig  # its content
     sources: Mapping[str, ResolvedSource]  # its tables, by section such as ``nodes.film``
     fitted: FittedGraph | None = None  # what a run has fitted; features and labels are then its own
+
+    @classmethod
+    def find(
+        cls,
+        config: GraphConfig,
+        path: Path,
+        fitted: FittedGraph | None = None,
+        frames: Mapping[str, Any] | None = None,
+    ) -> GraphSource:
+        """Find the tables of a configuration in files, or among frames by name."""
+        specs: dict[str, Source] = {
+            f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
+        } | {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
+        sources = {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
+        return cls(path, config, sources, fitted)
+
+    @property
+    def size(self) -> int:
+        """The size of all files together, in bytes."""
+        files = {file for table in self.sources.values() for file in table.files}
+        return sum(file.stat().st_size for file in files)
 
     def store(
         self,

@@ -15,15 +15,13 @@ from hanme.data.store.open import open_store
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.draft.infer import infer_frames
-from hanme.data.tables.read.sources import ResolvedSource, data_files
+from hanme.data.tables.read.sources import data_files
 from hanme.data.tables.schema.config import (
     FILE,
-    GraphConfig,
     check_config,
     config_path,
     read_config,
 )
-from hanme.data.tables.schema.sections import LinkTable, Source
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.features import Features
@@ -47,7 +45,25 @@ def load_tables(
     source = open_source(name, fitted)
     if cache is None:
         return _in_memory(source, features, seed)
-    return _load(source, features, seed, cache)
+    key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
+    cached = GraphCache(cache / "tables" / _short(str(source.path)), key)
+    large = source.size > LARGE
+    variant = f"{features}-{seed}" if large else features
+    graph = cached.read(variant, mapped=large)
+    learnt = fitted.learnt() if fitted else None
+    if learnt is not None and (graph is None or graph.provenance.fitted != learnt):
+        variant += f"-{_short(repr(learnt))}"  # the tables have grown since the run was trained
+        graph = cached.read(variant, mapped=large)
+    if not large:
+        graph = graph or cached.keep(variant, _in_memory(source, features, seed))
+        return source.with_split(graph, seed)
+    if graph is None:
+        folder, size = cached.path(variant), source.size / 1e6
+        _report(f"{source.path}: {size:,.0f} MB of tables; the graph is stored in {folder}")
+        cached.clear(variant)
+        source.store(folder, features, seed, progress=_report)
+        graph = open_store(folder)
+    return graph
 
 
 def load_frames(
@@ -71,62 +87,18 @@ def load_frames(
         checked = check_config(dict(config), "config")
     else:
         checked = infer_frames(frames, label).config
-    return _in_memory(_find(checked, path, frames=frames), features, seed)
+    return _in_memory(GraphSource.find(checked, path, frames=frames), features, seed)
 
 
 def is_large(name: str | Path) -> bool:
     """Return whether the graph of a ``graph.toml`` is stored on disk instead of loaded."""
-    return _size(open_source(name)) > LARGE
+    return open_source(name).size > LARGE
 
 
 def open_source(name: str | Path, fitted: FittedGraph | None = None) -> GraphSource:
     """Find the tables of a ``graph.toml``, or of the one in a folder."""
     path = config_path(name)
-    return _find(read_config(path), path, fitted)
-
-
-def _find(
-    config: GraphConfig,
-    path: Path,
-    fitted: FittedGraph | None = None,
-    frames: Mapping[str, Any] | None = None,
-) -> GraphSource:
-    """Find the tables of a configuration in files, or among frames by name."""
-    specs: dict[str, Source] = {
-        f"nodes.{kind}": nodes for kind, nodes in config.nodes.items() if not nodes.implied
-    } | {f"relations.{n}": r for n, r in config.relations.items() if isinstance(r, LinkTable)}
-    sources = {k: ResolvedSource.find(s, path.parent, k, frames) for k, s in specs.items()}
-    return GraphSource(path, config, sources, fitted)
-
-
-def _size(source: GraphSource) -> int:
-    """Return the size of all files together, in bytes."""
-    files = {file for table in source.sources.values() for file in table.files}
-    return sum(file.stat().st_size for file in files)
-
-
-def _load(source: GraphSource, features: Features, seed: int, cache: Path) -> Graph:
-    """Load a graph from the cache, or build it and keep it there."""
-    key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
-    cached = GraphCache(cache / "tables" / _short(str(source.path)), key)
-    size = _size(source)
-    large = size > LARGE
-    variant = f"{features}-{seed}" if large else features
-    graph = cached.read(variant, mapped=large)
-    learnt = source.fitted.learnt() if source.fitted else None
-    if learnt is not None and (graph is None or graph.provenance.fitted != learnt):
-        variant += f"-{_short(repr(learnt))}"  # the tables have grown since the run was trained
-        graph = cached.read(variant, mapped=large)
-    if not large:
-        graph = graph or cached.keep(variant, _in_memory(source, features, seed))
-        return source.with_split(graph, seed)
-    if graph is None:
-        folder = cached.path(variant)
-        _report(f"{source.path}: {size / 1e6:,.0f} MB of tables; the graph is stored in {folder}")
-        cached.clear(variant)
-        source.store(folder, features, seed, progress=_report)
-        graph = open_store(folder)
-    return graph
+    return GraphSource.find(read_config(path), path, fitted)
 
 
 def _in_memory(source: GraphSource, features: Features, seed: int) -> Graph:

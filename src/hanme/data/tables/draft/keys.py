@@ -141,24 +141,21 @@ def _is_repeated(
 
     That column has the same name, mentions the table or, unless `by_name`, holds texts.
     """
-    candidates = []
+    ids = f"SELECT {column.alias} FROM {table.table.sql}"
     for other in others:
         for one in other.columns:
             same = mentions(one.name, table.kind, column.name) == 2 or one.name == column.name
             texts = not (by_name or one.numeric or column.numeric) and one.distinct >= FEW_TEXTS
-            if one.filled and not one.unique and one.date is None and (same or texts):
-                candidates.append((other, one))
-    # Most candidates can be excluded by their most frequent values.
-    listed = ", ".join({quoted(text) for _, one in candidates for text in one.examples}) or "NULL"
-    present = f"SELECT {column.alias} FROM {table.table.sql} WHERE {column.alias} IN ({listed})"
-    known = {text for (text,) in table.table.reader.rows(present)}
-    for other, one in candidates:
-        if 2 * len(known.intersection(one.examples)) < len(one.examples):
-            continue
-        ids = f"(SELECT {column.alias} FROM {table.table.sql})"
-        (unknown,) = other.select(f"count(DISTINCT {one.alias}) FILTER ({one.alias} NOT IN {ids})")
-        if unknown <= one.distinct * (1 - MATCHES):
-            return True
+            if not (same or texts) or not one.filled or one.unique or one.date is not None:
+                continue
+            # Most columns can be excluded by their most frequent values.
+            listed = ", ".join(map(quoted, one.examples))
+            known = table.table.reader.rows(f"{ids} WHERE {column.alias} IN ({listed}) GROUP BY 1")
+            if 2 * len(known) < len(one.examples):
+                continue
+            counted = f"count(DISTINCT {one.alias}) FILTER ({one.alias} NOT IN ({ids}))"
+            if other.select(counted)[0] <= one.distinct * (1 - MATCHES):
+                return True
     return False
 
 

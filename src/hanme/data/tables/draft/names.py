@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from hanme.common.text import singular
 
@@ -30,19 +31,20 @@ def words_of(name: str) -> list[str]:
 
 def type_name(title: str) -> str:
     """Return the name of a node type: ``artist_data.csv`` has rows of type artist."""
-    words = words_of(title.split(".")[0])
-    *others, last = [word for word in words if word not in NOISE] or words
-    name = "_".join([*others, singular(last)]) or "node"
-    return f"node_{name}" if name[0].isdigit() else name
+    return _noun(words_of(title.split(".")[0]), NOISE, "node")
 
 
 def value_type(name: str, *, numbered: bool = False) -> str:
     """Return what a column's values are: ``actor_1_name`` are of type actor."""
     words = words_of(name)
-    kept = [w for w in words if w not in ("id", "name", "key") and not (numbered and w.isdigit())]
-    *others, last = kept or words
-    stem = "_".join([*others, singular(last)]) or "value"
-    return f"value_{stem}" if stem[0].isdigit() else stem
+    numbers = filter(str.isdigit, words if numbered else ())
+    return _noun(words, {"id", "name", "key", *numbers}, "value")
+
+
+def _noun(words: list[str], dropped: Collection[str], default: str) -> str:
+    *others, last = [word for word in words if word not in dropped] or words
+    name = "_".join([*others, singular(last)]) or default
+    return f"{default}_{name}" if name[0].isdigit() else name
 
 
 def is_key(name: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
 
 from hanme.data.tables.read.databases import copy_sqlite
 from hanme.data.tables.read.formats import check_end, file_title, table_format, typed_rows
@@ -98,10 +99,8 @@ class Table:
         )
         return dict(rows)
 
-    def positions(
-        self, items: str, values: list[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the row of every item that is one of `values`, and its position among these."""
+    def counts(self, items: str, values: list[str]) -> csr_array:
+        """Count how often each row has each of `values`, ``[rows, values]``."""
         row, position = self.reader.arrays(
             f"SELECT row, position FROM (SELECT rowid AS row, unnest({items}) AS item FROM "
             f"{self.sql}) JOIN (SELECT unnest(CAST(? AS VARCHAR[])) AS item, unnest(range(?)) AS "
@@ -109,7 +108,11 @@ class Table:
             values,
             len(values),
         )
-        return row, position
+        place = (row.astype(np.int32), position.astype(np.int32))
+        ones = np.ones(len(row), np.float32)
+        matrix = csr_array(coo_array((ones, place), shape=(self.size, len(values))))
+        matrix.sort_indices()
+        return matrix
 
 
 class Reader(ExitStack):
