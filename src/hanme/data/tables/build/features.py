@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
 from hanme.data.tables.read.reader import ColumnRequest, Table
-from hanme.data.tables.read.sql import quoted
+from hanme.data.tables.read.sql import number_sql, quoted
 from hanme.data.tables.schema.sections import Feature
 from hanme.errors import HanmeError
 
@@ -92,7 +92,7 @@ class FittedNumber(Closed):
 def _number_sql(alias: str, spec: Feature) -> str:
     """Return SQL for the number of a cell; that of a date is its year, 2004.5 in its middle."""
     if spec.kind == "number":
-        return f"TRY_CAST({alias} AS DOUBLE)"
+        return number_sql(alias)
     date = f"TRY_CAST({alias} AS TIMESTAMP)"
     if spec.format is not None:
         date = f"coalesce(try_strptime({alias}, {quoted(spec.format)}), {date})"

@@ -29,7 +29,8 @@ def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
         if column.is_row_number:
             return None, "row numbers"
         is_id = column.unique and column.filled > 2 and column.named(("id", "key", "code"))
-        return (None, "ids") if is_id else ("number", "")
+        written = f"numbers as people write them, such as {column.written}"
+        return (None, "ids") if is_id else ("number", written if column.written else "")
     if column.is_address and column.distinct > FEW_VALUES:
         return None, "addresses"
     if column.separator:

@@ -12,7 +12,7 @@ from hanme.data.tables.draft.names import type_name, words_of
 from hanme.data.tables.read.databases import DeclaredKeys, declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import quoted
+from hanme.data.tables.read.sql import number_sql, quoted
 from hanme.data.tables.schema.sections import Source
 
 SEPARATORS = ("|", ";", ",")
@@ -82,6 +82,7 @@ class ColumnProfile:
     is_object: bool  # whether every cell is a JSON object, or a list of them
     is_row_number: bool  # whether it increases by 1 from row to row
     is_address: bool  # whether most cells are URLs, e-mail addresses or paths
+    written: str | None = None  # a number that is written as 1,234 or $5 or 12 %, if there is one
     is_vector: bool = False  # whether every cell has the same number of numbers
     date: str | None = None  # format of the dates, empty for ISO 8601; None if there are none
     repetition: float = 0  # how often a word of the first rows occurs, on average
@@ -218,7 +219,7 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
 
 
 def _profile(table: Table, alias: str) -> ColumnProfile:
-    number, first = f"TRY_CAST({alias} AS DOUBLE)", f"FILTER (rowid < {SAMPLE})"
+    number, first = number_sql(alias), f"FILTER (rowid < {SAMPLE})"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
     row = table.reader.rows(
         f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
@@ -227,10 +228,11 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         f"min({number} - rowid) = max({number} - rowid), "
         f"count(*) FILTER (starts_with({alias}, '{{')), "
         f"avg(regexp_matches({alias}, {quoted(ADDRESS)})::INT) {first} > 0.8, "
+        f"min({alias}) FILTER ({number} IS NOT NULL AND TRY_CAST({alias} AS DOUBLE) IS NULL), "
         + ", ".join(f"count(*) FILTER (contains({alias}, '{s}'))" for s in SEPARATORS)
         + f" FROM {table.sql}"
     )[0]
-    filled, distinct, finite, words, texts, empty, steps, objects, address, *separators = row
+    filled, distinct, finite, words, texts, empty, steps, objects, address, written, *counts = row
     examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
         f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
@@ -252,13 +254,14 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         is_object=0 < filled == objects,
         is_row_number=2 < filled == finite and bool(steps),
         is_address=bool(address),
+        written=written,
     )
     if column.number or not filled:
         return column
     column = replace(column, repetition=_repetition(table, alias))
     if column.is_object:
         return column
-    present = [s for s, count in zip(SEPARATORS, separators, strict=True) if count]
+    present = [s for s, count in zip(SEPARATORS, counts, strict=True) if count]
     return replace(
         column,
         date=_date_format(table, column),

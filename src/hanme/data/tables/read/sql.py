@@ -30,6 +30,17 @@ MESSAGES = (
 )
 
 
+WRITTEN_NUMBER = r"^[-+]?\s*[$€£¥]?\s*(\d{1,3}(,\d{3})+|\d+)(\.\d+)?\s*[%$€£¥]?$"
+"""A number as people write it: 1,234 or $5 or 12 %."""
+
+
+def number_sql(cell: str) -> str:
+    """Return SQL for the number that a cell holds, as programs or as people write it."""
+    digits = f"regexp_replace({cell}, '[^0-9.+-]', '', 'g')"
+    written = f"CASE WHEN regexp_matches({cell}, '{WRITTEN_NUMBER}') THEN {digits} END"
+    return f"coalesce(TRY_CAST({cell} AS DOUBLE), TRY_CAST({written} AS DOUBLE))"
+
+
 def quoted(text: str) -> str:
     """Return a text as a string of SQL."""
     return "'" + text.replace("'", "''") + "'"
