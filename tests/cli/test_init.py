@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drafts import csv_text as rows
 from hanme.cli import main
 from hanme.data.tables.schema.config import GraphConfig
 
@@ -42,10 +43,6 @@ def follow(hanme: Command, folder: Path, node: str, *options: str) -> tuple[dict
     trained = hanme("train", folder, "--out", folder / "run", *small)
     assert "base rate" in hanme("explain", folder / "run", node)
     return tomllib.loads((folder / "graph.toml").read_text()), first, trained
-
-
-def rows(header: str, size: int, row: Callable[[int], str]) -> str:
-    return "\n".join([header, *map(row, range(size))]) + "\n"
 
 
 def test_one_wide_csv(hanme: Command, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from drafts import sqlite_file
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.load import load_tables
+from hanme.data.tables.read import databases
 from hanme.data.tables.read.databases import declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
@@ -334,13 +336,13 @@ target = {type = "person", column = "person"}
 
 
 def test_declared_keys_of_sqlite(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "shop.db") as opened:
-        opened.executescript(
-            "CREATE TABLE film (key INTEGER PRIMARY KEY, title TEXT);"
-            "CREATE TABLE cast (film REFERENCES film, who REFERENCES person (name), "
-            "PRIMARY KEY (film, who));"
-            "CREATE TABLE award (film, who, FOREIGN KEY (film, who) REFERENCES cast)"
-        )
+    sqlite_file(
+        tmp_path / "shop.db",
+        "CREATE TABLE film (key INTEGER PRIMARY KEY, title TEXT);"
+        "CREATE TABLE cast (film REFERENCES film, who REFERENCES person (name), "
+        "PRIMARY KEY (film, who));"
+        "CREATE TABLE award (film, who, FOREIGN KEY (film, who) REFERENCES cast)",
+    )
     for table, expected in (
         ("film", ("key", {})),
         ("cast", (None, {"film": ("film", "key"), "who": ("person", "name")})),
@@ -348,6 +350,31 @@ def test_declared_keys_of_sqlite(tmp_path: Path) -> None:
     ):
         spec = Source(database="shop.db", table=table)
         assert declared_keys(ResolvedSource.find(spec, tmp_path, "test")) == expected
+
+
+def test_ctrl_c_interrupts_a_query_on_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a query makes SQLite interrupt it, as the function here does."""
+    sqlite_file(tmp_path / "shop.db", "CREATE TABLE film (id, genre)")
+    (tmp_path / "graph.toml").write_text(
+        """
+        target = "film"
+        [nodes.film]
+        database = "shop.db"
+        query = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9) SELECT stop() FROM n"
+        label = "genre"
+        """
+    )
+
+    def with_stop(path: Path) -> sqlite3.Connection:
+        opened = sqlite3.connect(path)
+        opened.create_function("stop", 0, opened.interrupt)
+        return opened
+
+    monkeypatch.setattr(databases, "_open", with_stop)
+    with pytest.raises(KeyboardInterrupt):
+        load_tables(tmp_path)
 
 
 def test_a_file_whose_ending_says_nothing(tmp_path: Path) -> None:

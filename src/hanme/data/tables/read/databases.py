@@ -93,6 +93,8 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
                 connection.execute(f"INSERT INTO {name} SELECT * FROM hanme_block")
                 connection.unregister("hanme_block")
         except (sqlite3.Error, sqlite3.Warning) as error:
+            if str(error) == "interrupted":  # what SQLite makes of Ctrl-C in the handler
+                raise KeyboardInterrupt from None
             raise HanmeError(f"{source.title}: SQLite ({error})") from None
         except duckdb.Error as error:
             raise HanmeError(f"{source.title}: it cannot be read ({one_line(error)})") from None
