@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shutil
-import sqlite3
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drafts import write_draft
+from drafts import csv_text, sqlite_file, write_draft
+from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.load import load_tables
 from hanme.errors import HanmeError
 
@@ -521,13 +521,13 @@ def test_few_values_are_features_and_many_in_small_groups_relations(tmp_path: Pa
 
 
 def test_declared_keys_are_used_and_labels_shown_by_name(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "shop.db") as opened:
-        opened.executescript(
-            "CREATE TABLE Genre (GenreId INTEGER PRIMARY KEY, Name TEXT);"
-            "CREATE TABLE Person (PersonNo INTEGER PRIMARY KEY, Name TEXT);"
-            "CREATE TABLE Track (TrackId INTEGER PRIMARY KEY, Length INTEGER, "
-            "GenreId INTEGER REFERENCES Genre, Author INTEGER REFERENCES Person);"
-        )
+    tables = """
+        CREATE TABLE Genre (GenreId INTEGER PRIMARY KEY, Name TEXT);
+        CREATE TABLE Person (PersonNo INTEGER PRIMARY KEY, Name TEXT);
+        CREATE TABLE Track (TrackId INTEGER PRIMARY KEY, Length INTEGER,
+        GenreId INTEGER REFERENCES Genre, Author INTEGER REFERENCES Person);
+    """
+    with sqlite_file(tmp_path / "shop.db", tables) as opened:
         opened.executemany("INSERT INTO Genre VALUES (?, ?)", [(1, "Rock"), (2, "Jazz")])
         opened.executemany("INSERT INTO Person VALUES (?, ?)", [(i, f"P{i}") for i in range(400)])
         rows = [(i, i * 7, 1 + i % 2, i % 30) for i in range(90)]
@@ -542,12 +542,12 @@ def test_declared_keys_are_used_and_labels_shown_by_name(tmp_path: Path) -> None
 
 
 def test_addresses_that_contain_ids_are_no_text(tmp_path: Path) -> None:
-    rows = "".join(
-        f"{i},https://x.org/art/a-work-of-art-{i},/img/{i}/small.jpg,joe.{i}@mail.org,"
-        f"work of art {i % 40} in oil,{'xyz'[i % 3]}\n"
-        for i in range(90)
-    )
-    found = guessed(tmp_path, works_csv=f"id,url,thumb,mail,about,class\n{rows}")
+    works = csv_text(
+        "id,url,thumb,mail,about,class", 90,
+        lambda i: f"{i},https://x.org/art/a-work-of-art-{i},/img/{i}/small.jpg,joe.{i}@mail.org,"
+        f"work of art {i % 40} in oil,{'xyz'[i % 3]}",
+    )  # fmt: skip
+    found = guessed(tmp_path, works_csv=works)
     assert list(features_of(found, "work")) == ["about"]
     assert "# url: left out (addresses)" in (tmp_path / "graph.toml").read_text()
 
@@ -576,18 +576,18 @@ def test_rows_about_the_target_are_nodes_with_numbers_and_dates(tmp_path: Path) 
 
 
 def test_dates_with_a_few_other_cells_are_dates(tmp_path: Path) -> None:
-    rows = "".join(
-        f"{i},{1 + i % 12}/{1 + i % 28}/2020 {i % 24}:15,{'?' if i == 7 else i * 1.5},"
-        f"{'xy'[i % 2]}\n"
-        for i in range(200)
-    )
-    found = guessed(tmp_path, a_csv=f"id,seen,size,kind\n{rows}")
+    text = csv_text(
+        "id,seen,size,kind", 200,
+        lambda i: f"{i},{1 + i % 12}/{1 + i % 28}/2020 {i % 24}:15,"
+        f"{'?' if i == 7 else i * 1.5},{'xy'[i % 2]}",
+    )  # fmt: skip
+    found = guessed(tmp_path, a_csv=text)
     assert features_of(found, "a") == {
         "seen": {"kind": "date", "format": "%m/%d/%Y %H:%M"}, "size": "number"
     }  # fmt: skip
-    rows += "".join(f"{i},unknown,low,x\n" for i in range(200, 202))
+    text += "".join(f"{i},unknown,low,x\n" for i in range(200, 202))
     (tmp_path / "graph.toml").unlink()
-    assert features_of(guessed(tmp_path, a_csv=f"id,seen,size,kind\n{rows}"), "a") == {
+    assert features_of(guessed(tmp_path, a_csv=text), "a") == {
         "seen": {"kind": "date", "format": "%m/%d/%Y %H:%M"}, "size": "number"
     }  # fmt: skip
     assert sum("count as empty" in note for note in load_tables(tmp_path).provenance.notes) == 2
@@ -632,6 +632,73 @@ def test_columns_that_give_the_label_away_are_left_out(cell, why: str, tmp_path:
     graph = load_tables(path)
     assert not graph.provenance.notes
     assert (graph.nodes["case"].width or 0) > (width or 0)
+
+
+def test_a_column_that_is_filled_only_in_labelled_rows_is_left_out(tmp_path: Path) -> None:
+    draw = random.Random(4)
+    rows = []
+    for i in range(400):
+        label = "" if i % 4 == 0 else draw.choice("xyz")
+        score = f"{draw.random():.3f}"
+        rows.append(f"{i},{draw.gauss(0, 1):.5f},{score if label else ''},{score},{label}\n")
+    found = guessed(tmp_path, cases_csv=f"id,size,review,score,class\n{''.join(rows)}")
+    assert features_of(found, "case") == {"size": "number", "score": "number"}
+    path = tmp_path / "graph.toml"
+    assert "review: left out (filled only in rows with a label)" in path.read_text()
+    assert not load_tables(path).provenance.notes  # the others are clean
+    both = 'size = "number"\nreview = "number"'
+    path.write_text(path.read_text().replace('size = "number"', both))
+    (note,) = load_tables(path).provenance.notes
+    assert "review is not used: filled only in rows with a label" in note
+
+
+def test_a_column_of_a_row_that_belongs_to_one_target_may_give_the_label_away(
+    tmp_path: Path,
+) -> None:
+    draw = random.Random(5)
+    labels = [draw.random() < 0.3 for _ in range(300)]
+    clients = "".join(f"c{i},{i * 7 % 50},{'yn'[y]}\n" for i, y in enumerate(labels))
+    closures = "".join(
+        f"c{i},{['open', 'kept', 'gone'][2 * y + (i % 2) * (not y)]},{draw.random():.4f}\n"
+        for i, y in enumerate(labels)
+    )
+    guessed(
+        tmp_path, clients_csv=f"client_id,age,churn\n{clients}",
+        closures_csv=f"client_id,state,amount\n{closures}",
+    )  # fmt: skip
+    path = tmp_path / "graph.toml"
+    graph = load_tables(path)
+    (note,) = graph.provenance.notes
+    assert note.startswith("closure.state is not used: each of its values has only one label")
+    assert list(graph.provenance.fitted["features"]["closure"]) == ["amount"]
+    fitted = FittedGraph.make(graph.provenance.fitted, "test")
+    assert load_tables(path, fitted=fitted).nodes["closure"].width == graph.nodes["closure"].width
+    keep = 'label = "churn"\nkeep = ["closure.state"]'
+    path.write_text(path.read_text().replace('label = "churn"', keep))
+    kept = load_tables(path)
+    assert not kept.provenance.notes
+    assert list(kept.provenance.fitted["features"]["closure"]) == ["state", "amount"]
+
+
+def test_numbers_as_people_write_them(tmp_path: Path) -> None:
+    rows = "".join(
+        f'{i},"${i * 37:,}.50",{i % 40} %,"{i},{i % 7}",{["n/a", "free"][i % 2] if i < 3 else i},'
+        f"{'xy'[i % 2]}\n"
+        for i in range(400)
+    )
+    found = guessed(tmp_path, a_csv=f"id,price,discount,version,size,kind\n{rows}")
+    features = features_of(found, "a")
+    assert {key: features[key] for key in ("price", "discount", "size")} == dict.fromkeys(
+        ("price", "discount", "size"), "number"
+    )
+    assert features.get("version") != "number"
+    text = (tmp_path / "graph.toml").read_text()
+    assert 'price = "number"  # numbers as people write them, such as $0.50' in text
+    assert 'size = "number"\n' in text
+    graph = load_tables(tmp_path)
+    numbers = graph.provenance.fitted["features"]["a"]
+    assert numbers["price"]["mean"] == pytest.approx(37 * 199.5 + 0.5)
+    assert numbers["discount"]["mean"] == pytest.approx(19.5)
 
 
 def test_cells_that_are_empty_by_chance_or_in_many_rows_are_no_leak(tmp_path: Path) -> None:

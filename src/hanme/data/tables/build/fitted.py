@@ -24,7 +24,7 @@ class FittedGraph(Closed):
     # what each feature column of each node type needs to become features
     features: dict[str, dict[str, Fitted]]
     trained_on: str  # the digest of the target's ids, labels and split
-    # columns of the target that are not used, as they give the label away
+    # columns that are not used, as they give the label away; TYPE.COLUMN if not of the target
     leaks: list[str] = Field(default=[])
     # the number of features of each node type, with those that were filled in
     widths: dict[str, int] = Field(default={})
@@ -61,7 +61,7 @@ class FittedGraph(Closed):
             new = {
                 c: spec.kind.replace("text", spec.method)
                 for c, spec in types[kind].features.items()
-                if kind != self.target or c not in self.leaks
+                if config.column_name(kind, c) not in self.leaks
             }
             run = {column: fitted.kind for column, fitted in self.features[kind].items()}
             pairs[f"features of {kind}"] = (new, run)

@@ -135,9 +135,9 @@ class GraphSource:
     ) -> Graph:
         """Write nodes, links and features; the split is still open."""
         run, nodes, fitted = self.fitted, dict[str, Nodes](), dict[str, dict[str, Fitted]]()
-        leaks = run.leaks if run else find_leaks(config, tables[config.target])
+        leaks = run.leaks if run else find_leaks(config, tables, relations.values())
         for kind, spec in config.node_types.items():
-            used = [c for c in spec.features if kind != config.target or c not in leaks]
+            used = [c for c in spec.features if config.column_name(kind, c) not in leaks]
             columns = run.features[kind] if run else dict.fromkeys(used)
             fitted[kind] = {
                 column: fit(tables[kind], feature_aliases(spec)[column], spec.features[column], one)

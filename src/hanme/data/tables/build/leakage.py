@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanme.common.toml import toml_text
+from hanme.data.tables.build.links import LinkRows
 from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import Table
+from hanme.data.tables.read.sql import number_sql
 from hanme.data.tables.schema.config import GraphConfig
 
 CHECKED = ("number", "date", "category")
@@ -70,7 +73,7 @@ def _by_values(table: Table, column: str, label: str) -> str | None:
 
     In the order of the numbers, a wrong label makes two more segments of rows with one label.
     """
-    number = f"coalesce(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({column} AS TIMESTAMP)))"
+    number = f"coalesce({number_sql(column)}, epoch(TRY_CAST({column} AS TIMESTAMP)))"
     cells = f"SELECT {column} AS cell, {number} AS x, CAST({label} AS VARCHAR) AS y"
     ((rows, labels, most, values, numbers, wrong, segments),) = table.reader.rows(
         f"WITH cells AS ({cells} FROM {table.sql} WHERE {label} IS NOT NULL AND {column} IS NOT "
@@ -93,19 +96,56 @@ def _by_values(table: Table, column: str, label: str) -> str | None:
     return None
 
 
-def find_leaks(config: GraphConfig, table: Table) -> list[str]:
-    """Return the features of the target that give the label away, and note why."""
-    nodes, leaks = config.nodes[config.target], []
-    for column, alias in feature_aliases(nodes).items() if nodes.label else ():
-        if nodes.features[column].kind not in CHECKED or column in nodes.keep:
-            continue
-        if why := find_leak(table, alias, "label"):
-            leaks.append(column)
-            table.reader.notes.append(
-                f"{column} is not used: {why}. To use it, add keep = [{toml_text(column)}] to "
-                f"[nodes.{config.target}]"
-            )
+def find_leaks(
+    config: GraphConfig, tables: Mapping[str, Table], relations: Iterable[LinkRows]
+) -> list[str]:
+    """Return the features that give the label away, and note why.
+
+    Features of rows that belong to the target's rows one to one are checked as its own are.
+    """
+    target, leaks = config.nodes[config.target], list[str]()
+    if target.label is None:
+        return leaks
+    own = {config.target: tables[config.target]}
+    for kind, table in (own | _one_to_one(config.target, tables, relations)).items():
+        for column, alias in feature_aliases(config.nodes[kind]).items():
+            name, checked = config.column_name(kind, column), config.nodes[kind].features[column]
+            if checked.kind not in CHECKED or name in target.keep:
+                continue
+            if why := find_leak(table, alias, "label"):
+                leaks.append(name)
+                table.reader.notes.append(
+                    f"{name} is not used: {why}. To use it, add keep = [{toml_text(name)}] to "
+                    f"[nodes.{config.target}]"
+                )
     return leaks
+
+
+def _one_to_one(
+    target: str, tables: Mapping[str, Table], relations: Iterable[LinkRows]
+) -> dict[str, Table]:
+    """Join the target's labels with the rows that belong to them one to one, by node type."""
+    joined, table = dict[str, Table](), tables[target]
+    for links in relations:
+        sides = {links.edge_type[0]: "source", links.edge_type[2]: "target"}
+        kind = next((kind for kind in sides if kind != target), target)
+        if target not in sides or kind == target or kind not in tables:
+            continue
+        ((rows, sources, targets),) = table.reader.rows(
+            f"SELECT count(*), count(DISTINCT source), count(DISTINCT target) FROM "
+            f"({links.select}) WHERE source IS NOT NULL AND target IS NOT NULL",
+            *links.values,
+        )
+        if rows == sources == targets:
+            sql = table.reader.new_name()
+            table.reader.rows(
+                f"CREATE TEMP TABLE {sql} AS SELECT t.label, o.* FROM {table.sql} AS t LEFT JOIN "
+                f"({links.select}) AS l ON t.id = l.{sides[target]} LEFT JOIN "
+                f"{tables[kind].sql} AS o ON o.id = l.{sides[kind]}",
+                *links.values,
+            )
+            joined[kind] = replace(table, sql=sql)
+    return joined
 
 
 def group_duplicates(config: GraphConfig, table: Table) -> NDArray[np.int64] | None:

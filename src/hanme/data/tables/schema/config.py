@@ -116,6 +116,10 @@ class GraphConfig(Section):
             edge_types[name] = ((source, name, target), (target, back, source))
         return edge_types
 
+    def column_name(self, kind: str, column: str) -> str:
+        """Return what ``keep`` calls a column: ``TYPE.COLUMN``, unless it is of the target."""
+        return column if kind == self.target else f"{kind}.{column}"
+
     @property
     def display(self) -> dict[str, dict[str, Any]]:
         """The names for explanations, by node type; see :func:`hanme.graph.display`."""
