@@ -9,22 +9,40 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.data.tables.build.leakage import find_leak, near_duplicates
 from hanme.data.tables.draft.draft import Draft
-from hanme.data.tables.draft.features import TEXT, infer_feature, is_also_category
-from hanme.data.tables.draft.labels import MIN_ROWS, count_labels, is_split
-from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, profile_table
+from hanme.data.tables.draft.profile import (
+    FEW_VALUES,
+    MAX_CATEGORIES,
+    ColumnProfile,
+    ProfiledTable,
+    profile_table,
+)
 from hanme.data.tables.draft.relations import (
     add_column_relation,
     add_link_relations,
     relation_columns,
     source_values,
 )
-from hanme.data.tables.draft.roles import NAME_WORDS, infer_roles
+from hanme.data.tables.draft.roles import (
+    MIN_ROWS,
+    NAME_WORDS,
+    count_labels,
+    infer_roles,
+    is_split,
+)
 from hanme.data.tables.read.discover import find_tables
 from hanme.data.tables.read.formats import FORMATS
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
+
+TEXT = "text"
+
+CATEGORY_OF_RELATION = 64
+"""Up to this number of values, in ten rows each, a relation is a feature, too.
+
+Feature pairs are built from features alone, and a network may weigh them differently.
+"""
 
 
 def infer(path: Path, target: str | None = None, label: str | None = None) -> Draft:
@@ -172,6 +190,40 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
     has_text = TEXT in draft.nodes[table.kind].get("features", {}).values()
     if name and name.distinct > FEW_VALUES and (not has_text or name.repetition >= 2):
         draft.set((*place, name.name), TEXT)
+
+
+def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
+    """Return the feature that a column becomes, None if it is left out, and the reason."""
+    if not column.filled:
+        return None, "every cell is empty"
+    if column.is_vector:
+        return "vector", ""
+    if column.date is not None:
+        return {"kind": "date", "format": column.date} if column.date else "date", ""
+    if column.distinct == 1:
+        return None, "every cell is the same"
+    if column.number:
+        if column.is_row_number:
+            return None, "row numbers"
+        is_id = column.unique and column.filled > 2 and column.named(("id", "key", "code"))
+        written = f"numbers as people write them, such as {column.written}"
+        return (None, "ids") if is_id else ("number", written if column.written else "")
+    if column.is_address and column.distinct > FEW_VALUES:
+        return None, "addresses"
+    if column.separator:
+        return {"kind": "list", "separator": column.separator}, ""
+    if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
+        return TEXT, ""
+    if column.distinct <= min(MAX_CATEGORIES, max(20, column.filled / 2)):
+        return "category", f"{column.distinct:,} values"
+    if column.words >= 2 and column.repetition >= 2:  # other rows use the same words
+        return TEXT, ""
+    return None, f"{column.distinct:,} different values"
+
+
+def is_also_category(column: ColumnProfile, separator: str | None) -> bool:
+    """Return whether a column that is a relation is a feature, too."""
+    return not separator and 2 <= column.distinct <= min(CATEGORY_OF_RELATION, column.filled / 10)
 
 
 def _add_features(draft: Draft, table: ProfiledTable, columns: list[ColumnProfile]) -> None:
