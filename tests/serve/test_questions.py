@@ -67,7 +67,7 @@ def why(person: Visitor, server: Server, run: str) -> None:
     person.go(f"#/{run}/overview", run)
     person.tab_to("#find")
     person.page.keyboard.type(row["id"] if run != "planted" else row["name"])
-    person.page.locator("#found a", has_text=row["name"]).first.wait_for()
+    playwright.expect(person.page.locator("#found a").first).to_contain_text(row["name"])
     person.page.keyboard.press("ArrowDown")
     person.page.keyboard.press("Enter")
     person.seen(row["name"])

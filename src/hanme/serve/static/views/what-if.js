@@ -109,7 +109,7 @@ const labels = ({ predicted }) => predicted.map((one) => cut(plain(one), 24)).jo
 function smallest(state, { label, probability, effects }) {
   const [first] = effects, flips = effects.filter((one) => one.flips);
   if (!first) return h("p.note", {}, "There is nothing to change: it has no links and no columns.");
-  const moves = ["; ", name(label), ` goes from ${percent(probability)} to ${percent(first.probability)}.`];
+  const moves = ["; ", name(label, "bdi"), ` goes from ${percent(probability)} to ${percent(first.probability)}.`];
   const apply = h("button", { type: "button", id: "apply", onclick: () => change(first.remove
     ? { cut: [`${first.remove.relation}|${first.remove.source}|${first.remove.target}`], add: [], set: [] } : { set: [`${first.column}=${first.value ?? ""}`], cut: [], add: [] }) }, "Try it");
   const others = flips.slice(1, 5).map((one) => h("li", {}, `${one.text} → ${labels(one)}`, ` (${plain(label)} ${percent(one.probability)})`));
