@@ -5,14 +5,14 @@ Slopes are fitted to out-of-fold logits or, with many labelled nodes, to validat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from hanme.common.progress import begin_stage
+from hanme.common.progress import begin_stage, update_stage
 from hanme.decision import calibrate
 from hanme.decision.calibration import STACKING_WIDTH
 from hanme.graph import Graph
@@ -154,8 +154,13 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     *by_set, held_out, final = stacks
     if not paths:
         return BaseFit(held_out, final, notes)
-    logits = (stack.predict(graph) for stack in by_set)
-    unseen = zip(sets.graphs, logits, sets.held_out, strict=True)
+
+    def logits() -> Iterator[Tensor]:
+        for number, stack in enumerate(by_set):
+            update_stage(number / len(stacks))
+            yield stack.predict(graph)
+
+    unseen = zip(sets.graphs, logits(), sets.held_out, strict=True)
     smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen)
     return BaseFit(smoothed, smoothed.over(final), notes)
 
