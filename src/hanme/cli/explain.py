@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from hanme.cli.options import Positive, Seed, find_run, suggest_names
@@ -71,6 +72,6 @@ def explain(
         print(json.dumps(explanation.to_dict()))
         return
     print(explanation.text(top, details=details))
-    print("" if details else f"(details: hanme explain {node} --details)")
+    print("" if details else f"(details: hanme explain {shlex.quote(node)} --details)")
     if out is not None:
         print(f"The picture is in {out}.")
