@@ -16,8 +16,10 @@ from hanme.data import planted
 from hanme.data.tables.draft.draft import write
 from hanme.data.tables.draft.infer import infer
 from hanme.explain import Explainer, Explanation
+from hanme.explain.wording import AGGREGATES
 from hanme.graph.metapath import Metapath
 from hanme.linear import LinearModel, Smoothing, parse_block
+from hanme.linear.aggregates import PHRASES
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.smoothing import SmoothingSpec
 from hanme.nn import HAN, HANME, MAGNN
@@ -167,6 +169,10 @@ def test_the_counts_of_the_sentence_are_those_of_the_tables(films: Classifier) -
             assert same / count > base
             sentences += 1
     assert sentences > 15
+
+
+def test_every_function_of_linked_rows_has_a_title() -> None:
+    assert AGGREGATES.keys() == PHRASES.keys()
 
 
 def test_columns_are_named_with_their_values(films: Classifier) -> None:

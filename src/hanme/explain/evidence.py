@@ -199,6 +199,8 @@ class Known:
         column = max(source.aggregates, key=lambda one: abs(source.parts[one][label]))
         (value,) = column_values(self.graph, [column], torch.tensor([node]))[0]
         title = self.words.aggregate(column)
+        if column.function == "node" and not value and len(column.walk) == 1:
+            return Evidence(f"no link to {self.words.linked(column)}")
         if np.isnan(value):
             return Evidence(f"{title}: none")
         text = f"{title}: {in_words(float(value))}"

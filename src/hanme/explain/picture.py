@@ -172,7 +172,7 @@ def _links(svg: ET.Element, y: float, found: Explanation) -> float:
         line = {"stroke": _colour(value), "stroke_opacity": _opacity(value, most), "fill": "none"}
         line["stroke_width"] = f"{1.5 + 9 * abs(value) / most:.2f}"
         _add(group, "path", d=f"M {x} {centre} {bend}", **line)
-        _text(group, x + GAP / 2, middle - 8, signed(value), size=11, text_anchor="middle")
+        _text(group, x + GAP - 20, middle - 10, signed(value), size=11, text_anchor="middle")
         _box(group, x + GAP, middle, "own columns" if one is None else one.text)
         x += GAP + BOX + 14
         for _, name, labels in one.sharing[:CHIPS] if one else ():

@@ -21,7 +21,8 @@ AGGREGATES = {
     "latest": "latest {title} of {rows}",
     "first": "first {title} of {rows}",
     "change": "change of {title} over {rows}",
-    "difference": "{title} compared with {rows}",
+    "difference": "{title} less the mean of {rows}",
+    "ratio": "{title} divided by the mean of {rows}",
     "share": "share of {title} among {rows}",
     "node": "share of {title} among {rows}",
     "distinct": "number of different {title} of {rows}",
@@ -56,10 +57,17 @@ class Wording:
         end = column.walk[-1][2]
         title = self.names[end].singular if column.feature < 0 else self._title(end, column.feature)
         if column.node:
-            title = f"{self.names[end].singular} {self._name(end, column.node)}"
+            title = self.linked(column)
         by = self._title(end, column.by) if column.by >= 0 else ""
         rows = self._rows(*column.walk)
         return AGGREGATES[column.function].format(title=title, rows=rows, by=by)
+
+    def linked(self, column: Column) -> str:
+        """Name the linked node that a column is about: ``person Leila Holm``."""
+        kind = column.walk[-1][2]
+        number = self.columns.rows(kind).places.get(column.node)
+        name = column.node if number is None else self.graph.nodes[kind].title(number)
+        return f"{self.names[kind].singular} {name}"
 
     def _rows(self, first: EdgeType, *others: EdgeType) -> str:
         """Name the rows at the end of a walk."""
@@ -83,10 +91,6 @@ class Wording:
             return f"rarity of {title}{' words' if words else ''}"
         names = field.fitted.get("values", field.fitted.get("words"))
         return title if names is None else f"{title} {names[feature - field.start]}"
-
-    def _name(self, kind: str, identity: str) -> str:
-        nodes = self.graph.nodes[kind]
-        return nodes.title(self.columns.rows(kind).places[identity]) if nodes.names else identity
 
     def number(self, field: Field, value: float) -> str:
         """Write a number of a column of the target nodes, with its unit."""
