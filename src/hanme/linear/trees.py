@@ -44,15 +44,17 @@ MAX_NODES = 2**17
 MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
-MAX_ROUNDS, MIN_ROUNDS, PATIENCE = 500, 20, 40
+MAX_ROUNDS, MIN_ROUNDS, PATIENCE = 500, 20, 60
 """Maximum number of rounds, the number below which no trees are fitted, and the number of rounds
 without a lower held-out loss after which boosting ends."""
 
 MIN_HELD_OUT = 50
 """Minimum number of held-out nodes: fewer cannot choose the number of rounds."""
 
+ETA, FAST_ETA = 0.04, 0.08
+"""Learning rate where all rounds can be afforded, and where fewer can."""
+
 PARAMETERS = {
-    "eta": 0.08,
     "grow_policy": "lossguide",
     "max_depth": 0,
     "max_leaves": 16,
@@ -171,9 +173,11 @@ class TreesFit:
         self.masks, self.held_out, self.labels = masks, held_out, len(graph.labels)
         width = len(columns)
         share = 0.7 if width < 30 else max(1 / 3, 10 / width)
-        self.parameters = PARAMETERS | {"colsample_bynode": share} | _objective(graph, seed)
         count = sum(min(MAX_NODES, int(mask.sum())) for mask in masks)
         max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
+        eta = ETA if max_rounds == MAX_ROUNDS else FAST_ETA
+        options = {"eta": eta, "colsample_bynode": share}
+        self.parameters = PARAMETERS | options | _objective(graph, seed)
         self.losses: list[list[float]] = []  # by round, the loss of each set's held-out nodes
         self.boosters: list[xgboost.Booster] = []
         enough = sum(int(mask.sum()) for mask in held_out) >= MIN_HELD_OUT
