@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -73,29 +74,21 @@ def test_all_instances_have_all_the_attention_and_make_the_logit(
         assert parts + found.details.others["bias"][label] == pytest.approx(logit, abs=1e-5)
 
 
-@pytest.mark.parametrize("by", ["part", "move", "attention"])
 @pytest.mark.parametrize("encoder", ["multihop", "direct", "rotate"])
 def test_the_top_is_the_top_of_all_however_it_is_walked(
-    by: str, encoder: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
+    encoder: str, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metapaths = ["movie-actor-movie-actor-movie", "movie-director-movie"]
     net = untrained(graph, metapaths=metapaths, encoder=encoder)
-    every = explain(net, graph, 7, top=EVERY, by=by)
-    label = every.label
-    keys = {
-        "part": [instance.parts[label] for instance in every.details.instances],
-        "move": [abs(instance.moves[label]) for instance in every.details.instances],
-        "attention": [instance.attention for instance in every.details.instances],
-    }
-    assert len(keys[by]) > 200
-    assert all(a >= b - 1e-9 for a, b in zip(keys[by], keys[by][1:], strict=False))
+    every = explain(net, graph, 7, top=EVERY)
+    parts = [instance.parts[every.label] for instance in every.details.instances]
+    assert len(parts) > 200
+    assert all(a >= b - 1e-9 for a, b in pairwise(parts))
     monkeypatch.setattr(removal, "BLOCK", 10)
     monkeypatch.setattr(removal, "KEPT", 0)
-    few = explain(net, graph, 7, top=8, by=by)
-    got = {"part": "parts", "move": "moves"}.get(by)
+    few = explain(net, graph, 7, top=8)
     for a, b in zip(few.details.instances, every.details.instances, strict=False):
-        if got:  # ties may fall either way in the last bit
-            assert abs(getattr(a, got)[label]) == pytest.approx(abs(getattr(b, got)[label]))
+        assert a.parts[few.label] == pytest.approx(b.parts[few.label])  # ties may fall either way
         assert a.attention == pytest.approx(b.attention, rel=1e-3)
 
 
@@ -173,8 +166,6 @@ def test_mistakes(graph: Graph) -> None:
     net = untrained(graph)
     with pytest.raises(HanmeError, match="at least 1"):
         explain(net, graph, 1, top=0)
-    with pytest.raises(HanmeError, match="one of part, move, attention, but got 'size'"):
-        explain(net, graph, 1, by="size")
     gat = GAT(graph.metadata(), "movie", 5, hidden_channels=16, heads=2)
     with pytest.raises(
         HanmeError, match="model GAT cannot be explained: it attends to no metapath instances"

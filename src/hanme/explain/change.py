@@ -1,4 +1,4 @@
-"""What if: a node's logits on a graph without some links, with others, without some instances.
+"""What if: a node's logits on a graph without some links, with others, or with other features.
 
 Only what the node's walks touch matters to its logits. So a changed graph is never made whole: the
 walks of all channels are followed from the node over the links as they would be, and the model is
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError
-from hanme.explain.removal import BLOCK, OpenModel, Path, Pause, open_at
+from hanme.explain.removal import OpenModel, Pause, open_at
 from hanme.explain.sources import Source, blank
-from hanme.graph import Graph, Subgraph
+from hanme.graph import Graph
 from hanme.graph.adjacency import Adjacency, Relations
 from hanme.graph.metapath import EdgeType
 from hanme.linear import Column
@@ -38,19 +38,8 @@ class Link:
         return f"{'-'.join(self.relation)} {self.source} {self.target}"
 
 
-@dataclass(frozen=True)
-class Walk:
-    """An instance: its metapath and the numbers of its nodes, root first."""
-
-    metapath: str
-    nodes: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.metapath} {' '.join(map(str, self.nodes))}"
-
-
 class WhatIf:
-    """Predicts a node as if some links or instances were absent, or other links present.
+    """Predicts a node as if some links were absent, others present, or its columns different.
 
     Args:
         opened: The model, opened on the graph.
@@ -72,7 +61,6 @@ class WhatIf:
         *,
         remove: Sequence[Link] = (),
         add: Sequence[Link] = (),
-        instances: Sequence[Walk] = (),
         row: Tensor | None = None,
         missing: Collection[Column] = (),
         pause: Pause = lambda: None,
@@ -85,30 +73,17 @@ class WhatIf:
             node: The node.
             remove: The links to remove.
             add: The links to add.
-            instances: The instances to leave out of its attention, by their nodes.
             row: Other features of the node, ``[F]``.
             missing: Aggregates of linked rows to take as unknown.
             pause: Called before each block of instances; what it raises ends the work.
         """
-        names = list(self.open.paths)
-        for walk in instances:
-            if walk.metapath not in names:
-                raise HanmeError(
-                    f"unknown metapath {walk.metapath!r}; there are {', '.join(names)}"
-                )
+        opened = self.open
         if remove or add or missing or row is not None:
             graph = self._changed(remove, add) if remove or add else self.graph
             weights = self.open.weights
-            changed = open_at(self._frozen, graph, node, weights, row=row, missing=missing)
-            assert isinstance(changed.graph, Subgraph)
-            root, numbers = changed.root(node, pause), changed.graph.original_ids
-        else:
-            root, numbers = self.open.root(node, pause), None
-        taken = [
-            _find(path, [walk for walk in instances if walk.metapath == name], numbers)
-            for name, path in zip(names, root.paths, strict=True)
-        ]
-        return root.logits_without(taken), len(root) - sum(t.numel() for t in taken)
+            opened = open_at(self._frozen, graph, node, weights, row=row, missing=missing)
+        root = opened.root(node, pause)
+        return root.logits, len(root)
 
     def without(self, node: int, source: Source) -> Tensor:
         """Return a node's logits without a neighbour or with a column missing, ``[C]``."""
@@ -194,28 +169,3 @@ def reverses(graph: Graph) -> dict[EdgeType, EdgeType]:
                 found[e], found[other] = other, e
                 break
     return found
-
-
-def _find(path: Path, walks: Sequence[Walk], numbers: Mapping[str, Tensor] | None) -> Tensor:
-    """Return the numbers of a root's instances that pass through given nodes.
-
-    On a changed graph, where nodes have other ``numbers``, one may have gone with a link.
-    """
-    types = path.problem.chain.metapath.node_types
-    for walk in walks:
-        if len(walk.nodes) != len(types):
-            raise HanmeError(f"instance {walk}: expected {len(types)} nodes, {'-'.join(types)}")
-    found, missing = [torch.empty(0, dtype=torch.long)], dict.fromkeys(walks)
-    for instances in path.problem.chain.blocks(path.root, BLOCK) if walks else ():
-        nodes = instances.nodes.cpu()
-        if numbers is not None:
-            columns = zip(types, nodes.t(), strict=True)
-            nodes = torch.stack([numbers[kind][column] for kind, column in columns], 1)
-        for walk in walks:
-            same = (nodes == torch.tensor(walk.nodes)).all(1)
-            found.append(instances.number.cpu()[same])
-            if same.any():
-                missing.pop(walk, None)
-    for walk in missing if numbers is None else ():
-        raise HanmeError(f"instance {walk}: the node has no such instance")
-    return torch.cat(found)

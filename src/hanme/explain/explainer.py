@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hanme.decision import Decision
-from hanme.errors import HanmeError, check_choice
+from hanme.errors import HanmeError
 from hanme.explain.attribution import attribute
 from hanme.explain.change import WhatIf, reverses
 from hanme.explain.evidence import Evidence, Known
 from hanme.explain.explanation import Details, Explanation, Instance, Reason
-from hanme.explain.removal import Encoded, OpenModel, Path, Pause, Root, open_at
+from hanme.explain.removal import OpenModel, Path, Pause, Root, open_at
 from hanme.explain.sources import Source, merge
 from hanme.graph import Graph
 from hanme.graph.metapath import EdgeType
 from hanme.linear.learner import Values
 from hanme.nn import Model
 from hanme.training.stacked import Stacked
-
-By = Literal["part", "move", "attention"]
-"""What instances are ranked by: their part of the label's logit, largest first; how far they
-move it, up or down; or attention."""
 
 TRIED = 12
 """Number of links and columns, the largest contributions, that are really removed."""
@@ -99,9 +95,6 @@ class Explainer:
         *,
         top: int = 5,
         label: str | None = None,
-        against: str | None = None,
-        by: By = "part",
-        metapath: str | None = None,
         pause: Pause = lambda: None,
     ) -> Explanation:
         """Explain a node.
@@ -110,40 +103,25 @@ class Explainer:
             node: The node of the target type, by number, id or name.
             top: Maximum number of instances, and of columns of the linear model.
             label: The label by whose logit they are ranked (default: the most likely one).
-            against: Rank by how far that logit is ahead of the logit of this label, instead.
-            by: What instances are ranked by, see :data:`By`.
-            metapath: Show instances of this metapath alone (default: of all).
             pause: Called before each block of instances; what it raises ends the work.
         """
         if top < 1:
             raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
-        check_choice("by", by, get_args(By))
         number = self.graph.targets.find(node)
         root = self.root(number, pause)
         opened = root.model
         labels, texts = self.graph.labels, list(opened.paths)
-        for what, name, known in (
-            ("label", label, labels),
-            ("label", against, labels),
-            ("metapath", metapath, texts),
-        ):
-            if name is not None and name not in known:
-                raise HanmeError(f"unknown {what} {name!r}; there are {', '.join(known)}")
+        if label is not None and label not in labels:
+            raise HanmeError(f"unknown label {label!r}; there are {', '.join(labels)}")
         likeliest = self.decision.calibrated(opened.logits[root.row]).argmax()
-        label = label or labels[int(likeliest)]
-        contrast = torch.tensor([float(name == label) - (name == against) for name in labels])
-        shown = range(len(texts)) if metapath is None else [texts.index(metapath)]
-        places = top_instances(root, contrast.double(), top, by, shown)
+        index = int(likeliest) if label is None else labels.index(label)
+        places = top_instances(root, index, top)
         instances = tuple(_instance(root.paths[i], texts[i], opened.graph, n) for i, n in places)
-        details = self._details(opened, root, by, instances)
-        return self._explanation(root, label, contrast.numpy(), details, pause)
+        return self._explanation(root, index, self._details(opened, root, instances), pause)
 
-    def _details(
-        self, opened: OpenModel, root: Root, by: str, instances: tuple[Instance, ...]
-    ) -> Details:
+    def _details(self, opened: OpenModel, root: Root, instances: tuple[Instance, ...]) -> Details:
         paths = dict(zip(opened.paths, root.paths, strict=True))
         return Details(
-            by=by,
             metapaths={text: path.beta for text, path in paths.items()},
             counts={text: len(path) for text, path in paths.items()},
             parts={text: self._by_label(path.logits) for text, path in paths.items()},
@@ -151,13 +129,11 @@ class Explainer:
             instances=instances,
         )
 
-    def _explanation(
-        self, root: Root, label: str, contrast: Values, details: Details, pause: Pause
-    ) -> Explanation:
+    def _explanation(self, root: Root, index: int, details: Details, pause: Pause) -> Explanation:
         graph, known = root.model.graph, self.known
         targets, number = graph.targets, graph.targets.original(root.node)
-        index, shares = graph.labels.index(label), self._probabilities(root.logits)
-        base, sources = self.sources(root, contrast)
+        label, shares = graph.labels[index], self._probabilities(root.logits)
+        base, sources = self.sources(root, index)
         without = self.without(root, sources[:TRIED], index, pause)
         effects = [abs(float(shares[index]) - p) for p, _ in without]
         order = sorted(range(len(without)), key=lambda i: -effects[i])
@@ -188,15 +164,15 @@ class Explainer:
             details=details,
         )
 
-    def sources(self, root: Root, contrast: Values) -> tuple[Values, list[Source]]:
+    def sources(self, root: Root, label: int) -> tuple[Values, list[Source]]:
         """Return what is added for every node, ``[C]``, and what links and columns add.
 
-        Those that add most to the logits weighted by ``contrast``, ``[C]``, come first.
+        Those that add most to a label's logit, or subtract most from it, come first.
         """
         graph, columns = root.model.graph, self.known.columns
         found = attribute(root, [range(f.start, f.start + f.width) for f in columns.own])
         sources = merge(found, graph, columns, graph.targets.original(root.node))
-        return found.bias, sorted(sources, key=lambda one: -abs(one.values @ contrast))
+        return found.bias, sorted(sources, key=lambda one: -abs(one.values[label]))
 
     def root(self, number: int, pause: Pause = lambda: None) -> Root:
         """Return a node with its instances; ``pause`` is called before each block of them."""
@@ -281,24 +257,17 @@ def _instance(path: Path, text: str, graph: Graph, number: int) -> Instance:
     )
 
 
-def top_instances(
-    root: Root, contrast: Tensor, top: int, by: By, paths: Sequence[int] | None = None
-) -> list[tuple[int, int]]:
-    """Return a root's first ``top`` instances along some metapaths, as metapath and number.
+def top_instances(root: Root, label: int, top: int) -> list[tuple[int, int]]:
+    """Return the ``top`` instances with the largest parts of a label's logit.
 
-    ``contrast`` holds the weights of the labels whose logits rank them, ``[C]``.
+    Each is returned as the number of its metapath and its own number.
     """
-    rank: dict[By, Callable[[Path, Encoded], Tensor]] = {
-        "part": lambda path, some: path.parts(some) @ contrast,
-        "move": lambda path, some: (path.moves(some) @ contrast).abs(),
-        "attention": Path.attention,
-    }
     best = torch.empty(0, dtype=torch.double)
     place = torch.empty(0, 2, dtype=torch.long)
-    for i in range(len(root.paths)) if paths is None else paths:
-        for some in root.paths[i].blocks():
+    for i, path in enumerate(root.paths):
+        for some in path.blocks():
             number = some.instances.number.cpu()
-            best = torch.cat([best, rank[by](root.paths[i], some).cpu()])
+            best = torch.cat([best, path.parts(some)[:, label].cpu()])
             place = torch.cat([place, torch.stack([torch.full_like(number, i), number], 1)])
             first = best.argsort(descending=True, stable=True)[:top]
             best, place = best[first], place[first]

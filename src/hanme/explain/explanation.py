@@ -56,16 +56,14 @@ class Details:
     """How the model computes the logits: by metapath and block, and its top instances.
 
     Args:
-        by: What instances are ranked by: part, move or attention.
         metapaths: The weight β of each metapath.
         counts: The number of the node's instances along each metapath.
         parts: What all instances of each metapath together add to the logit of each label.
         others: What else is added to the logit of each label: the bias, blocks of the linear model
             and, by name, each channel that does not come from instances.
-        instances: The top instances.
+        instances: Those with the largest parts of the explained label's logit.
     """
 
-    by: str
     metapaths: dict[str, float]
     counts: dict[str, int]
     parts: dict[str, dict[str, float]]
@@ -85,7 +83,7 @@ class Details:
         """Return the details of a label as lines of text."""
         lines = [f"  {value:+.4f}  {printable(name)}" for name, value in self.summands(label)]
         if self.instances:
-            lines.append(f"Top {len(self.instances)} instances by {self.by}")
+            lines.append(f"Top {len(self.instances)} instances")
         for one in self.instances:
             hops = " ".join(f"{share:.0%}" for share in one.hops)
             lines.append(

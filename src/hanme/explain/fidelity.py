@@ -8,7 +8,6 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from hanme.errors import HanmeError, check_choice
@@ -88,9 +87,9 @@ def fidelity(
         found = explainer.explain(node)
         p = found.probabilities[found.label]
         label = graph.labels.index(found.label)
-        root, contrast = explainer.root(node), np.eye(len(graph.labels))[label]
+        root = explainer.root(node)
         tried = [one.without for one in found.reasons if one.without is not None]
-        sources = explainer.sources(root, contrast)[1][len(tried) : MAX_REMOVED]
+        sources = explainer.sources(root, label)[1][len(tried) : MAX_REMOVED]
         rest = [without for without, _ in explainer.without(root, sources, label)]
         first = abs(p - tried[0]) if tried else 0.0
         changes = sorted((abs(p - without) for without in tried + rest), reverse=True) or [0.0]
