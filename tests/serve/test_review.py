@@ -14,7 +14,7 @@ import requests
 
 from hanme.errors import HanmeError
 from hanme.runs.reviewed import ReviewedLabel, read_reviewed
-from hanme.serve.review import COLUMNS, Reviews, to_review
+from hanme.serve.review import COLUMNS, SHARED, Reviews, to_review
 from hanme.serve.served import ServedRun, load_runs
 from serving import GENRES, Server, serving
 
@@ -57,9 +57,9 @@ def test_the_most_uncertain_come_first_and_neighbours_of_answered_ones_later(
     apart = [node for node in again if not people(node) & people(order[0])]
     assert beside
     assert apart
-    half = 0.5 * table.uncertainty[beside].max()
+    less = SHARED * table.uncertainty[beside].max()
     assert any(again.tolist().index(n) < again.tolist().index(beside[0]) for n in apart) or (
-        half > table.uncertainty[apart].max()
+        less > table.uncertainty[apart].max()
     )
 
 

@@ -25,7 +25,7 @@ COLUMNS = ("id", "label", "action", "time")
 CANDIDATES = 300
 """Number of the most uncertain nodes among which those to ask about are chosen."""
 
-SHARED = 0.5
+SHARED = 0.7
 """Factor on the uncertainty of a node for each chosen one that it shares a neighbour with."""
 
 
