@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hanme.data.hgb.files import FILES, SCRAMBLED, TEST_NODES, find, is_original, read_files
 from hanme.data.hgb.parse import parse
-from hanme.data.store.cache import GraphCache, content_key
+from hanme.data.store.cache import StoreCache, content_key
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.splits import hold_out
@@ -32,7 +32,7 @@ def load_hgb(
     folder = root / "hgb"
     path = find(folder, name, source)
     paths = [path / file for file in FILES] if path.is_dir() else [path]
-    cache = GraphCache(folder / name, content_key(paths))
+    cache = StoreCache(folder / name, content_key(paths))
     graph = cache.read("parsed")
     if graph is None:
         files = read_files(path, path.name)

@@ -23,7 +23,7 @@ HASHED = 1 << 26
 
 
 @dataclass(frozen=True)
-class GraphCache:
+class StoreCache:
     """The cached graphs of one data source; those with another key are removed."""
 
     folder: Path

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hanme.common.files import whole
-from hanme.data.store.cache import GraphCache, content_key
+from hanme.data.store.cache import StoreCache, content_key
 from hanme.data.store.open import open_store
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
@@ -46,7 +46,7 @@ def load_tables(
     if cache is None:
         return _in_memory(source, features, seed)
     key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
-    cached = GraphCache(cache / "tables" / _short(str(source.path)), key)
+    cached = StoreCache(cache / "tables" / _short(str(source.path)), key)
     large = source.size > LARGE
     variant = f"{features}-{seed}" if large else features
     graph = cached.read(variant, mapped=large)
