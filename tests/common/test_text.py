@@ -38,6 +38,7 @@ def test_times_can_be_read(seconds: float, text: str) -> None:
     [
         ("weaknesses", "weakness"), ("boxes", "box"), ("branches", "branch"), ("dishes", "dish"),
         ("diseases", "disease"), ("countries", "country"), ("films", "film"), ("people", "person"),
+        ("classes", "class"),
     ],
 )  # fmt: skip
 def test_singular_and_plural(many: str, one: str) -> None:

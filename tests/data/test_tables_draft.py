@@ -487,6 +487,48 @@ def ends_of(found: dict) -> dict[str, tuple[str, str]]:
     }
 
 
+def test_links_between_several_tables_make_a_relation_for_each_pair(tmp_path: Path) -> None:
+    """Ids of techniques, groups and software in one column, as in MITRE ATT&CK's spreadsheets."""
+    draw = random.Random(0)
+    techniques = "".join(f"T{i:03},{'xyz'[i % 3]}\n" for i in range(80))
+    groups = "".join(f"G{i:03},Group {i}\n" for i in range(30))
+    software = "".join(f"S{i:03},Tool {i}\n" for i in range(30))
+    links = "".join(
+        f"{draw.choice('TGS')}{draw.randrange(30):03},uses,T{draw.randrange(80):03},"
+        f"https://x.org/{i},relationship--{i},2020-01-0{1 + i % 9}\n"
+        for i in range(400)
+    )
+    header = "source ID,mapping type,target ID,url,STIX ID,created"
+    found = guessed(
+        tmp_path, techniques_csv=f"ID,tactics\n{techniques}", groups_csv=f"ID,name\n{groups}",
+        software_csv=f"ID,name\n{software}", relationships_csv=f"{header}\n{links}",
+    )  # fmt: skip
+    assert sorted(ends_of(found).values()) == [
+        ("group", "technique"), ("software", "technique"), ("technique", "technique")
+    ]  # fmt: skip
+    graph = load_tables(tmp_path)
+    assert sum(graph.links[a, name, b].size(1) for name, (a, b) in ends_of(found).items()) == 400
+
+
+def test_a_column_of_types_says_whose_ids_numbers_are(tmp_path: Path) -> None:
+    films = "".join(f"{i},{'xyz'[i % 3]}\n" for i in range(1, 61))
+    people = "".join(f"{i},Person {i}\n" for i in range(1, 61))
+    kinds, draw = ("Film", "Person"), random.Random(0)
+    likes = "".join(
+        f"{draw.randint(1, 60)},{kinds[i % 2]},{draw.randint(1, 60)},{kinds[i % 3 > 0]}\n"
+        for i in range(240)
+    )
+    found = guessed(
+        tmp_path, films_csv=f"id,genre\n{films}", people_csv=f"id,name\n{people}",
+        links_csv=f"source_id,source_type,target_id,target_type\n{likes}",
+    )  # fmt: skip
+    assert len(ends_of(found)) == 4
+    assert found["relations"]["link_film_film"]["where"] == {
+        "source_type": "Film", "target_type": "Film"
+    }  # fmt: skip
+    assert load_tables(tmp_path).links["film", "link_film_person", "person"].size(1) == 80
+
+
 def test_numbers_are_ids_by_their_name_and_not_by_accident(tmp_path: Path) -> None:
     """Tables as those of the Tate: year, width and counts are valid ids, artistId nearly always."""
     artists = "".join(f"{i},Artist {i}\n" for i in range(1, 3001))

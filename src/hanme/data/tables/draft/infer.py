@@ -242,10 +242,9 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
         return
     examples, rare = count_labels(table, label)
     more = ", ..." if label.values > len(examples) else ""
-    reference = table.refers(label)
-    if reference and _name_column(reference.table.own_columns()):
-        kind = reference.table.kind
-        draft.set((*place, "label_type"), kind, "labels are shown by its names")
+    for names in (reference.table for reference in table.refers(label)[:1]):
+        if _name_column(names.own_columns()):
+            draft.set((*place, "label_type"), names.kind, "labels are shown by its names")
     empty = f"; {table.size - label.filled:,} rows without" if label.filled < table.size else ""
     draft.set((*place, "label"), label.name, f"{', '.join(examples)}{more}{empty}")
     if label.separator:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from hanme.data.tables.draft.names import GENERIC, is_key, mentions, type_name
-from hanme.data.tables.draft.profile import ColumnProfile, ProfiledTable, Reference
+from hanme.data.tables.draft.names import GENERIC, is_key, mentions, type_name, words_of
+from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
 from hanme.data.tables.read.sql import quoted
 
 MATCHES = 0.8
@@ -16,6 +17,9 @@ NAMED_MATCHES = 0.5
 
 NUMBER_MATCHES = 0.98
 """The same share for numbers in a column whose name mentions a table, but does not end in id."""
+
+LEAST_SHARE = 0.02
+"""Share of values that must be ids of a further table, if a column has ids of several."""
 
 LEAST_HINT = 0.2
 """Share of values that are ids of a table from which on a comment shows how to link them."""
@@ -42,9 +46,12 @@ def infer_keys(tables: list[ProfiledTable]) -> None:
         table.references += [r for r in known.match(table, column, None) if r.table is other]
     for i, table in enumerate(tables):
         table.references += _same_rows(table, tables[:i], known)
-        for column in table.own_columns():
-            if column.filled and column.date is None:
-                table.references += _find_references(table, column, known)
+        columns = [c for c in table.own_columns() if c.filled and c.date is None]
+        for column in columns:
+            table.references += _find_references(table, column, known)
+        for column in columns:
+            if not table.refers(column):
+                table.references += _by_type(table, column, known)
 
 
 class KnownIds:
@@ -72,15 +79,23 @@ class KnownIds:
         )
 
     def match(
-        self, table: ProfiledTable, column: ColumnProfile, separator: str | None
+        self,
+        table: ProfiledTable,
+        column: ColumnProfile,
+        separator: str | None,
+        condition: str = "true",
     ) -> list[Reference]:
-        """Return the tables that have values of a column as ids; those with most values first."""
+        """Return the tables that have values of a column as ids; those with most values first.
+
+        Only rows that meet the SQL `condition` count.
+        """
         # A copy of the own id is not a link.
         own = table.id.alias if table.id is not None and table in self.tables else "NULL"
         number = self.tables.index(table) if table in self.tables else -1
+        cells = table.items(column, separator, f"{own} AS own", f"{condition} AS chosen")
         rows = table.table.reader.rows(
             "WITH items AS (SELECT item, own, count(*) AS n FROM "
-            f"{table.items(column, separator, f'{own} AS own')} GROUP BY ALL) SELECT number, "
+            f"{cells} WHERE chosen GROUP BY ALL) SELECT number, "
             f"sum(n) - coalesce(sum(n) FILTER (number = {number} AND item = own), 0) AS known, "
             "count(DISTINCT item), (SELECT sum(n) FROM items) - sum(n), "
             "(SELECT count(DISTINCT item) FROM items) - count(DISTINCT item), "
@@ -173,11 +188,11 @@ def _same_rows(
 def _find_references(
     table: ProfiledTable, column: ColumnProfile, known: KnownIds
 ) -> list[Reference]:
-    """Return the table whose ids are the cells of a column, or the values within them.
+    """Return the tables whose ids are the cells of a column, or the values within them.
 
     Whole cells come first: an id such as ``(0008,0005)`` contains a comma and is not a list.
     """
-    best: tuple[tuple[float, int, int], Reference] | None = None
+    best: tuple[tuple[float, int, int], list[Reference]] | None = None
     matches: list[Reference] = []
     inferred = column.separator and not column.is_list
     for separator in (None, column.separator) if inferred else (column.separator,):
@@ -193,9 +208,13 @@ def _find_references(
             only = called_id and same and len(matches) == 1 and match.share == 1
             fits = only or _is_reference(match, named, numeric)
             if fits and (best is None or score > best[0]):
-                best = (score, match)
+                best = (score, [match])
+        several = [] if numeric else _disjoint(matches)
+        total = sum(match.share for match in several)
+        if len(several) > 1 and (best is None or best[0][0] < total):
+            best = ((total, 0, 0), [replace(match, partial=True) for match in several])
     if best is not None:
-        return [best[1]]
+        return best[1]
     for match in matches[: not numeric]:
         if match.share >= LEAST_HINT and match.ids > FEW_TEXTS:
             table.hints[column.name] = (
@@ -219,6 +238,39 @@ def _is_reference(match: Reference, named: int, numeric: bool) -> bool:
     if named == 2 and is_key(match.column.name):
         return match.share >= NAMED_MATCHES
     return named > 0 and match.share >= NUMBER_MATCHES and match.spread
+
+
+def _disjoint(matches: list[Reference]) -> list[Reference]:
+    """Return the tables that share the values of a column among them, if they do."""
+    some = [match for match in matches if match.share >= LEAST_SHARE and match.ids > 1]
+    total = sum(match.share for match in some)
+    return some if MATCHES <= total <= 1 + LEAST_SHARE else []
+
+
+def _by_type(table: ProfiledTable, column: ColumnProfile, known: KnownIds) -> list[Reference]:
+    """Return the tables that another column names, such as ``source_type`` for ``source_id``."""
+    if not is_key(column.name) or column.separator:
+        return []
+    stem = set(words_of(column.name)[:-1])
+    for kinds in table.columns:
+        *words, last = words_of(kinds.name)
+        if last not in ("type", "kind", "table", "class") or set(words) != stem:
+            continue
+        if kinds.separator or not 2 <= kinds.distinct <= FEW_VALUES:
+            continue
+        values = table.table.reader.rows(
+            f"SELECT DISTINCT {kinds.alias} FROM {table.table.sql} WHERE {kinds.alias} IS NOT NULL "
+            "ORDER BY ALL"
+        )
+        references = [
+            replace(match, partial=True, where={kinds.name: value})
+            for (value,) in values
+            for match in known.match(table, column, None, f"{kinds.alias} = {quoted(value)}")
+            if match.table.kind == type_name(value) and match.share >= MATCHES
+        ]
+        if references:
+            return references
+    return []
 
 
 def _mentions(column: ColumnProfile, other: ProfiledTable) -> int:

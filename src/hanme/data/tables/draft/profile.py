@@ -151,6 +151,8 @@ class Reference:
     unknown_rows: int  # number of values that are not
     unknown_ids: int  # number of different ones
     spread: bool  # whether they reach beyond the first quarter of the ids, or ids have gaps
+    partial: bool = False  # whether other values are ids of other tables
+    where: Mapping[str, str] = field(default_factory=dict)  # the rows it is about, if not all
 
     @property
     def share(self) -> float:
@@ -182,9 +184,14 @@ class ProfiledTable:
         """The number of rows."""
         return self.table.size
 
-    def refers(self, column: ColumnProfile) -> Reference | None:
-        """Return the reference of a column, if its values are ids of a table."""
-        return next((r for r in self.references if r.column is column), None)
+    def refers(self, column: ColumnProfile) -> list[Reference]:
+        """Return the references of a column: several, if it has ids of several tables."""
+        return [reference for reference in self.references if reference.column is column]
+
+    @property
+    def referring(self) -> list[ColumnProfile]:
+        """The columns that are references."""
+        return [column for column in self.columns if self.refers(column)]
 
     def own_columns(self) -> list[ColumnProfile]:
         """Return the columns that are neither the id nor references."""

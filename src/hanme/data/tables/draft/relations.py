@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import product
+from typing import NamedTuple
 
 from hanme.data.tables.draft.draft import Draft, Field
 from hanme.data.tables.draft.names import value_type
 from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable, Reference
+from hanme.data.tables.read.sql import quoted
 from hanme.data.tables.schema.sections import Source
 
 MAX_NEIGHBOURS = 100
@@ -17,6 +20,17 @@ On two tables (one seed), more took 1.2 to 5 times as long for at most 1 % of th
 
 MIN_REPETITION = 3
 """Mean number of rows from which on unknown ids become nodes."""
+
+MIN_LINKS = 5
+"""Fewer links between two tables are taken for accidents, if a column has ids of several."""
+
+
+class LinkEnd(NamedTuple):
+    """One end of the links of a table."""
+
+    kind: str  # its node type
+    column: ColumnProfile  # of ids
+    reference: Reference | None = None  # unless the ids are its own or of no table
 
 
 def relation_columns(
@@ -66,6 +80,13 @@ def add_column_relation(
     stem = value_type(first.name, numbered=len(columns) > 1)
     separator = reference.separator if reference else first.separator
     name = stem if is_target else f"{table.kind}_{stem}"
+    if reference and reference.partial:
+        name = f"{name}_{reference.table.kind}"
+    if reference and reference.where:  # only links have a condition
+        if table.id is not None:
+            own = LinkEnd(table.kind, table.id)
+            _add_links(draft, table, name, (own, LinkEnd(reference.table.kind, first, reference)))
+        return
     values = {
         "columns": [column.name for column in columns],
         "separator": separator,
@@ -81,8 +102,8 @@ def add_column_relation(
 
 
 def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
-    """Add the relations of a table of links: one for each pair of columns that it links."""
-    columns = [column for column in table.columns if table.refers(column)]
+    """Add the relations of a table of links: one for each pair of tables that it links."""
+    columns = table.referring
     first, *others = columns + table.ends[: max(0, 2 - len(columns))]
     more = [
         column
@@ -96,33 +117,65 @@ def add_link_relations(draft: Draft, table: ProfiledTable) -> None:
     each = [
         c for c in table.columns if c not in used and not c.number and 2 <= c.distinct <= FEW_VALUES
     ]
-    for ends in pairs:
-        is_main = len(others) == 1 and ends[1] in others
-        name = table.kind if is_main else f"{table.kind}_{value_type(ends[1].name)}"
-        place = _add_links(draft, table, name, ends)
-        for column in each:
-            examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
-            reason = f"would make one relation per {column.name}: {examples}"
-            draft.set((*place, f'each = "{column.name}"'), None, reason)
+    for begin, end in pairs:
+        is_main = len(others) == 1 and end in others
+        name = table.kind if is_main else f"{table.kind}_{value_type(end.name)}"
+        sources, targets = _link_ends(draft, table, begin), _link_ends(draft, table, end)
+        several = len(sources) * len(targets) > 1
+        for source, target in product(sources, targets):
+            ends = (source, target)
+            if several and _count_links(table, ends) < MIN_LINKS < table.size:
+                continue
+            own = f"{name}_{source.kind}_{target.kind}" if several else name
+            place = _add_links(draft, table, own, ends)
+            for column in each:
+                examples = ", ".join(column.examples) + ", ..." * (column.distinct > 3)
+                reason = f"would make one relation per {column.name}: {examples}"
+                draft.set((*place, f'each = "{column.name}"'), None, reason)
+
+
+def _link_ends(draft: Draft, table: ProfiledTable, column: ColumnProfile) -> list[LinkEnd]:
+    """Return an end for each table whose ids a column has, or one of a type without a table."""
+    ends = [LinkEnd(r.table.kind, column, r) for r in table.refers(column)]
+    return ends or [LinkEnd(draft.implied_type(value_type(column.name)), column)]
 
 
 def _add_links(
-    draft: Draft, table: ProfiledTable, name: str, ends: tuple[ColumnProfile, ColumnProfile]
+    draft: Draft, table: ProfiledTable, name: str, ends: tuple[LinkEnd, LinkEnd]
 ) -> Field:
     """Add a relation of the rows of a table, with what to do with unknown ids."""
+    references = [end.reference for end in ends if end.reference]
+    partial = any(reference.partial for reference in references)
+    rows = _count_links(table, ends) if partial else table.size
     values = source_values(table.source)
-    for side, column in zip(("source", "target"), ends, strict=True):
-        reference = table.refers(column)
-        kind = reference.table.kind if reference else draft.implied_type(value_type(column.name))
-        values[side] = {"type": kind, "column": column.name}
+    for side, end in zip(("source", "target"), ends, strict=True):
+        values[side] = {"type": end.kind, "column": end.column.name}
+    where = {column: value for r in references for column, value in r.where.items()}
+    values["where"] = where or None
     name = re.sub(r"\W+", "_", name.lower()).strip("_")
-    place = draft.add_relation(name, values, f"{table.size:,} rows")
-    references = [reference for column in ends if (reference := table.refers(column))]
-    empty = max(table.size - column.filled for column in ends)
+    place = draft.add_relation(name, values, f"{rows:,} rows")
+    if partial:
+        draft.set((*place, "unknown"), "drop", "leaves out rows with ids of other tables")
+        return place
+    empty = max(table.size - end.column.filled for end in ends)
     unknown = max([empty, *(table.size - r.column.filled + r.unknown_rows for r in references)])
     if unknown:
         _set_unknown(draft, place, f"{unknown:,} rows name no known id", references)
     return place
+
+
+def _count_links(table: ProfiledTable, ends: tuple[LinkEnd, LinkEnd]) -> int:
+    """Return the number of rows in which each end with a reference has an id of its table."""
+    aliases = {column.name: column.alias for column in table.columns}
+    conditions = ["true"]
+    for reference in [end.reference for end in ends if end.reference]:
+        other = reference.table
+        conditions += [f"{aliases[name]} = {quoted(v)}" for name, v in reference.where.items()]
+        if other.id is not None:
+            ids = f"SELECT {other.id.alias} FROM {other.table.sql}"
+            conditions.append(f"{reference.column.alias} IN ({ids})")
+    (count,) = table.select(f"count(*) FILTER ({' AND '.join(conditions)})")
+    return int(count)
 
 
 def source_values(source: Source) -> dict[str, object]:
@@ -134,7 +187,9 @@ def _set_unknown(draft: Draft, place: Field, said: str, references: list[Referen
     """Set what to do with unknown ids: those that repeat become nodes, but not of the target."""
     some = [reference for reference in references if reference.unknown_rows]
     add = bool(some) and all(
-        r.unknown_rows >= MIN_REPETITION * r.unknown_ids and r.table.kind != draft.target
+        r.unknown_rows >= MIN_REPETITION * r.unknown_ids
+        and r.table.kind != draft.target
+        and not r.partial
         for r in some
     )
     then = "they become nodes without features" if add else "such links are left out"

@@ -6,7 +6,7 @@ import re
 
 from hanme.common.text import unused_name
 from hanme.data.tables.draft.keys import infer_keys
-from hanme.data.tables.draft.names import words_of
+from hanme.data.tables.draft.names import SIDES, words_of
 from hanme.data.tables.draft.profile import FEW_VALUES, ColumnProfile, ProfiledTable
 from hanme.errors import HanmeError
 
@@ -105,10 +105,16 @@ def _is_end(column: ColumnProfile, least: int) -> bool:
 
 
 def _is_links(table: ProfiledTable, ends: list[ColumnProfile], tables: list[ProfiledTable]) -> bool:
-    """Return whether rows link two others: two references, few other columns, no name."""
+    """Return whether rows link two others: two references, few other columns, no name.
+
+    Columns such as ``source ID`` and ``target ID`` may have any columns beside them.
+    """
     if any(reference.table is table for other in tables for reference in other.references):
         return False
-    columns = [reference.column for reference in table.references]
+    columns = table.referring
+    sides = {words_of(column.name)[0] for column in columns} & SIDES
+    if len(columns) == len(sides) == 2:
+        return True
     if table.id is not None:
         label = find_label(table)
         has_name = any(column.named(NAME_WORDS) for column in table.columns)
@@ -164,9 +170,9 @@ def _label_score(table: ProfiledTable, column: ColumnProfile) -> int | None:
     by_name = _name_score(table, column)
     if column is table.id or is_split(column):
         return None
-    if reference := table.refers(column):
+    if references := table.refers(column):
         # An id is the label only if it stands for a name such as that of a genre.
-        is_lookup = len(reference.table.columns) == 2
+        is_lookup = len(references[0].table.columns) == 2 and not references[0].partial
         return by_name if is_lookup and by_name == 4 and column.values <= MAX_LABELS else None
     if column.date is not None or column.is_vector or column.is_object or column.is_address:
         return None
