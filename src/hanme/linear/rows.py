@@ -114,7 +114,11 @@ class Rows:
         """Return a feature as encoded."""
         if feature >= self.x.shape[1]:
             raise HanmeError(f"trees: they read {feature + 1} features of {self.type}")
-        return np.asarray(self.x[:, [feature]].toarray()[:, 0])
+        x = self.x
+        some = slice(x.indptr[feature], x.indptr[feature + 1])
+        values = np.zeros(x.shape[0], np.float32)
+        values[x.indices[some]] = x.data[some]
+        return values
 
     def values(self, feature: int) -> Values:
         """Return a number in its own units, NaN where it is missing; other features as encoded."""
