@@ -64,14 +64,14 @@ def test_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = run("channel.md")["classifier"]
     assert classifier.score() > 0.9  # 0.99, and 0.62 with zeros from the channel
     shared = {"shared actor", "shared director", "shared keyword"}
-    assert set(classifier.explain(7).others) == {"bias"} | shared
+    assert set(classifier.explain(7).details.others) == {"bias"} | shared
 
 
 def test_a_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FUSIONS, "learnt", None)
     names = run("fusion.md")
     assert names["classifier"].score() > 0.9  # 0.97, and 0.43 with zeros
-    beta = names["explanation"].metapaths
+    beta = names["explanation"].details.metapaths
     assert sum(beta.values()) == pytest.approx(1)
     assert beta["movie-actor-movie"] > beta["movie-director-movie"]  # the stronger signal
     assert same_rows(names["classifier"])
@@ -82,4 +82,4 @@ def test_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     names = run("encoder.md")
     assert names["classifier"].score() > 0.9  # 1.0, and 0.58 with zeros
     found = names["explanation"]
-    assert found.instances[0].parts[found.label] > 0.5
+    assert found.details.instances[0].parts[found.label] > 0.5

@@ -791,3 +791,15 @@ def test_what_may_be_a_link_is_a_comment(tmp_path: Path) -> None:
     text = (tmp_path / "graph.toml").read_text()
     assert "# played at: 50% are ids of club; to link them, write [relations.NAME]" in text
     assert 'town = "category"  # 25 values; or a relation: [relations.NAME]' in text
+
+
+def test_equal_rows_without_an_id_are_all_kept(tmp_path: Path) -> None:
+    """Two passengers may have the same sex, age and class: they are not one passenger."""
+    draw = random.Random(6)
+    rows = "".join(
+        f"{draw.choice('yn')},{draw.choice('fm')},{draw.randrange(20, 40)},{draw.randrange(1, 4)}\n"
+        for _ in range(400)
+    )
+    found = guessed(tmp_path, people_csv=f"survived,sex,age,class\n{rows}")
+    assert "duplicates" not in found["nodes"]["person"]
+    assert load_tables(tmp_path).targets.num_nodes == 400

@@ -133,7 +133,7 @@ def _add_nodes(
             draft.reasons[(*place, key)] = reason
     unique = "unique" if table.id else "no column is unique, so rows are numbered from 1"
     draft.set((*place, "id"), table.id.name if table.id else None, unique)
-    if table.repeated and (table.id is not None or (table is target and len(table.columns) > 3)):
+    if table.repeated and table.id:
         again = f"{table.repeated:,} rows repeat an earlier one"
         draft.set((*place, "duplicates"), "first", again)
     rest = [column for column in table.own_columns() if column not in used]
