@@ -72,6 +72,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], list[Patch]]] = {
     "stacking width 0.5": ({}, [(base_learners, "STACKING_WIDTH", 0.5)]),
     "smoothing width 0.3": ({}, [(smoothing, "PRIOR_WIDTH", 0.3)]),
     "64 leaves": ({}, [(trees, "PARAMETERS", trees.PARAMETERS | {"max_leaves": 64})]),
+    "learning rate 0.08": ({}, [(trees, "ETA", trees.FAST_ETA)]),
 }
 """By name, options of the training configuration, and attributes of modules to replace."""
 
