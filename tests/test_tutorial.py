@@ -55,7 +55,7 @@ def test_what_the_document_shows_is_what_the_commands_say(folder: Path) -> None:
     for line in (
         "120 predictions are in predictions.csv.",
         "The picture is in why.svg.",
-        "film-director:person-rev_director:film",
+        "director: Nadia Okafor",
         "Paper Harbour",
     ):
         assert line in said
