@@ -94,6 +94,38 @@ def test_a_line_that_was_cut_off_is_replaced(tmp_path: Path) -> None:
     assert [row["id"] for row in lines(path)] == ["f1", "f3"]
 
 
+def test_servers_append_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "reviewed.csv"
+    servers = [Reviews(path, {}), Reviews(path, {})]
+    threads = [
+        threading.Thread(target=reviews.add, args=(f"{i}-{number}", ["Drama"], "confirm"))
+        for number, reviews in enumerate(servers)
+        for i in range(40)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({line["id"] for line in lines(path)}) == 80
+
+
+@pytest.mark.parametrize("head", ["id,label\n", "\ufeffid,label\n"])
+def test_a_file_that_was_edited(head: str, tmp_path: Path) -> None:
+    path = tmp_path / "reviewed.csv"
+    path.write_text(head + "f1,Drama\n", encoding="utf-8")
+    assert Reviews(path, {}).actions == {"f1": "confirm"}
+    path.write_bytes(b"id,label\nf\xe9,Drama\n")
+    with pytest.raises(HanmeError, match="UTF-8"):
+        Reviews(path, {})
+
+
+def test_a_skip_withdraws_an_answer(tmp_path: Path) -> None:
+    reviews = Reviews(tmp_path / "reviewed.csv", {})
+    for action in ("correct", "skip"):
+        reviews.add("f1", ["Drama"], action)
+    assert not read_reviewed(reviews.path)
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     reviews = Reviews(tmp_path / "gone" / "reviewed.csv", {})
     with pytest.raises(HanmeError, match="cannot be written"):

@@ -36,7 +36,7 @@ def explain(
     hanme explain runs/direct --fidelity
 
     Args:
-        node: Id, name or number of a target node; RUN may be left out.
+        node: Id or name of a target node; RUN may be left out.
         out: Also draw it as an .svg or .html file.
         top: Number of reasons to show.
         label: Explain this label (default: the most likely one).

@@ -29,8 +29,11 @@ class Stage:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time that the rest takes at the same speed; None where that is unknown."""
-        if self.done is None or self.done <= self._first:
+        """The time that the rest takes at the same speed; None where that is unknown.
+
+        The first tenth is no measure: it includes the loading of compiled code.
+        """
+        if self.done is None or self.done - self._first < 0.1:
             return None
         return (time.monotonic() - self._began) * (1 - self.done) / (self.done - self._first)
 

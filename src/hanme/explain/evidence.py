@@ -186,13 +186,17 @@ class Known:
         if self.graph.stored:
             return Evidence(text)
         every = self.columns.rows(self.graph.target).values(field.start)
-        return Evidence(text, self._percentile(value, every, 1e-4 * fitted["std"]))
+        date = fitted.get("kind") == "date"
+        return Evidence(text, self._percentile(value, every, 1e-4 * fitted["std"], date=date))
 
-    def _percentile(self, value: float, every: NDArray[np.floating], slack: float = 0) -> str:
+    def _percentile(
+        self, value: float, every: NDArray[np.floating], slack: float = 0, *, date: bool = False
+    ) -> str:
         """Compare a number with those of all rows; ``slack`` is the rounding of encoded numbers."""
         every = every[~np.isnan(every)]
         lower, higher = (every < value - slack).mean(), (every > value + slack).mean()
-        share, word = (lower, "higher") if lower >= higher else (higher, "lower")
+        words = ("later", "earlier") if date else ("higher", "lower")
+        share, word = (lower, words[0]) if lower >= higher else (higher, words[1])
         return f"{word} than {100 * share:.0f} % of {self.words.many}"
 
     def _of_aggregate(self, source: Source, node: int, label: int) -> Evidence:
@@ -203,8 +207,9 @@ class Known:
             return Evidence(f"no link to {self.words.linked(column)}")
         if np.isnan(value):
             return Evidence(f"{title}: none")
-        text = f"{title}: {in_words(float(value))}"
+        date = self.words.is_date(column)
+        text = f"{title}: {in_words(float(value), date=date)}"
         if self.graph.stored:
             return Evidence(text)
         every = column_values(self.graph, [column])[:, 0]
-        return Evidence(text, self._percentile(float(value), every))
+        return Evidence(text, self._percentile(float(value), every, date=date))

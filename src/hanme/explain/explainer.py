@@ -28,6 +28,9 @@ from hanme.training.stacked import Stacked
 TRIED = 12
 """Number of links and columns, the largest contributions, that are really removed."""
 
+LEADING = 0.5
+"""Minimum effect of a reason that the sentence may lead with, as a share of the largest one."""
+
 DESCRIBED = 100
 """Number of reasons that are described with evidence."""
 
@@ -102,7 +105,8 @@ class Explainer:
         Args:
             node: The node of the target type, by number, id or name.
             top: Maximum number of instances, and of columns of the linear model.
-            label: The label by whose logit they are ranked (default: the most likely one).
+            label: The label by whose logit they are ranked (default: the most likely of those
+                predicted or, if there are none, of all).
             pause: Called before each block of instances; what it raises ends the work.
         """
         if top < 1:
@@ -113,8 +117,7 @@ class Explainer:
         labels, texts = self.graph.labels, list(opened.paths)
         if label is not None and label not in labels:
             raise HanmeError(f"unknown label {label!r}; there are {', '.join(labels)}")
-        likeliest = self.decision.calibrated(opened.logits[root.row]).argmax()
-        index = int(likeliest) if label is None else labels.index(label)
+        index = self._predicted(root) if label is None else labels.index(label)
         places = top_instances(root, index, top)
         instances = tuple(_instance(root.paths[i], texts[i], opened.graph, n) for i, n in places)
         return self._explanation(root, index, self._details(opened, root, instances), pause)
@@ -144,7 +147,8 @@ class Explainer:
             reason, about = self._reason(source, number, index, described=i < DESCRIBED)
             reasons.append(replace(reason, without=p, estimated=estimated))
             if p is not None and p < shares[index]:
-                leads.append(about)
+                leads.append((float(shares[index]) - p, about))
+        main = [about for effect, about in leads if effect >= LEADING * leads[0][0]]
         given = graph.label_matrix[root.node]
         predicted = self.decision.labels(root.logits[None], multilabel=graph.multilabel)[0]
         return Explanation(
@@ -156,13 +160,20 @@ class Explainer:
             probabilities=self._by_label(shares),
             logits=self._by_label(root.logits),
             label=label,
-            sentence=known.sentence(number, index, float(shares[index]), leads),
+            sentence=known.sentence(number, index, float(shares[index]), main),
             reasons=tuple(reasons),
             base=self._by_label(torch.from_numpy(base)),
             base_rate=self._by_label(known.base_rate),
             steps=self._steps(base, sources, index),
             details=details,
         )
+
+    def _predicted(self, root: Root) -> int:
+        """Return the label to explain: the most likely of those predicted or, else, of all."""
+        logits = root.model.logits[root.row]
+        chosen = self.decision.labels(logits[None], multilabel=self.graph.multilabel)[0].bool()
+        scores = self.decision.calibrated(logits)
+        return int((scores.masked_fill(~chosen, -torch.inf) if chosen.any() else scores).argmax())
 
     def sources(self, root: Root, label: int) -> tuple[Values, list[Source]]:
         """Return what is added for every node, ``[C]``, and what links and columns add.

@@ -16,8 +16,8 @@ AGGREGATES = {
     "mean": "mean {title} of {rows}",
     "sum": "total {title} of {rows}",
     "std": "spread of {title} among {rows}",
-    "max": "largest {title} of {rows}",
-    "min": "smallest {title} of {rows}",
+    "max": "{largest} {title} of {rows}",
+    "min": "{smallest} {title} of {rows}",
     "latest": "latest {title} of {rows}",
     "first": "first {title} of {rows}",
     "change": "change of {title} over {rows}",
@@ -60,7 +60,18 @@ class Wording:
             title = self.linked(column)
         by = self._title(end, column.by) if column.by >= 0 else ""
         rows = self._rows(*column.walk)
-        return AGGREGATES[column.function].format(title=title, rows=rows, by=by)
+        largest, smallest = (
+            ("latest", "earliest") if self.is_date(column) else ("largest", "smallest")
+        )
+        return AGGREGATES[column.function].format(
+            title=title, rows=rows, by=by, largest=largest, smallest=smallest
+        )
+
+    def is_date(self, column: Column) -> bool:
+        """Return whether the values of a number about linked rows are dates."""
+        field = self.columns.of_feature(column.walk[-1][2], column.feature)
+        dates = field is not None and field.fitted.get("kind") == "date"
+        return dates and column.function in ("mean", "max", "min", "latest", "first", "at_max")
 
     def linked(self, column: Column) -> str:
         """Name the linked node that a column is about: ``person Leila Holm``."""

@@ -195,7 +195,9 @@ class Linked:
                 function=function, walk=walk, feature=feature, by=by, phrase=phrase, **others
             )
 
-        yield column("count")
+        # Where each linked row leads to one other, their number is that of the linked rows.
+        if len(self.steps) == 1 or np.diff(self.steps[1].indptr).max(initial=0) > 1:
+            yield column("count")
         functions = ["mean"] if single else ["mean", "sum", "std"]
         functions += ["difference"] * back + ["max", "min"] * (not back and not single)
         for i in rows.numbers:

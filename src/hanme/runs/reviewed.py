@@ -29,8 +29,8 @@ def read_reviewed(path: Path) -> dict[str, ReviewedLabel]:
     """Read the reviewed labels by id; of several answers for an id, the last one counts.
 
     The file has the columns ``id`` and ``label``; several labels are separated by ``|``. A column
-    ``action`` is optional: rows with ``skip`` are ignored, like rows without a label. Other columns
-    are not read.
+    ``action`` is optional: ``skip`` withdraws earlier answers for the id, and so does a row without
+    a label. Other columns are not read.
     """
     try:
         with regular(path).open(encoding="utf-8-sig", newline="") as file:
@@ -52,6 +52,7 @@ def read_reviewed(path: Path) -> dict[str, ReviewedLabel]:
             raise HanmeError(f"{path} row {number}, column action: {expected}")
         if not row["id"]:
             raise HanmeError(f"{path} row {number}, column id: it is empty")
+        answers.pop(row["id"], None)
         if row["label"] and action != "skip":
             answers[row["id"]] = ReviewedLabel(label=row["label"], row=number)
     return answers

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+from filelock import FileLock
 from scipy.sparse import csr_array, hstack
 
 from hanme.common.text import csv_cell, from_csv_cell
@@ -33,8 +34,8 @@ class Reviews:
     """The answers for the nodes of a run by id, in a CSV file that only grows.
 
     A line is on the disk before :meth:`add` returns. A line that a crash has cut off was never
-    confirmed to anybody, and the next answer replaces it. ``hanme train --with`` reads the file; of
-    several answers for an id, the last one counts.
+    confirmed to anybody; the next answer replaces it. Several servers may append to one file.
+    ``hanme train --with`` reads the file; of several answers for an id, the last one counts.
 
     Args:
         path: The file; it is made with the first answer.
@@ -43,21 +44,25 @@ class Reviews:
 
     def __init__(self, path: Path, before: Mapping[str, ReviewedLabel]) -> None:
         self.path, self.before, self._lock = path, before, Lock()
-        rows = csv.DictReader(io.StringIO(self.text()))
         self.actions: dict[str, str] = {}  # the last action for each id
-        for row in rows:
-            if row["action"]:
-                self.actions[from_csv_cell(row["id"])] = row["action"]
+        for row in csv.DictReader(io.StringIO(self.text())):
+            if row.get("id"):
+                self.actions[from_csv_cell(row["id"])] = row.get("action") or "confirm"
 
     def text(self) -> str:
         """Return the whole lines of the file."""
         try:
-            content = self.path.read_bytes()
+            return self._whole(self.path.read_bytes()).decode("utf-8-sig")
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise HanmeError(f"{self.path}: it cannot be read ({error.strerror})") from None
-        return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
+        except UnicodeError:
+            raise HanmeError(f"{self.path}: it is not a text in UTF-8") from None
+
+    @staticmethod
+    def _whole(content: bytes) -> bytes:
+        return content[: content.rfind(b"\n") + 1]
 
     def add(self, node: str, labels: Sequence[str], action: str) -> None:
         """Append an answer and wait until it is on the disk."""
@@ -74,8 +79,10 @@ class Reviews:
     def _append(self, lines: list[str]) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         file = os.open(self.path, flags, 0o644)
+        held = FileLock(self.path.with_name(".reviewed.lock"))
         try:
-            whole = len(self.text().encode())
+            held.acquire()
+            whole = len(self._whole(self.path.read_bytes()))
             os.ftruncate(file, whole)
             if not whole:
                 before = [_line(id_, one.label, "confirm") for id_, one in self.before.items()]
@@ -85,6 +92,7 @@ class Reviews:
                 raise OSError(28, "the disk is full")
             os.fsync(file)
         finally:
+            held.release()
             os.close(file)
 
 

@@ -185,7 +185,7 @@ class ServedRun:
         """Return the state of the review, with the next ``limit`` nodes to ask about."""
         if self.reviews is None:
             raise NotSupported(f"{self.name}: it has no folder to keep reviews in")
-        actions, file = self.reviews.actions, str(self.reviews.path)
+        actions, file = dict(self.reviews.actions), str(self.reviews.path)
         answered = np.array([n for n in map(self._number, actions) if n is not None], np.int64)
         nodes, left = review.to_review(self.graph, self.table, answered, limit)
         return schemas.ReviewInfo(
@@ -211,7 +211,7 @@ class ServedRun:
         for label in labels:
             require("label", label, self.graph.labels)
         if answer.action == "confirm":
-            labels = labels or self.table.row(node).predicted
+            labels = self.table.row(node).predicted
         elif answer.action == "skip":
             labels = []
         elif not labels or (len(labels) > 1 and not self.graph.multilabel):
