@@ -445,7 +445,7 @@ def test_new_rows_need_no_columns(server: Server) -> None:
         (b"name\na\x00b\n", "NUL"),
         (b"name,name\na,b\n", "same name"),
         (b"name,age\na\n", "1 cells"),
-        (b"name\n" + b"a\n" * 101, "more rows"),
+        (b"name\n" + b"a\n" * 101, "over 100 rows"),
         (b"name\n" + b"a" * 10_001, "longer"),
         (b",".join(b"c%d" % i for i in range(10_000)) + b"\n", "10,000 columns"),
         (b"age\n=1+1\n", "not a finite number"),

@@ -76,7 +76,11 @@ def read_rows(served: ServedRun, body: bytes) -> list[schemas.NewRow]:
     known, relations = served.index.rows.columns(served.graph.target), dict[str, str]()
     for column in head:
         if column not in known or served.index.rows.column_relation(column):
-            relations[column] = "-".join(relation(served, column))
+            try:
+                relations[column] = "-".join(relation(served, column))
+            except NotFound as error:
+                names = ", ".join(known)
+                raise NotFound(f"column {column!r}: the columns are {names}; {error}") from None
     rows = []
     for line in lines:
         cells = dict(zip(head, line, strict=True))

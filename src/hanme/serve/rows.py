@@ -202,8 +202,9 @@ def read_upload(body: bytes) -> tuple[list[str], list[list[str]]]:
         raise HanmeError(f"the file has {len(head):,} columns; at most {MOST_COLUMNS} are read")
     if len(set(head)) < len(head):
         raise HanmeError("the file has two columns of the same name")
+    rows = [row for row in rows if row]  # the last line may be blank
     if not 0 < len(rows) <= MOST_NEW:
-        raise HanmeError(f"the file has {'more' if rows else 'no'} rows; 1 to {MOST_NEW} are read")
+        raise HanmeError(f"the file has {f'over {MOST_NEW}' if rows else 'no'} rows")
     for number, row in enumerate(rows, 1):
         if len(row) != len(head):
             raise HanmeError(f"row {number}: {len(row)} cells, but the header has {len(head)}")
