@@ -1,5 +1,6 @@
 """Taking instances out, against a graph that does not have them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -180,3 +181,10 @@ def test_a_model_that_does_more_is_refused() -> None:
 
     with pytest.raises(HanmeError, match="does more than"):
         OpenModel(*make(More, {}, SHORT)).root(7)
+
+
+def test_several_threads_open_one_model() -> None:
+    model, graph = make(HANME, {}, SHORT)
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda node: OpenModel(model, graph, node), range(60)))
+    assert all(len(one.beta) == len(SHORT) for one in opened)

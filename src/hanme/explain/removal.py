@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from threading import get_ident
 
 import torch
 from scipy.sparse import csr_array, vstack
@@ -184,10 +185,13 @@ def _cannot(model: object, why: str) -> HanmeError:
 def _run(model: ChannelModel, batch: Batch) -> tuple[Tensor, list[tuple[Channels, list[Tensor]]]]:
     """Call a model; return the logits, and the outputs of each channel."""
     given: list[tuple[Channels, list[Tensor]]] = []
-    hooks = [
-        part.register_forward_hook(lambda part, _, out: given.append((part, out)))
-        for part in model.parts
-    ]
+    thread = get_ident()
+
+    def keep(part: Channels, _: object, out: list[Tensor]) -> None:
+        if get_ident() == thread:  # the server explains several nodes at a time
+            given.append((part, out))
+
+    hooks = [part.register_forward_hook(keep) for part in model.parts]
     try:
         logits: Tensor = model(batch)
     finally:
