@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sklearn.metrics import brier_score_loss
 
 from hanme.decision import Costs, Decision, calibrate, quality
-from hanme.decision.decision import binary_threshold, expected_f1_thresholds
+from hanme.decision.rules import binary_threshold, expected_f1_thresholds
 from hanme.errors import HanmeError
 
 
@@ -50,7 +50,7 @@ def test_uncertainty_is_the_surprise_to_expect(several: bool) -> None:
 @given(st.integers(3, 9), st.integers(0, 1000))
 def test_the_threshold_of_a_label_has_the_best_expected_f1_of_all(n: int, seed: int) -> None:
     p = torch.rand(n, 1, generator=torch.Generator().manual_seed(seed)).double()
-    (threshold,) = expected_f1_thresholds(p, "macro")
+    (threshold,) = expected_f1_thresholds(p, macro=True)
 
     def score(chosen: np.ndarray) -> float:  # of sums of expectations, over any set of nodes
         return 2 * p[:, 0].numpy()[chosen].sum() / (chosen.sum() + p.sum().item())

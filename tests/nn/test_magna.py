@@ -64,6 +64,7 @@ def test_a_few_hops_are_the_finite_sum_and_have_its_gradient() -> None:
         z = 0.9 * matrix @ z + 0.1 * z0.transpose(0, 1)
     torch.testing.assert_close(diffuse(weight, z0, e, 3, 0.1), z.transpose(0, 1))
     assert torch.autograd.gradcheck(lambda w, z: diffuse(w, z, e, 3, 0.1), (weight, z0))
+    assert torch.autograd.gradgradcheck(lambda w, z: diffuse(w, z, e, 3, 0.1), (weight, z0))
 
 
 def test_a_link_s_relation_counts() -> None:

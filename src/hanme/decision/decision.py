@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor
 
 from hanme.decision.calibration import calibrate
+from hanme.decision.rules import RULES, DecisionRule, Fitted
 from hanme.errors import HanmeError
 
-Rule = Literal["micro", "macro", "half", "fallback"]
-RULES: tuple[str, ...] = get_args(Rule)
+COST = "cost"
+"""The rule of a decision that minimises expected costs: thresholds that follow from these."""
 
 
 class Costs(NamedTuple):
@@ -60,7 +61,7 @@ class Decision(BaseModel):
         rule: ``"micro"`` and ``"macro"``: the thresholds that maximise the expected micro or macro
             F1. ``"half"``: every label over 0.5, the rule of the Heterogeneous Graph Benchmark.
             ``"fallback"``: the same, and the most likely label where none is over 0.5, the paper's.
-            ``"cost"``: the labels of the least expected cost.
+            ``"cost"``: the labels of the least expected cost. Others are those of ``RULES``.
         slope: What logits are multiplied by before they are probabilities.
         bias: What is then added, per label; empty for nothing.
         thresholds: For several labels per node, the least probability of each; empty for 0.5.
@@ -70,16 +71,23 @@ class Decision(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    rule: Rule | Literal["cost"] = "fallback"
+    rule: str = "fallback"
     slope: float = 1.0
     bias: tuple[float, ...] = ()
     thresholds: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
 
+    @field_validator("rule")
+    @classmethod
+    def _known(cls, rule: str) -> str:
+        if rule != COST:
+            RULES.find(rule)
+        return rule
+
     @classmethod
     def fit(
         cls,
-        rule: Rule,
+        rule: str,
         logits: Tensor,
         y: Tensor,
         everyone: Tensor,
@@ -98,27 +106,23 @@ class Decision(BaseModel):
             costs: Minimise the expected cost instead of applying the rule.
             calibrated: Whether the logits are calibrated already.
         """
-        if rule in ("half", "fallback") and costs is None:
+        chosen = RULES.find(rule)
+        if not chosen.calibrates and costs is None:
             return cls(rule=rule)
-        fitted = cls(rule="cost" if costs else rule)
+        fitted = cls(rule=COST if costs else rule)
         if not calibrated:
             (slope,), bias = calibrate([logits], y)
             fitted = fitted.model_copy(update={"slope": slope, "bias": tuple(bias.tolist())})
         multilabel = y.dim() == 2
-        p = fitted.probabilities(everyone, multilabel=multilabel)
-        if multilabel and costs:
-            alarm = costs.false_alarm
-            found = {"thresholds": tuple(alarm / (alarm + missed) for missed in costs.missed)}
+        if costs is None:
+            p = fitted.probabilities(everyone, multilabel=multilabel)
+            found = chosen().fit(p, multilabel=multilabel)
         elif multilabel:
-            found = {"thresholds": expected_f1_thresholds(p, rule)}
-        elif costs:
-            found = {"weights": costs.missed}
-        elif rule == "macro" and p.size(1) == 2:
-            threshold = binary_threshold(p[:, 1])
-            found = {"weights": (threshold, 1 - threshold)}
+            alarm = costs.false_alarm
+            found = Fitted(tuple(alarm / (alarm + missed) for missed in costs.missed))
         else:
-            return fitted
-        return fitted.model_copy(update=found)
+            found = Fitted(weights=costs.missed)
+        return fitted.model_copy(update=found._asdict())
 
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return calibrated logits."""
@@ -133,18 +137,9 @@ class Decision(BaseModel):
 
     def labels(self, logits: Tensor, *, multilabel: bool) -> Tensor:
         """Choose the labels of each node, as a bool matrix ``[N, C]``."""
-        logits = self.calibrated(logits)
-        if self.weights and not multilabel:
-            logits = logits + logits.new_tensor(self.weights).log()
-        likeliest = F.one_hot(logits.argmax(1), logits.size(1)).bool()
-        if not multilabel:
-            return likeliest
-        if self.thresholds:
-            return logits > torch.logit(logits.new_tensor(self.thresholds))
-        chosen = logits > 0
-        if self.rule == "fallback":
-            chosen = chosen | (likeliest & ~chosen.any(1, keepdim=True))
-        return chosen
+        rule = DecisionRule if self.rule == COST else RULES.find(self.rule)
+        fitted = Fitted(self.thresholds, self.weights)
+        return rule().labels(self.calibrated(logits), fitted, multilabel=multilabel)
 
     def surprise(self, logits: Tensor, labels: Tensor, *, multilabel: bool) -> Tensor:
         """Return -log2 of the probability of each node's given labels, in bits, ``[N]``.
@@ -171,34 +166,3 @@ class Decision(BaseModel):
         else:
             found = -(F.log_softmax(logits, 1) * p).sum(1)
         return found / math.log(2)
-
-
-def expected_f1_thresholds(p: Tensor, rule: Rule) -> tuple[float, ...]:
-    """Return the threshold of each label that maximises the expected F1 of calibrated `p`.
-
-    If the k most likely are given a label, the expected F1 is about 2 Σ_k p / (k + Σ p). At its
-    maximum F*, a node is worth giving the label if its p is over F* / 2. ``"macro"`` takes each
-    label by itself, ``"micro"`` all together.
-    """
-    columns = p.double().t() if rule == "macro" else p.double().reshape(1, -1)
-    ordered = columns.sort(dim=1, descending=True).values
-    k = torch.arange(1, columns.size(1) + 1, dtype=torch.float64)
-    f1 = 2 * ordered.cumsum(1) / (k + columns.sum(1, keepdim=True))
-    found = (f1.max(1).values / 2).clamp(1e-4, 0.5)
-    return tuple(found.expand(p.size(1)).tolist())
-
-
-def binary_threshold(p: Tensor) -> float:
-    """Return the probability of the second of two labels from which to choose it.
-
-    It maximises the expected macro F1 of calibrated `p`, ``[N]``: if the k largest get the second
-    label, the F1 of the labels are about 2 Σ_k p / (k + Σ p), and the same of 1 - p for the rest.
-    """
-    ordered = p.double().sort(descending=True).values
-    k, total = torch.arange(len(p) + 1, dtype=torch.float64), ordered.sum()
-    hits = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
-    rest = len(p) - total - (k - hits)  # the expected hits of the first label
-    f1 = 2 * hits / (k + total) + 2 * rest / (2 * len(p) - k - total)
-    best = int(f1.argmax()) if len(p) else 0
-    around = torch.cat([ordered.new_ones(1), ordered, ordered.new_zeros(1)])[best : best + 2]
-    return float(around.mean().clamp(1e-4, 1 - 1e-4)) if len(p) else 0.5

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from hanme.common.registry import Registry
 from hanme.nn.batch import Batch
 from hanme.nn.channels import CHANNELS, Channels, Task
-from hanme.nn.encoders import ENCODERS, Encoder
+from hanme.nn.encoders import ENCODERS, Encoder, PathEncoder
 from hanme.nn.fusions import FUSIONS, Fusion, SemanticAttention
 from hanme.nn.gat import GAT
 from hanme.nn.hanme import HAN, HANME, MAGNN, HANMEConv
@@ -29,16 +30,14 @@ __all__ = [
     "Fusion",
     "HANMEConv",
     "Model",
+    "PathEncoder",
     "SeHGNN",
     "SemanticAttention",
     "Task",
 ]
 
-MODELS: dict[str, Callable[..., Model]] = {
-    "hanme": HANME,
-    "han": HAN,
-    "gat": GAT,
-    "magnn": MAGNN,
-    "magna": MAGNA,
-    "sehgnn": SeHGNN,
-}
+MODELS: Registry[Callable[..., Model]] = Registry(
+    "model",
+    Model,
+    {"hanme": HANME, "han": HAN, "gat": GAT, "magnn": MAGNN, "magna": MAGNA, "sehgnn": SeHGNN},
+)

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hanme.errors import HanmeError
 from hanme.graph import Graph, Subgraph
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import EdgeType, Metapath, Walk
+from hanme.ops.export import ExportedChain
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Batch:
             weights of ids and random draws belong to these.
         sampled_instances: By walk, the instances to attend to, see
             :class:`~hanme.graph.Subgraph` (default: all).
+        edge_attr: Features of links by edge type, ``[E, F]``, of those that have some.
     """
 
     x_dict: Mapping[str, Tensor]
@@ -38,11 +41,13 @@ class Batch:
     labels: Tensor | None = None
     original_ids: Mapping[str, Tensor] | None = None
     sampled_instances: Mapping[Walk, Tensor] | None = None
+    edge_attr: Mapping[EdgeType, Tensor] | None = None
 
     @classmethod
     def of(cls, graph: Graph, roots: Tensor | None = None) -> Batch:
         """Return some target nodes of a graph (default: all) as a batch."""
         batch = cls(graph.x_dict, graph.links, roots, graph.training_labels)
+        batch = replace(batch, edge_attr=graph.edge_attr or None)
         if not isinstance(graph, Subgraph):
             return batch
         ids, sampled = graph.original_ids, graph.sampled_instances
@@ -52,7 +57,28 @@ class Batch:
         """Return the chain of a metapath, computed once for the same links."""
         sizes = {t: self._size(t) for t in metapath.node_types}
         root_ids = None if self.original_ids is None else self.original_ids[metapath.root]
-        return Chain.cached(metapath, self.edge_index_dict, sizes, root_ids)
+        kind = ExportedChain if torch.compiler.is_exporting() else Chain
+        chain = kind.cached(metapath, self.edge_index_dict, sizes, root_ids)
+        if not self.edge_attr:
+            return chain
+        if torch.compiler.is_exporting():
+            raise HanmeError("torch.export: layers that read link features cannot be exported")
+        return chain.with_features([self._features(chain, hop) for hop in range(len(chain))])
+
+    def _features(self, chain: Chain, hop: int) -> Tensor | None:
+        """Return the features of a hop's links in a chain's order, ``[E_j, F]``."""
+        steps = chain.metapath.steps[hop:]
+        x = (self.edge_attr or {}).get(steps[0])
+        if x is None:
+            return None
+        links = [self.edge_index_dict[step] for step in steps]  # those behind decide what is kept
+        if x.shape[:1] != links[0].shape[1:]:
+            raise HanmeError(
+                f"relation {steps[0]}: expected edge_attr [{links[0].size(1)}, F], but got "
+                f"{list(x.shape)}"
+            )
+        order = _order.get(links, lambda: chain.link_ids(hop, links[0]), steps)
+        return (x.flatten(1) if x.dim() > 1 else x[:, None])[order]
 
     def _size(self, node_type: str) -> int:
         """Return the number of nodes of a type; without features, the highest number in links."""
@@ -78,3 +104,4 @@ class Batch:
 
 
 _copies: GraphCache[Tensor] = GraphCache()
+_order: GraphCache[Tensor] = GraphCache()

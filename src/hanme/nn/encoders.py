@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +13,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hanme.common.registry import Registry
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.chain import Chain
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.nn.parts import glorot, make
-from hanme.ops import Coefficients, Constant, LinkProduct, PairSigmoid, tanh_scores
+from hanme.ops import Coefficients, Constant, LinkProduct, PairSigmoid, PathFunction, tanh_scores
+from hanme.ops.eager import group_softmax
+
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+}
+"""The gates of :class:`Multihop` that act on each link by itself."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,48 @@ class Encoder(nn.Module):
         raise NotImplementedError
 
 
+class PathEncoder(Encoder):
+    """Base class of encoders that are any function of an instance, such as a GRU.
+
+    Instances are listed, a block at a time: memory and time grow with their number. A subclass
+    writes :meth:`encode` and, with weights, `reset_parameters`.
+    """
+
+    def encode(self, values: Tensor, links: Sequence[Tensor], metapath: Metapath) -> Tensor:
+        """Return one vector per head, ``[P, K, D]``, for some instances of a metapath.
+
+        Args:
+            values: The projected features of their nodes by position, ``[P, L + 1, K, D]``.
+            links: The features of their links by hop, ``[P, F]``; empty where a hop has none.
+            metapath: The metapath.
+        """
+        raise NotImplementedError
+
+    def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
+        """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
+        terms = []
+        for chain in chains:
+            values = tuple(h[t] for t in chain.metapath.node_types)
+            links = tuple(
+                indices.new_empty(indices.numel(), 0) if x is None else x
+                for indices, x in zip(chain.indices, chain.features, strict=False)
+            )
+            encode = functools.partial(self._encode, chain.metapath)
+            terms.append(Terms(values, PathFunction(encode, links)))
+        return terms
+
+    def _encode(self, metapath: Metapath, values: Tensor, links: Sequence[Tensor]) -> Tensor:
+        """Encode in the type of the weights, which may be narrower than that of the operator."""
+        kind = next((p.dtype for p in self.parameters()), values.dtype)
+        encoded = self.encode(values.to(kind), [x.to(kind) for x in links], metapath)
+        if encoded.shape != values[:, 0].shape:
+            raise HanmeError(
+                f"encoder {type(self).__name__}: expected `encode` to return "
+                f"{list(values[:, 0].shape)}, but got {list(encoded.shape)}"
+            )
+        return encoded.to(values.dtype)
+
+
 class Multihop(Encoder):
     r"""MAGNA's diffusion :math:`\sum_m \gamma (1-\gamma)^m A^m` on the chain v0 <- v1 <- ... <- vL.
 
@@ -70,6 +123,13 @@ class Multihop(Encoder):
 
     Args:
         gamma: The share γ that stays at each hop, in (0, 1).
+        learn_gamma: Learn a γ per metapath, starting from ``gamma``.
+        gate: What stands for σ in a(u, w): ``"sigmoid"``, ``"relu"``, ``"tanh"``, or ``"softmax"``
+            over the links of u that continue along the metapath. The root's link to itself is its
+            only one: softmax gives it 1.
+        negative_slope: LeakyReLU's slope below 0 (default: that of the metapath channels).
+        edge_dim: The size of link features by relation. A linear function of them is added to the
+            score of a link, before LeakyReLU (default: none are read).
     """
 
     def __init__(
@@ -79,15 +139,33 @@ class Multihop(Encoder):
         metapaths: Sequence[Metapath] = (),
         *,
         gamma: float = 0.4,
+        learn_gamma: bool = False,
+        gate: Literal["sigmoid", "relu", "tanh", "softmax"] = "sigmoid",
+        negative_slope: float = 0.2,
+        edge_dim: Mapping[EdgeType, int] | None = None,
     ) -> None:
         super().__init__(heads, channels, metapaths)
         if not 0 < gamma < 1:
             raise HanmeError(f"Expected `gamma` to be between 0 and 1, but got {gamma}")
-        self.gamma = gamma
+        check_choice("gate", gate, (*GATES, "softmax"))
+        self.gamma, self.gate, self.negative_slope = gamma, gate, negative_slope
         self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
         self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
         self.v_a = nn.Parameter(torch.empty(heads, 2 * channels))
+        # γ = σ(logit), one per metapath.
+        self.gamma_logit = nn.Parameter(torch.empty(len(metapaths))) if learn_gamma else None
+        steps = dict.fromkeys(step for metapath in metapaths for step in metapath.steps)
+        self.steps = [step for step in steps if step in (edge_dim or {})]
+        self.att_link = nn.ParameterList(
+            torch.empty((edge_dim or {})[step], heads) for step in self.steps
+        )
         self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew; a learned γ starts from ``gamma``."""
+        glorot(self.W_h, self.W_t, self.v_a, *self.att_link)
+        if self.gamma_logit is not None:
+            nn.init.constant_(self.gamma_logit, math.log(self.gamma / (1 - self.gamma)))
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
@@ -96,27 +174,59 @@ class Multihop(Encoder):
         types = dict.fromkeys(t for chain in chains for t in chain.metapath.node_types)
         weight, v = torch.stack([self.W_h, self.W_t]), torch.unflatten(self.v_a, 1, (2, -1))
         scores = {t: tanh_scores(h[t], weight, v.transpose(0, 1)) for t in types}
-        starts = dict.fromkeys(chain.metapath.root for chain in chains)
-        roots = {t: self.gamma * self._weight(scores[t][0] + scores[t][1]) for t in starts}
-        return [self._terms(h, scores, roots[chain.metapath.root], chain) for chain in chains]
+        if self.gamma_logit is not None:
+            gammas = self.gamma_logit.sigmoid().unbind()
+            pairs = zip(chains, gammas, strict=True)
+            return [self._terms(h, scores, g, g * self._own(scores, c), c) for c, g in pairs]
+        # Metapaths from one node type share c_0.
+        starts = {chain.metapath.root: chain for chain in chains}
+        roots = {t: self.gamma * self._own(scores, chain) for t, chain in starts.items()}
+        return [self._terms(h, scores, self.gamma, roots[c.metapath.root], c) for c in chains]
+
+    def _own(self, scores: Mapping[str, Tensor], chain: Chain) -> Tensor:
+        """Return a(v0, v0), ``[N_0, K]``."""
+        s, t = scores[chain.metapath.root]
+        return self._weight(s + t, torch.arange(chain.sizes[0], device=s.device), chain.sizes[0])
 
     def _terms(
-        self, h: Mapping[str, Tensor], scores: Mapping[str, Tensor], root: Tensor, chain: Chain
+        self,
+        h: Mapping[str, Tensor],
+        scores: Mapping[str, Tensor],
+        gamma: float | Tensor,
+        root: Tensor,
+        chain: Chain,
     ) -> Terms:
         types = chain.metapath.node_types
         s, t = zip(*(scores[node_type] for node_type in types), strict=True)  # by position
-        links = [
-            (1 - self.gamma)
-            * self._weight(
-                s[hop].index_select(0, chain.sources(hop)) + t[hop + 1].index_select(0, indices)
-            )
-            for hop, indices in enumerate(chain.indices)
-        ]
-        links[0] = self.gamma * links[0]  # so that each prefix product holds γ once
+        links = []
+        for hop, indices in enumerate(chain.indices):
+            sources = chain.sources(hop)
+            score = s[hop].index_select(0, sources) + t[hop + 1].index_select(0, indices)
+            if chain.metapath.steps[hop] in self.steps:
+                score = score + self._of_features(chain, hop)
+            links.append((1 - gamma) * self._weight(score, sources, chain.sizes[hop]))
+        links[0] = gamma * links[0]  # so that each prefix product holds γ once
         return Terms(tuple(h[node_type] for node_type in types), LinkProduct(root, tuple(links)))
 
-    def _weight(self, score: Tensor) -> Tensor:
-        return torch.sigmoid(F.leaky_relu(score, 0.2))
+    def _of_features(self, chain: Chain, hop: int) -> Tensor:
+        """Return what the features of a hop's links add to their scores, ``[E, K]``."""
+        step = chain.metapath.steps[hop]
+        weight = self.att_link[self.steps.index(step)]
+        x = chain.features[hop] if chain.features else None
+        if x is None or x.size(1) != weight.size(0):
+            raise HanmeError(
+                f"relation {step}: expected edge_attr [E, {weight.size(0)}], but got "
+                f"{'none' if x is None else list(x.shape)}; instances that are sampled have none"
+            )
+        added: Tensor = x.to(weight.dtype) @ weight
+        return added
+
+    def _weight(self, score: Tensor, sources: Tensor, nodes: int) -> Tensor:
+        """Return a(u, w) of links, ``[E, K]``, from their scores; ``sources`` are their u."""
+        score = F.leaky_relu(score, self.negative_slope)
+        if self.gate == "softmax":
+            return group_softmax(score, sources, nodes)
+        return GATES[self.gate](score)
 
 
 class Direct(Encoder):
@@ -269,14 +379,18 @@ def _mean(values: Sequence[Tensor]) -> Terms:
     return Terms(tuple(values), Constant((1 / len(values),) * len(values)))
 
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "multihop": Multihop,
-    "direct": Direct,
-    "mean": Mean,
-    "linear": Linear,
-    "rotate": RotatE,
-    "end": End,
-}
+ENCODERS: Registry[type[Encoder]] = Registry(
+    "encoder",
+    Encoder,
+    {
+        "multihop": Multihop,
+        "direct": Direct,
+        "mean": Mean,
+        "linear": Linear,
+        "rotate": RotatE,
+        "end": End,
+    },
+)
 
 
 def make_encoder(
@@ -285,10 +399,18 @@ def make_encoder(
     channels: int,
     metapaths: Sequence[Metapath],
     options: Mapping[str, object],
+    defaults: Mapping[str, object] | None = None,
 ) -> Encoder:
-    """Make an encoder from its name or class and its options, or take the one given."""
+    """Make an encoder from its name or class and its options, or take the one given.
+
+    ``defaults`` are options for the encoders that have them.
+    """
+    kind = ENCODERS.get(encoder) if isinstance(encoder, str) else encoder
+    if defaults and isinstance(kind, type):
+        known = inspect.signature(kind).parameters
+        options = {k: v for k, v in defaults.items() if k in known} | dict(options)
     own = {"heads": heads, "channels": channels, "metapaths": metapaths}
-    made = make("encoder", encoder, ENCODERS, own, options)
+    made = make(encoder, ENCODERS, own, options)
     if (made.heads, made.channels) != (heads, channels):
         raise HanmeError(
             f"Expected an encoder for {heads} heads of {channels}, "

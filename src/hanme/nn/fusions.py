@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hanme.common import ranks
+from hanme.common.registry import Registry
 from hanme.nn.parts import glorot, make, reset
 
 BLOCK = 256
@@ -102,7 +103,8 @@ class SemanticAttention(Fusion):
             return torch.softmax(self.mean, dim=0)
         rows = torch.tanh(self.k_lin(z))
         w = (self.q * (ranks.mean(rows, 1) if self.training else rows.mean(1))).sum(-1)
-        self._last = w.detach()
+        if not torch.compiler.is_exporting():
+            self._last = w.detach()
         return torch.softmax(w, dim=0)
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
@@ -210,13 +212,15 @@ def xavier(weight: Tensor, bias: Tensor | None) -> None:
         nn.init.zeros_(bias)
 
 
-FUSIONS: dict[str, type[Fusion]] = {
-    "semantic": SemanticAttention,
-    "concat": Concat,
-    "transformer": Transformer,
-}
+FUSIONS: Registry[type[Fusion]] = Registry(
+    "fusion",
+    Fusion,
+    {"semantic": SemanticAttention, "concat": Concat, "transformer": Transformer},
+)
 
 
-def make_fusion(fusion: str | type[Fusion] | Fusion, vectors: int, channels: int) -> Fusion:
-    """Make a fusion from its name or class, with default options, or take the one given."""
-    return make("fusion", fusion, FUSIONS, {"vectors": vectors, "channels": channels})
+def make_fusion(
+    fusion: str | dict[str, Any] | type[Fusion] | Fusion, vectors: int, channels: int
+) -> Fusion:
+    """Make a fusion from a name, a table of name and options, or a class, or take the one given."""
+    return make(fusion, FUSIONS, {"vectors": vectors, "channels": channels})

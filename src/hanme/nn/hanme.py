@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -34,12 +34,16 @@ class HANME(ChannelModel):
             train`` and ``Classifier`` default to those of the graph.
         out_channels: The number of labels.
         in_channels: The size of the features, ``-1`` (default) to derive it.
+        edge_dim: The size of link features by relation, for encoders that read them, such as
+            ``"multihop"`` (default: none).
         hidden_channels: The size of a node's vector, all heads together.
         heads: The number of attention heads.
         encoder: How an instance becomes a vector: ``"multihop"``, ``"direct"``, ``"mean"``,
             ``"linear"``, ``"rotate"``, a class or an instance.
-        fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a class or an instance.
-        channels: Channels beside the metapaths': names in ``CHANNELS``, classes or instances.
+        fusion: ``"semantic"``, ``"concat"``, ``"transformer"``, a table of name and options, a
+            class or an instance.
+        channels: Channels beside the metapaths': names in ``CHANNELS``, tables of name and
+            options, classes or instances.
 
     The other arguments are those of :class:`~hanme.nn.channels.MetapathChannels`.
     """
@@ -55,14 +59,16 @@ class HANME(ChannelModel):
         out_channels: int,
         *,
         in_channels: int | Mapping[str, int] = -1,
+        edge_dim: Mapping[EdgeType, int] | None = None,
         hidden_channels: int = 128,
         heads: int = 8,
         encoder: str | type[Encoder] | Encoder = "multihop",
-        fusion: str | type[Fusion] | Fusion = "semantic",
-        channels: list[str | type[Channels] | Channels] | None = None,
+        fusion: str | dict[str, Any] | type[Fusion] | Fusion = "semantic",
+        channels: list[str | dict[str, Any] | type[Channels] | Channels] | None = None,
         dropout: float = 0.6,
         feature_dropout: float = 0.0,
         activation: str = "relu",
+        attention: Literal["learned", "uniform"] = "learned",
         negative_slope: float = 0.2,
         backend: str = "auto",
         per_root: int | None = None,
@@ -70,7 +76,7 @@ class HANME(ChannelModel):
     ) -> None:
         if self.encoders:
             check_choice("encoder", str(encoder), self.encoders)
-        task = Task(metadata, target, out_channels, in_channels)
+        task = Task(metadata, target, out_channels, in_channels, edge_dim)
         along = MetapathChannels(
             task,
             hidden_channels,
@@ -80,6 +86,7 @@ class HANME(ChannelModel):
             dropout=dropout,
             feature_dropout=feature_dropout,
             activation=activation,
+            attention=attention,
             negative_slope=negative_slope,
             backend=backend,
             per_root=per_root,
@@ -92,7 +99,10 @@ class HANME(ChannelModel):
                     "the node type to classify"
                 )
         every = [along, *(make_channels(kind, task, hidden_channels) for kind in channels or ())]
-        fused = make_fusion(fusion, sum(len(part.names) for part in every), hidden_channels)
+        names = [name for part in every for name in part.names]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise HanmeError(f"channel {twice[0]!r}: there is another one of this name")
+        fused = make_fusion(fusion, len(names), hidden_channels)
         super().__init__(target, every, fused, nn.Linear(fused.out_channels, out_channels))
 
 
@@ -158,6 +168,8 @@ class HANMEConv(nn.Module):
         metadata: Node types and edge types, as :meth:`Graph.metadata` gives.
         metapaths: Texts such as ``"movie-actor-movie"`` or lists of edge types. They may start at
             several node types; each of these gets an output.
+        edge_dim: The size of link features by relation, for encoders that read them, such as
+            ``"multihop"`` (default: none).
         **options: The other arguments of :class:`~hanme.nn.channels.MetapathChannels`, such as
             ``encoder``, ``heads`` and ``dropout``.
     """
@@ -168,12 +180,20 @@ class HANMEConv(nn.Module):
         out_channels: int,
         metadata: Metadata,
         metapaths: Sequence[MetapathSpec],
+        edge_dim: Mapping[EdgeType, int] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        task = Task(metadata, "", 0, in_channels)
+        task = Task(metadata, "", 0, in_channels, edge_dim)
         self.channels = MetapathChannels(task, out_channels, metapaths, **options)
         self.semantic = SemanticAttention(len(metapaths), out_channels)
+        from torch_geometric.nn import MessagePassing  # takes seconds; models do without it
+
+        steps = dict.fromkeys(s for m in self.channels.metapaths for s in m.steps)
+        # Explainers leave a mask for the links of each relation here (a name may have no dots).
+        self.explained = nn.ModuleDict(
+            {name: MessagePassing() for s in steps if "." not in (name := "__".join(s))}
+        )
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -185,19 +205,33 @@ class HANMEConv(nn.Module):
         x_dict: Mapping[str, Tensor],
         edge_index_dict: Mapping[EdgeType, Tensor],
         roots: Tensor | None = None,
+        edge_attr_dict: Mapping[EdgeType, Tensor] | None = None,
         *,
         return_semantic_attention_weights: bool = False,
     ) -> Any:
         """Return ``[R, out_channels]`` for every node type at which a metapath starts.
 
+        ``edge_attr_dict`` holds the link features of the relations in ``edge_dim``, ``[E, F]``.
+
         Some ``roots`` can be computed where all metapaths start at one type; β is then the mean
         over these. With ``return_semantic_attention_weights``, also return β by node type.
         """
         zs: dict[str, list[Tensor]] = {}
-        vectors = self.channels(Batch(x_dict, edge_index_dict, roots))
+        batch = Batch(x_dict, edge_index_dict, roots, edge_attr=edge_attr_dict)
+        vectors = self.channels(batch, self._link_masks())
         for metapath, z in zip(self.channels.metapaths, vectors, strict=True):
             zs.setdefault(metapath.root, []).append(z)
         out = {node_type: self.semantic(z) for node_type, z in zs.items()}
         if not return_semantic_attention_weights:
             return out
         return out, {node_type: self.semantic.weights(z) for node_type, z in zs.items()}
+
+    def _link_masks(self) -> dict[EdgeType, Tensor]:
+        """Return the masks that an explainer of PyG has set, by relation."""
+        masks = {}
+        for step in (step for metapath in self.channels.metapaths for step in metapath.steps):
+            links: Any = dict(self.explained.items()).get("__".join(step))
+            if links is not None and links.explain:
+                mask = links._edge_mask
+                masks[step] = mask.sigmoid() if links._apply_sigmoid else mask
+        return masks

@@ -20,6 +20,8 @@ from hanme.nn.batch import Batch
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, around
 from hanme.nn.model import Model
 from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot
+from hanme.ops.derivative import plain_gradients
+from hanme.ops.problem import widen
 
 
 class MAGNA(Model):
@@ -205,6 +207,11 @@ class Edges:
         nodes = self.indptr.numel() - 1
         return Chain(HOP, (nodes, nodes), (self.indptr,), (self.start,))
 
+    def gathered(self, a: Tensor, z: Tensor) -> Tensor:
+        """Return A Z per head, ``[K, N, D]``, by links × channels numbers in between."""
+        moved = a[..., None] * z.index_select(1, self.start)
+        return torch.zeros_like(z).index_add(1, self.end, moved)
+
     def within(self, piece: Restriction) -> Edges:
         """Return the links of a restriction of the chain."""
         ends = torch.stack([piece.chain.indices[0], piece.chain.sources(0)])
@@ -213,27 +220,31 @@ class Edges:
 
 def diffuse(weight: Tensor, z0: Tensor, edges: Edges, hops: int, alpha: float) -> Tensor:
     """Repeat Z <- (1-α) A Z + α Z_0 from Z_0 on, ``hops`` times; A's entries are ``[E, K]``."""
-    a, first = weight.t().contiguous(), z0.transpose(0, 1).contiguous()
+    a, first = (widen(x).transpose(0, 1).contiguous() for x in (weight, z0))
     z = first
     for _ in range(hops):
         moved: Tensor = _Product.apply(a, z, edges)  # type: ignore[no-untyped-call]
         z = (1 - alpha) * moved + alpha * first
-    return z.transpose(0, 1)
+    return z.transpose(0, 1).to(z0.dtype)
 
 
 class _Product(torch.autograd.Function):
     """A Z per head, ``[K, E]`` times ``[K, N, D]``; makes nothing of size links × channels."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, a: Tensor, z: Tensor, edges: Edges) -> Tensor:
         ctx.save_for_backward(a, z)
         ctx.edges = edges
         return _multiply(edges.indptr, edges.start, a, z)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         a, z = ctx.saved_tensors
         edges, grad = ctx.edges, grads[0].contiguous()
+        if torch.is_grad_enabled():
+            return *plain_gradients(edges.gathered, (a, z), grad), None
         d_z = _multiply(edges.back_indptr, edges.end[edges.back], a[:, edges.back], grad)
         nodes, entries = z.size(1), torch.zeros_like(a[0])
         # PyTorch refuses more entries than a matrix has places: few nodes, with many links between.

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from hanme.common.options import check_options
-from hanme.errors import HanmeError, check_choice
+from hanme.common.registry import Registry
+from hanme.errors import HanmeError
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import checked_roots
+from hanme.ops.problem import widen
 
 T = TypeVar("T")
 
@@ -48,21 +50,24 @@ def check_dropouts(**dropouts: float) -> None:
 
 
 def make(
-    what: str,
-    given: str | type[T] | T,
-    known: Mapping[str, type[T]],
+    given: str | dict[str, Any] | type[T] | T,
+    known: Registry[type[T]],
     own: Mapping[str, object],
     options: Mapping[str, object] | None = None,
 ) -> T:
-    """Make a part of a model from its name or class, ``own`` arguments and options, or take it."""
+    """Make a component from its name or class, ``own`` arguments and options, or take it.
+
+    A table holds the ``name`` and options, as in ``{"name": "transformer", "heads": 4}``.
+    """
+    if isinstance(given, dict):
+        options = {k: v for k, v in given.items() if k != "name"} | dict(options or {})
+        given = str(given.get("name", ""))
     if not isinstance(given, str | type):
         if options:
-            raise HanmeError(f"{what}: an instance takes no {', '.join(options)}")
+            raise HanmeError(f"{known.kind}: an instance takes no {', '.join(options)}")
         return given
-    if isinstance(given, str):
-        check_choice(what, given, known)
-    kind = known[given] if isinstance(given, str) else given
-    check_options(f"{what} {kind.__name__}", kind, options or {}, tuple(own))
+    kind = known.find(given) if isinstance(given, str) else given
+    check_options(f"{known.kind} {kind.__name__}", kind, options or {}, tuple(own))
     return kind(*own.values(), **options or {})
 
 
@@ -99,23 +104,26 @@ _transposed: GraphCache[Tensor] = GraphCache()
 
 
 class _SparseProduct(torch.autograd.Function):
-    """X W for sparse X; X is data and has no gradient."""
+    """X W for sparse X, which is data and has no gradient; on the CPU always in float32 or 64."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.x = x
         return torch.mm(x, weight.contiguous())
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         transposed = _transposed.get([ctx.x], lambda: ctx.x.t().to_sparse_csr())
-        return None, torch.mm(transposed, grads[0].contiguous())
+        product: Tensor = _SparseProduct.apply(transposed, grads[0])  # type: ignore[no-untyped-call]
+        return None, product
 
 
 def sparse_product(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply X W for sparse CSR X, with a gradient for W."""
-    product: Tensor = _SparseProduct.apply(x, weight)  # type: ignore[no-untyped-call]
-    return product
+    product: Tensor = _SparseProduct.apply(widen(x), widen(weight))  # type: ignore[no-untyped-call]
+    return product.to(weight.dtype)
 
 
 class Projection(nn.Module):
@@ -147,6 +155,9 @@ class Projection(nn.Module):
             self.reset_parameters()
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
+        device = x.device.type
+        if torch.is_autocast_enabled(device) and x.dtype == torch.get_autocast_dtype(device):
+            x = x.to(weight.dtype)  # the output of a layer before this one
         if x.dtype != weight.dtype:
             raise HanmeError(
                 f"Expected features of the weights' type, {weight.dtype}, but got {x.dtype}"

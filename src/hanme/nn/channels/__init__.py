@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hanme.common.registry import Registry
 from hanme.errors import HanmeError
 from hanme.nn.channels.averages import FeatureChannels, LabelChannels
 from hanme.nn.channels.base import Channels, Task, Traced
@@ -19,19 +22,19 @@ __all__ = [
     "make_channels",
 ]
 
-CHANNELS: dict[str, type[Channels]] = {
-    "metapaths": MetapathChannels,
-    "features": FeatureChannels,
-    "labels": LabelChannels,
-}
+CHANNELS: Registry[type[Channels]] = Registry(
+    "channel",
+    Channels,
+    {"metapaths": MetapathChannels, "features": FeatureChannels, "labels": LabelChannels},
+)
 
 
 def make_channels(
-    given: str | type[Channels] | Channels, task: Task, out_channels: int
+    given: str | dict[str, Any] | type[Channels] | Channels, task: Task, out_channels: int
 ) -> Channels:
-    """Make channels from their name or class, with default options, or take those given."""
+    """Make channels from a name, a table of name and options, or a class, or take those given."""
     own = {"task": task, "out_channels": out_channels}
-    made: Channels = make("channels", given, CHANNELS, own)
+    made: Channels = make(given, CHANNELS, own)
     if made.out_channels != out_channels:
         raise HanmeError(f"Expected channels of size {out_channels}, but got {made.out_channels}")
     return made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from hanme.graph.metapath import Metadata, Walk
+from hanme.graph.metapath import EdgeType, Metadata, Walk
 from hanme.nn.batch import Batch
 from hanme.nn.parts import reset
 from hanme.ops import Problem
@@ -22,6 +22,7 @@ class Task:
     labels: int  # number of labels
     # size of the features, one for all types or by type; -1 derives it from the first input
     in_channels: int | Mapping[str, int] = -1
+    edge_dim: Mapping[EdgeType, int] | None = None  # size of link features, by relation
 
     def width(self, node_type: str) -> int:
         """Return the size of a type's features."""

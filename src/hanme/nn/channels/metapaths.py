@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +41,9 @@ class MetapathChannels(Channels):
         metapaths: Texts such as ``"movie-actor-movie"`` or lists of edge types.
         encoder: A name in ``ENCODERS``, a class or an instance of :class:`Encoder`.
         heads: The number of attention heads, K.
-        negative_slope: LeakyReLU's slope below 0.
+        attention: How instances are weighed: ``"learned"``, or ``"uniform"``, their mean, as a
+            control.
+        negative_slope: LeakyReLU's slope below 0, also in the encoder ``"multihop"``.
         dropout: Dropout on the attention weights of the instances.
         feature_dropout: Dropout on the projected features.
         activation: What z of a metapath goes through, ``"relu"`` or ``"elu"``.
@@ -59,6 +62,7 @@ class MetapathChannels(Channels):
         *,
         encoder: str | type[Encoder] | Encoder = "multihop",
         heads: int = 1,
+        attention: Literal["learned", "uniform"] = "learned",
         negative_slope: float = 0.2,
         dropout: float = 0.0,
         feature_dropout: float = 0.0,
@@ -71,6 +75,7 @@ class MetapathChannels(Channels):
         check_heads(out_channels, heads)
         check_dropouts(dropout=dropout, feature_dropout=feature_dropout)
         check_choice("activation", activation, ACTIVATIONS)
+        check_choice("attention", attention, ("learned", "uniform"))
         if per_root is not None and per_root < 1:
             raise HanmeError(f"Expected `per_root` to be at least 1, but got {per_root}")
         if not metapaths:
@@ -84,14 +89,14 @@ class MetapathChannels(Channels):
         self.dropout, self.feature_dropout = dropout, feature_dropout
         self.activation, self.negative_slope = ACTIVATIONS[activation], negative_slope
         channels = out_channels // heads
-        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options)
+        defaults = {"negative_slope": negative_slope, "edge_dim": task.edge_dim}
+        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options, defaults)
         types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
         self.proj = Projections(types, task.in_channels, out_channels)
-        # a_Φ of score(p) = LeakyReLU(a_Φ · [h_v0 ‖ e(p)]), its two halves.
-        self.att_root = nn.ParameterList(torch.empty(1, heads, channels) for _ in self.metapaths)
-        self.att_instance = nn.ParameterList(
-            torch.empty(1, heads, channels) for _ in self.metapaths
-        )
+        # a_Φ of score(p) = LeakyReLU(a_Φ · [h_v0 ‖ e(p)]), its two halves; uniform: every score 0.
+        scored = self.metapaths if attention == "learned" else []
+        self.att_root = nn.ParameterList(torch.empty(1, heads, channels) for _ in scored)
+        self.att_instance = nn.ParameterList(torch.empty(1, heads, channels) for _ in scored)
         self._sampled: GraphCache[_Walked] = GraphCache()
         self.reset_parameters()
 
@@ -101,22 +106,53 @@ class MetapathChannels(Channels):
         self.encoder.reset_parameters()
         glorot(*self.att_root, *self.att_instance)
 
-    def forward(self, batch: Batch) -> list[Tensor]:
-        """Return the vectors along each metapath, ``[R, out_channels]``."""
+    def forward(
+        self, batch: Batch, link_masks: Mapping[EdgeType, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Return the vectors along each metapath, ``[R, out_channels]``.
+
+        ``link_masks`` hold a factor for each link of some relations, ``[E]``. The weight of an
+        instance is multiplied by those of its links.
+        """
         chains, instances = self._walked(batch)
+        masks = [self._masks(batch, chain, link_masks or {}) for chain in chains]
         return [
             self.activation(
                 metapath_attention(
                     *arguments,
                     roots=batch.roots,
                     instances=some,
+                    link_masks=of_links,
                     negative_slope=self.negative_slope,
                     dropout=self.dropout if self.training else 0.0,
                     backend=self.backend,
                 ).flatten(1)
             )
-            for arguments, some in zip(self._arguments(batch, chains), instances, strict=True)
+            for arguments, some, of_links in zip(
+                self._arguments(batch, chains), instances, masks, strict=True
+            )
         ]
+
+    def _masks(self, batch: Batch, chain: Chain, given: Mapping[EdgeType, Tensor]) -> list[Tensor]:
+        """Return the masks of each hop's links in the chain's order, ``[E_j, 1]``."""
+        if not given:
+            return []
+        masks = []
+        for hop, step in enumerate(chain.metapath.steps):
+            if step not in batch.edge_index_dict:
+                raise HanmeError(
+                    f"encoder {type(self.encoder).__name__} counts each end of {chain.metapath} "
+                    "once, whatever the links to it: link masks need another encoder"
+                )
+            links = batch.edge_index_dict[step]
+            mask = given.get(step, links.new_ones(links.size(1), dtype=torch.float))
+            if mask.shape != links.shape[1:]:
+                raise HanmeError(
+                    f"relation {step}: expected a mask of {links.size(1)} links, but got "
+                    f"{list(mask.shape)}"
+                )
+            masks.append(mask[chain.link_ids(hop, links), None])
+        return masks
 
     def prepare(self, batch: Batch) -> None:
         """Build the chains of a batch."""
@@ -173,7 +209,14 @@ class MetapathChannels(Channels):
         h = {t: node_dropout(x, dropout, None if ids is None else ids[t]) for t, x in h.items()}
         arguments: list[_Arguments] = []
         for i, (chain, terms) in enumerate(zip(chains, self.encoder(h, chains), strict=True)):
-            root_score = head_dots(h[self.metapaths[i].root], self.att_root[i][0])  # a_Φ · h_v0
-            attention = self.att_instance[i][0]
+            root = h[self.metapaths[i].root]
+            if self.att_root:
+                root_score = head_dots(root, self.att_root[i][0])  # a_Φ · h_v0
+                attention = self.att_instance[i][0]
+            else:
+                root_score, attention = (
+                    root.new_zeros(root.shape[:2]),
+                    root.new_zeros(root.shape[1:]),
+                )
             arguments.append((chain, terms.values, terms.coefficients, root_score, attention))
         return arguments
