@@ -122,6 +122,21 @@ def test_gradcheck(backend: str, kind: str, dropout: float) -> None:
     assert torch.autograd.gradcheck(run, tuple(leaves))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("backend", "block"), [("eager", 0), ("chunked", 1 << 18), ("chunked", 3)])
+def test_second_derivatives(
+    backend: str, block: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_module, "BLOCK", block)
+    chain = random_chain(2, seed=5, size=4)
+    *_, leaves = random_arguments(chain, kind)
+
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
+        return metapath_attention(chain, *_with_leaves(chain, kind, tensors), backend=backend)
+
+    assert torch.autograd.gradgradcheck(run, tuple(leaves), fast_mode=True)
+
+
 def _with_leaves(chain: Chain, kind: str, leaves: tuple[torch.Tensor, ...]):
     """The arguments of `random_arguments` with these leaves in place of its own."""
     values, c, *_ = random_arguments(chain, kind)

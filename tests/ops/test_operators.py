@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from graphs import KINDS, random_arguments, random_chain
+from hanme.errors import HanmeError
 from hanme.graph.chain import Chain
 from hanme.nn import HANME, HANMEConv
 from hanme.nn.batch import Batch
@@ -141,10 +142,21 @@ def test_narrow_features_have_wide_scores_under_autocast(heads: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_second_derivatives_are_refused(kind: str) -> None:
+def test_second_derivatives_of_streaming_are_refused(kind: str) -> None:
     chain = random_chain(2, seed=3)
     *arguments, leaves = random_arguments(chain, kind)
     z = metapath_attention(chain, *arguments, backend="streaming")
-    grad, *_ = torch.autograd.grad(z.square().sum(), leaves[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
+    with pytest.raises(HanmeError, match=r"create_graph.*'chunked'"):
+        torch.autograd.grad(z.square().sum(), leaves[0], create_graph=True)
+
+
+def test_second_derivatives_of_scores() -> None:
+    generator = torch.Generator().manual_seed(1)
+    h, weight, v, a = (
+        torch.randn(shape, generator=generator, dtype=torch.double).requires_grad_()
+        for shape in ((3, 8, 2), (2, 8, 2, 3), (2, 8, 3), (8, 2))
+    )
+    assert torch.autograd.gradgradcheck(tanh_scores, (h, weight, v), fast_mode=True)
+    assert torch.autograd.gradgradcheck(head_dots, (h, a), fast_mode=True)
+    fixed = weight.detach()  # an input without gradients
+    assert torch.autograd.gradgradcheck(lambda h: tanh_scores(h, fixed, v), h, fast_mode=True)

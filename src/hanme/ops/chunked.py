@@ -7,20 +7,26 @@ of being remembered, so that memory is bounded by the block. Plain PyTorch, any 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from hanme.common.arrays import repeat
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain, Instances
+from hanme.ops import eager
 from hanme.ops.eager import coefficient, group_softmax, group_sum
-from hanme.ops.problem import PairSigmoid, Problem
+from hanme.ops.problem import PairSigmoid, PathFunction, Problem
 
 BLOCK = 1 << 18
 """Target number of instances per block."""
+
+PATH_VALUES = 1 << 22
+"""Target number of values per block that a :class:`PathFunction` reads: 16 MB, and what it keeps of
+them for the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Block:
         """List all instances of some roots."""
         instances = chain.instances(roots)
         rows = torch.arange(roots.numel(), device=roots.device)
-        row = torch.repeat_interleave(rows, chain.count()[roots])
+        row = repeat(chain.count()[roots], instances.nodes.size(0))
         pairs = [Pairs(rows, roots, row)]
         for size, nodes in zip(chain.sizes[1:], instances.nodes.t()[1:], strict=True):
             distinct, of_instance = torch.unique(row * size + nodes, return_inverse=True)
@@ -57,19 +63,28 @@ class Block:
 def forward(problem: Problem) -> Tensor:
     """Return z of the problem's roots, ``[R, K, D]``."""
     chain, roots = problem.chain, problem.roots
-    part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // BLOCK  # a root is never split
+    is_function = isinstance(problem.coefficients, PathFunction)
+    if torch.compiler.is_exporting():  # how many blocks there are is not known yet
+        return eager.forward(problem) if is_function else _attend(problem, Block.of(chain, roots))
+    wide = problem.attention.numel() * len(problem.values)
+    most = max(1, PATH_VALUES // wide) if is_function else BLOCK
+    part = (chain.count()[roots].cumsum(0) - 1).clamp(min=0) // most  # a root is never split
     sizes = torch.unique_consecutive(part, return_counts=True)[1].tolist()
     if len(sizes) <= 1:
+        if is_function:
+            return eager.forward(problem)
         block = _blocks.get([*chain.indptr, *chain.indices], lambda: Block.of(chain, roots))
         same = torch.equal(block.roots, roots)
         return _attend(problem, block if same else Block.of(chain, roots))
 
     def attend(some: Tensor) -> Tensor:
+        if is_function:
+            return eager.forward(replace(problem, roots=some))
         return _attend(problem, Block.of(chain, some))
 
     return torch.cat(
         [
-            checkpoint(attend, some, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(attend, some, use_reentrant=False, preserve_rng_state=is_function)
             for some in torch.split(roots, sizes)
         ]
     )
@@ -88,7 +103,7 @@ def _attend(problem: Problem, block: Block) -> Tensor:
         score = score + c[position] * tau.index_select(0, nodes[:, position])
     score = F.leaky_relu(score, problem.negative_slope)
     weight = group_softmax(score, block.row, block.roots.numel())
-    weight = problem.dropped(weight, block.instances)
+    weight = problem.scaled(weight, block.instances)
     z = weight.new_zeros(block.roots.numel(), problem.heads, problem.channels)
     for position in c:
         pairs = block.pairs[position]

@@ -54,8 +54,33 @@ class PairSigmoid:
         return torch.sigmoid((query * keys).sum(-1))
 
 
-Coefficients: TypeAlias = Constant | LinkProduct | PairSigmoid
-"""The scalars c_l(p) of an encoding e(p) = Σ_l c_l(p) V_l[v_l], one per head and position."""
+@dataclass(frozen=True)
+class PathFunction:
+    r"""e(p) is any function of what lies along an instance, such as the last state of a GRU.
+
+    It replaces e(p) = Σ_l c_l(p) V_l[v_l]. The backends ``chunked`` and ``eager`` list instances
+    and compute it a block at a time.
+
+    Args:
+        function: Takes the values of some instances, ``[P, L + 1, K, D]``, and the features of
+            their links by hop, ``[P, F_j]``; returns e(p), ``[P, K, D]``.
+        links: By hop, the features of the links in the chain's order, ``[E_j, F_j]``.
+    """
+
+    function: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    links: tuple[Tensor, ...] = ()
+
+    def encode(self, values: Sequence[Tensor], links: Tensor) -> Tensor:
+        """Return e(p) from V_l[v_l] by position and the links walked, ``[P, L]``."""
+        walked = [
+            x.index_select(0, column) for x, column in zip(self.links, links.t(), strict=False)
+        ]
+        return self.function(torch.stack(list(values), 1), walked)
+
+
+Coefficients: TypeAlias = Constant | LinkProduct | PairSigmoid | PathFunction
+"""What makes e(p): the scalars c_l(p) of Σ_l c_l(p) V_l[v_l], one per head and position, or a
+function."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +96,7 @@ class Problem:
     negative_slope: float
     dropout: float
     seed: int
+    link_masks: tuple[Tensor, ...] = ()
 
     @property
     def heads(self) -> int:
@@ -94,8 +120,8 @@ class Problem:
         return value
 
     def widened(self) -> Problem:
-        """Return the same problem without the narrow types that autocast makes."""
-        if not torch.is_autocast_enabled(self.attention.device.type):
+        """Return the same problem in float32 where autocast or weights are narrower."""
+        if not (_narrow(self.attention) or torch.is_autocast_enabled(self.attention.device.type)):
             return self
         alike = [None] * len(self.values)
         wide = self._mapped(_once(lambda x, _: widen(x)), alike, alike[1:])
@@ -116,8 +142,10 @@ class Problem:
         found = self._mapped(take, [first, *nodes], links)
         return replace(found, chain=chain, roots=torch.searchsorted(first, self.roots))
 
-    def dropped(self, weight: Tensor, instances: Instances) -> Tensor:
-        """Apply dropout to the weights of some instances, ``[P, K]``."""
+    def scaled(self, weight: Tensor, instances: Instances) -> Tensor:
+        """Apply link masks and dropout to the weights of some instances, ``[P, K]``."""
+        for mask, links in zip(self.link_masks, instances.links.t(), strict=False):
+            weight = weight * mask.index_select(0, links)
         if self.dropout == 0:
             return weight
         roots = self.chain.original(instances.nodes[:, 0])
@@ -138,8 +166,11 @@ class Problem:
             c = LinkProduct(function(c.root, nodes[0]), tuple(map(function, c.links, links)))
         elif isinstance(c, PairSigmoid):
             c = PairSigmoid(function(c.query, nodes[0]), tuple(map(function, c.keys, nodes)))
+        elif isinstance(c, PathFunction):
+            c = replace(c, links=tuple(map(function, c.links, links)))
         score = function(self.root_score, nodes[0])
-        return replace(self, values=values, coefficients=c, root_score=score)
+        masks = tuple(map(function, self.link_masks, links))
+        return replace(self, values=values, coefficients=c, root_score=score, link_masks=masks)
 
 
 def _once(function: Callable[[Tensor, T], Tensor]) -> Callable[[Tensor, T], Tensor]:
@@ -164,9 +195,12 @@ def take(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def widen(x: Tensor) -> Tensor:
-    """Return float32 if autocast made it narrower: sums of exponentials need that."""
-    narrow = x.dtype in (torch.bfloat16, torch.float16)
-    return x.float() if narrow and torch.is_autocast_enabled(x.device.type) else x
+    """Return float32 instead of a narrower type: sums of exponentials need that."""
+    return x.float() if _narrow(x) else x
+
+
+def _narrow(x: Tensor) -> bool:
+    return x.dtype in (torch.bfloat16, torch.float16)
 
 
 def check(problem: Problem) -> None:
@@ -191,11 +225,19 @@ def check(problem: Problem) -> None:
         case LinkProduct(root, links):
             shapes.append(("coefficients.root", root, (chain.sizes[0], heads)))
             for i, link in enumerate(links):
-                shapes.append((f"coefficients.links[{i}]", link, (len(chain.indices[i]), heads)))
+                shapes.append((f"coefficients.links[{i}]", link, (chain.indices[i].size(0), heads)))
         case PairSigmoid(query, keys):
             shapes.append(("coefficients.query", query, (chain.sizes[0], heads, channels)))
             for i, key in enumerate(keys):
                 shapes.append((f"coefficients.keys[{i}]", key, (chain.sizes[i], heads, channels)))
+        case PathFunction(_, links):
+            if any(value is None for value in values):
+                raise HanmeError("Expected `values` at every position for a PathFunction")
+            for i, link in enumerate(links):
+                size = (chain.indices[i].size(0), *link.shape[1:])
+                shapes.append((f"coefficients.links[{i}]", link, size))
+    for i, mask in enumerate(problem.link_masks):
+        shapes.append((f"link_masks[{i}]", mask, (chain.indices[i].size(0), 1)))
     for name, tensor, shape in shapes:
         if tensor is not None and tensor.shape != torch.Size(shape):
             raise HanmeError(f"Expected `{name}` to be {list(shape)}, but got {list(tensor.shape)}")

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from hanme.common.arrays import GOLDEN
 from hanme.graph.cache import GraphCache
 from hanme.graph.chain import Chain
+from hanme.ops.derivative import check_first_order
 from hanme.ops.problem import PairSigmoid, Problem
 from hanme.ops.streaming import kernels
 from hanme.ops.streaming.blocks import arrays, in_order
@@ -70,9 +70,9 @@ class Attend(torch.autograd.Function):
         return z
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_z: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the tensors."""
+        check_first_order("streaming")
         walks: Walks = ctx.walks
         *tensors, z, reference, weight = ctx.saved_tensors
         given, out = arrays(*tensors), arrays(z, reference, weight, d_z)

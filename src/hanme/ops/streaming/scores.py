@@ -9,6 +9,7 @@ CPU, with a multiple of eight heads, compiled code keeps it in registers.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from hanme.ops.derivative import plain_gradients
 from hanme.ops.problem import widen
 from hanme.ops.streaming.blocks import arrays, in_order, to_blocks
 from hanme.ops.streaming.kernels import RUN, inlined, kernel
@@ -29,7 +30,7 @@ PARTS = 8
 
 def head_dots(h: Tensor, a: Tensor) -> Tensor:
     """Return ⟨a_k, h[n, k]⟩, ``[N, K]``, for h ``[N, K, D]`` and a ``[K, D]``."""
-    h = widen(h)
+    h, a = widen(h), widen(a)
     if not _compiled(h):
         return (h * a).sum(-1)
     return _from_blocks(block_dots(to_blocks(h), to_blocks(a[None])))
@@ -40,7 +41,7 @@ def tanh_scores(h: Tensor, weight: Tensor, v: Tensor) -> Tensor:
 
     h is ``[N, K, D]``, the weight W ``[G, K, D, E]``, v ``[G, K, E]``.
     """
-    h = widen(h)
+    h, weight, v = widen(h), widen(weight), widen(v)
     if not _compiled(h):
         return (torch.tanh(torch.einsum("nkd,gkde->gnke", h, weight)) * v[:, None]).sum(-1)
     groups, heads = v.shape[:2]
@@ -76,9 +77,10 @@ class _Dots(torch.autograd.Function):
         return dots
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_dots: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, d_dots: Tensor) -> tuple[Tensor | None, ...]:
         x, a = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(_plain_dots, (x, a), d_dots)
         d_x, d_a = x.new_empty(x.shape), a.new_zeros(a.shape)
         for given in zip(*arrays(x, a, d_dots, d_x, d_a), strict=True):
             _dots_backward(*given)
@@ -102,9 +104,11 @@ class _Scores(torch.autograd.Function):
         return s
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_s: Tensor) -> tuple[Tensor | None, ...]:
         h, weight, v = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_plain_scores, groups=d_s.size(2) // LANES)
+            return *plain_gradients(plain, (h, weight, v), d_s), None
         d_h, d_weight, d_v = (x.new_zeros(x.shape) for x in (h, weight, v))
         xs, weights, vs, d_out, d_xs, *totals = arrays(h, weight, v, d_s, d_h, d_weight, d_v)
 
@@ -118,6 +122,18 @@ class _Scores(torch.autograd.Function):
             for total, x in zip(totals, own, strict=True):
                 total[block] += x
         return d_h, d_weight, d_v, None
+
+
+def _plain_dots(x: Tensor, a: Tensor) -> Tensor:
+    return torch.unflatten(x * a, 2, (-1, LANES)).sum(2)
+
+
+def _plain_scores(h: Tensor, weight: Tensor, v: Tensor, groups: int) -> Tensor:
+    """Return what :class:`_Scores` does for W ``[B, G E D, 8]`` and v ``[B, G E, 8]``."""
+    h = torch.unflatten(h, 2, (-1, LANES))
+    weight = torch.unflatten(weight, 1, (v.size(1), h.size(2)))
+    terms = torch.tanh(torch.einsum("bndl,bedl->bnel", h, weight)) * v[:, None]
+    return torch.unflatten(terms, 2, (groups, -1)).sum(3).flatten(2)
 
 
 def _parts(nodes: int) -> list[slice]:
