@@ -10,6 +10,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
+from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Split
 from hanme.graph.metapath import EdgeType, Metapath
 from hanme.graph.subgraph import sample_instances
@@ -60,6 +61,49 @@ class AddMetaPathInstances(BaseTransform):  # type: ignore[misc]  # PyG has no t
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.metapaths}, max_per_root={self.max_per_root})"
+
+
+class CheckMetaPathInstances(BaseTransform):  # type: ignore[misc]  # PyG has no types
+    r"""Refuse batches of a loader that lack metapath instances of their seed nodes.
+
+    :class:`NeighborLoader` and :class:`HGTLoader` sample links that lead towards the seeds, while
+    instances follow links that lead away from them. Pass it as the ``transform`` of the loader.
+
+    Args:
+        data: The whole graph, which the loader samples from.
+        metapaths: Texts such as ``"movie-actor-movie"``, or lists of edge types.
+        least: The share of the seeds' instances that a batch must hold, from 0 to 1.
+    """
+
+    def __init__(
+        self, data: HeteroData, metapaths: Sequence[str | Sequence[EdgeType]], least: float = 1.0
+    ) -> None:
+        self.metapaths = [Metapath.of(spec, data.metadata()) for spec in metapaths]
+        self.counts = [_count(data, metapath) for metapath in self.metapaths]
+        self.least = least
+
+    def forward(self, data: HeteroData) -> HeteroData:
+        """Return the batch as it is, unless it lacks instances."""
+        for metapath, count in zip(self.metapaths, self.counts, strict=True):
+            seeds = data[metapath.root]
+            if "n_id" not in seeds or "batch_size" not in seeds:
+                raise HanmeError(
+                    f"metapath {metapath}: expected the batch to have n_id and batch_size of "
+                    f"{metapath.root}, as loaders set them for their seed nodes"
+                )
+            whole = int(count[seeds.n_id[: seeds.batch_size]].sum())
+            kept = int(_count(data, metapath)[: seeds.batch_size].sum())
+            if kept < self.least * whole:
+                raise HanmeError(
+                    f"metapath {metapath}: the batch holds {kept:,} of the {whole:,} instances of "
+                    f"its {seeds.batch_size:,} seed nodes; sample {len(metapath) + 1} hops with "
+                    "num_neighbors -1 and both directions of each relation, or use Graph.subgraph"
+                )
+        return data
+
+
+def _count(data: HeteroData, metapath: Metapath) -> Tensor:
+    return _graph(data, metapath.root).chain(metapath).count()
 
 
 def _graph(data: HeteroData, target: str) -> Graph:

@@ -170,3 +170,12 @@ def test_entries_in_any_order_and_twice_are_put_in_order() -> None:
     )
     assert to_torch(matrix).to_dense().tolist() == [[2, 0, 5]]
     assert matrix.nnz == 3
+
+
+def test_words_of_names_are_features() -> None:
+    names = ["death_of_wife", "Death of a Son", "", "son_2"]
+    keywords = Nodes("keyword", 4, None, names)
+    x = fill_features(
+        {"movie": Nodes("movie", 1, torch.ones(1, 2)), "keyword": keywords}, {}, "movie", "names"
+    )["keyword"].x
+    assert x.to_dense().tolist() == [[1, 1, 0], [1, 1, 1], [0, 0, 0], [0, 0, 1]]  # death, of, son

@@ -14,19 +14,23 @@ from hanme.graph.metapath import EdgeType
 class Adjacency:
     """The ends of each node's links, ascending. A link that is listed twice is two links.
 
-    The links of each node begin at ``indptr``, ``[N + 1]``, and end at ``indices``, ``[E]``.
+    The links of each node begin at ``indptr``, ``[N + 1]``, and end at ``indices``, ``[E]``. They
+    may have features, ``x``, ``[E, F]``.
     """
 
-    def __init__(self, indptr: Tensor, indices: Tensor) -> None:
-        self.indptr, self.indices = indptr, indices
+    x: Tensor | None = None
+
+    def __init__(self, indptr: Tensor, indices: Tensor, x: Tensor | None = None) -> None:
+        self.indptr, self.indices, self.x = indptr, indices, x
 
     @classmethod
-    def of(cls, edge_index: Tensor, sources: int) -> Adjacency:
+    def of(cls, edge_index: Tensor, sources: int, x: Tensor | None = None) -> Adjacency:
         """Sort links, ``[2, E]``, of ``sources`` source nodes by source and end."""
         source, target = edge_index
         order = torch.argsort(target, stable=True)
         order = order[torch.argsort(source[order], stable=True)]
-        return cls(indptr_of(torch.bincount(source, minlength=sources)), target[order])
+        indptr = indptr_of(torch.bincount(source, minlength=sources))
+        return cls(indptr, target[order], None if x is None else x[order])
 
     def __len__(self) -> int:
         return self.indices.numel()
@@ -36,6 +40,11 @@ class Adjacency:
         begin, end = self.bounds(nodes)
         places, parent = concat_ranges(begin, end - begin)
         return parent, self.ends(places)
+
+    def features(self, nodes: Tensor) -> Tensor | None:
+        """Return the features of the links of some nodes, in the order of :meth:`links`."""
+        begin, end = self.bounds(nodes)
+        return None if self.x is None else self.x[concat_ranges(begin, end - begin)[0]]
 
     def of_node(self, node: int) -> Tensor:
         """Return the ends of one node's links."""

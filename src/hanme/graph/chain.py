@@ -7,7 +7,8 @@ an instance whatever way it was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -46,6 +47,8 @@ class Chain:
             a restricted one: dropout is drawn by these.
         branches: The node ids that each branch of an unfolded chain walks, ``[P, L + 1]``, see
             :meth:`unfold`.
+        features: By hop, the features of its links in their order, ``[E_j, F]``, None where they
+            have none; empty for no features at all. Chains made of this one do not have them.
     """
 
     metapath: Metapath
@@ -54,6 +57,7 @@ class Chain:
     indices: tuple[Tensor, ...]
     root_ids: Tensor | None = None
     branches: Tensor | None = None
+    features: tuple[Tensor | None, ...] = ()
 
     @classmethod
     def build(
@@ -70,13 +74,10 @@ class Chain:
         alive = torch.ones(sizes[-1], dtype=torch.bool, device=last.device)
         for hop in reversed(range(len(metapath))):
             source, target = _checked(edge_index_dict, metapath.steps[hop], sizes[hop : hop + 2])
-            source, target = source[alive[target]], target[alive[target]]
-            key = source * sizes[hop + 1] + target
-            if not (key[1:] >= key[:-1]).all():  # large relations come sorted where it matters
-                target = target[torch.argsort(key, stable=True)]
-            degree = torch.bincount(source, minlength=sizes[hop])
+            order = _order(source, target, alive)
+            degree = torch.bincount(source[order], minlength=sizes[hop])
             indptr.insert(0, indptr_of(degree))
-            indices.insert(0, target)
+            indices.insert(0, target[order])
             alive = degree > 0
         return cls(metapath, sizes, tuple(indptr), tuple(indices))
 
@@ -110,7 +111,7 @@ class Chain:
         root_ids: Tensor | None = None,
     ) -> Chain:
         """Return what :meth:`build` returns, built once for the same links."""
-        links = [edge_index_dict[step] for step in metapath.steps]
+        links = [checked_links(edge_index_dict.get(step), step) for step in metapath.steps]
 
         def build() -> Chain:
             return replace(cls.build(metapath, edge_index_dict, num_nodes), root_ids=root_ids)
@@ -256,12 +257,34 @@ class Chain:
         """Return the node that each link of a hop starts from, beside ``indices[hop]``."""
         return repeat(self.indptr[hop].diff(), self.indices[hop].numel())
 
+    def link_ids(self, hop: int, edge_index: Tensor) -> Tensor:
+        """Return the column of ``edge_index`` that each link of a hop was built from."""
+        alive = torch.ones(self.sizes[hop + 1], dtype=torch.bool, device=self.device)
+        if hop + 1 < len(self):
+            alive = self.indptr[hop + 1].diff() > 0
+        return _order(edge_index[0], edge_index[1], alive)
+
+    def with_features(self, features: Sequence[Tensor | None]) -> Chain:
+        """Return the chain with features of its links; what was counted is kept."""
+        chain = copy(self)
+        object.__setattr__(chain, "features", tuple(features))
+        return chain
+
     def _matrix(self, hop: int) -> csr_array:
         indices, indptr = self.indices[hop].cpu().numpy(), self.indptr[hop].cpu().numpy()
         ones = torch.ones(len(indices), dtype=torch.int32).numpy()
         matrix = csr_array((ones, indices, indptr), shape=self.sizes[hop : hop + 2])
         matrix.sum_duplicates()
         return matrix
+
+
+def _order(source: Tensor, target: Tensor, alive: Tensor) -> Tensor:
+    """Return the links whose target is alive, by source and target, then as listed."""
+    kept = alive[target].nonzero().flatten()
+    key = source[kept] * alive.numel() + target[kept]
+    if (key[1:] >= key[:-1]).all():  # large relations come sorted where it matters
+        return kept
+    return kept[torch.argsort(key, stable=True)]
 
 
 _chains: GraphCache[Chain] = GraphCache()
@@ -284,12 +307,32 @@ def checked_roots(roots: Tensor, nodes: int) -> Tensor:
             f"Expected `roots` to be node ids, [R] and whole, but got {list(roots.shape)} of "
             f"{roots.dtype}"
         )
+    if torch.compiler.is_exporting():  # there are no numbers yet
+        return roots
     if roots.numel() and not 0 <= int(roots.min()) <= int(roots.max()) < nodes:
         raise HanmeError(
             f"Expected `roots` to be from 0 to {nodes - 1}, but got {int(roots.min())} to "
             f"{int(roots.max())}"
         )
     return roots
+
+
+def checked_links(links: object, edge_type: EdgeType) -> Tensor:
+    """Return the links of an edge type if they are node numbers, ``[2, E]``."""
+    if links is None:
+        raise HanmeError(f"relation {edge_type}: expected edge_index of integers, [2, E]")
+    if not isinstance(links, Tensor) or links.layout != torch.strided:
+        raise HanmeError(
+            f"relation {edge_type}: expected edge_index of integers, [2, E], but got a sparse "
+            f"adjacency ({type(links).__name__}); leave out ToSparseTensor, or pass "
+            "torch.stack([row, col]) of its entries, with the ends swapped if it is adj_t"
+        )
+    if links.dim() != 2 or links.size(0) != 2 or links.is_floating_point():
+        raise HanmeError(
+            f"relation {edge_type}: expected edge_index of integers, [2, E], but got {links.dtype} "
+            f"{list(links.shape)}"
+        )
+    return links
 
 
 def _checked(

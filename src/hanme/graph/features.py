@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -19,8 +21,11 @@ from hanme.graph.nodes import Nodes
 if TYPE_CHECKING:
     from hanme.graph.graph import Graph
 
-Features = Literal["mean", "onehot", "given", "given-onehot"]
+Features = Literal["mean", "onehot", "given", "given-onehot", "names"]
 """What node types other than the target get, see :func:`fill_features`."""
+
+NAME_WORD = re.compile(r"[^\W_]+")
+"""A word of a name such as ``death_of_wife`` or ``James_Cameron``."""
 
 
 def check_features(how: str) -> None:
@@ -44,10 +49,13 @@ def fill_features(
         target: The node type that always keeps its features.
         how: What the other types get: ``"mean"`` spreads from the target alone, as in the paper;
             ``"onehot"`` is one id per node; ``"given"`` keeps what is there and spreads to the
-            types without; ``"given-onehot"`` keeps it and gives these one id per node.
+            types without; ``"given-onehot"`` keeps it and gives these one id per node;
+            ``"names"`` is the words of the nodes' names, and as ``"mean"`` for types without names.
     """
     check_features(how)
     check_choice("target", target, nodes)
+    if how == "names":
+        nodes = {t: n if t == target else replace(n, x=name_words(n)) for t, n in nodes.items()}
     plan = dict(to_fill(nodes, links, target, how))
     read = {other for neighbours in plan.values() for other in neighbours}
     x = {t: to_scipy(n.x) for t, n in nodes.items() if t in read - plan.keys() and n.x is not None}
@@ -67,9 +75,9 @@ def to_fill(
 
     With each, the relations into it by neighbouring type; none for a type that gets one-hot ids.
     """
-    keep = how in ("given", "given-onehot")
+    keep = how in ("given", "given-onehot", "names")
     known = [k for k, n in nodes.items() if n.width is not None and (keep or k == target)]
-    reached = known if how in ("mean", "given") else []
+    reached = known if how in ("mean", "given", "names") else []
     while reached:
         reached = []
         for kind in (kind for kind in nodes if kind not in known):
@@ -79,6 +87,20 @@ def to_fill(
                 yield kind, neighbours
         known += reached
     yield from ((kind, {}) for kind in nodes if kind not in known)
+
+
+def name_words(nodes: Nodes) -> Tensor | None:
+    """Return which words the name of each node has, of those in at least two names."""
+    if nodes.names is None:
+        return None
+    words = [{w.lower() for w in NAME_WORD.findall(name)} for name in nodes.names]
+    count = Counter(w for some in words for w in some)
+    place = {w: i for i, w in enumerate(sorted(w for w, n in count.items() if n > 1))}
+    rows = [[place[w] for w in sorted(some) if w in place] for some in words]
+    indices = np.array([i for row in rows for i in row], np.int64)
+    indptr = np.cumsum([0, *map(len, rows)])
+    ones = np.ones(len(indices), np.float32)
+    return to_torch(csr_array((ones, indices, indptr), shape=(len(rows), len(place))))
 
 
 def mean_rows(

@@ -70,6 +70,8 @@ class Graph:
         metapaths: The default metapaths of models.
         visible: Mask ``[N]`` of the nodes whose labels a model may read (default: training).
         provenance: How the graph was made.
+        edge_attr: Features of links, ``[E, F]`` in the order of ``links``, by edge type. Stores do
+            not have them.
     """
 
     nodes: dict[str, Nodes]
@@ -81,6 +83,7 @@ class Graph:
     metapaths: list[str] = field(default_factory=list)
     visible: Tensor | None = None
     provenance: Provenance = field(default_factory=Provenance)
+    edge_attr: dict[EdgeType, Tensor] = field(default_factory=dict)
 
     completions: dict[Walk, Tensor] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -104,8 +107,9 @@ class Graph:
         The target (default: the only type with ``y``) needs ``y``: ``[N]`` with -1 for unlabelled
         nodes, or multi-hot ``[N, C]``, where a row of zeros is an unlabelled node. Optional: ``x``,
         ``name`` and ``id`` of any type; ``label_names``, ``train_mask``, ``val_mask`` and
-        ``test_mask`` of the target. Without any mask, 60, 20 and 20 % of the labelled nodes are
-        drawn by the seed, stratified. For ``features``, see :meth:`with_features`.
+        ``test_mask`` of the target; ``edge_attr`` of any relation. Without any mask, 60, 20 and
+        20 % of the labelled nodes are drawn by the seed, stratified. For ``features``, see
+        :meth:`with_features`.
         """
         return hetero.from_hetero(data, target, features, seed)
 
@@ -220,7 +224,9 @@ class Graph:
         if isinstance(self.links, Relations):
             return self.links.adjacency[edge_type]
         links, size = self.links[edge_type], self.nodes[edge_type[0]].num_nodes
-        return _adjacency.get([links], lambda: Adjacency.of(links, size), size)
+        x = self.edge_attr.get(edge_type)
+        given = [links] if x is None else [links, x]
+        return _adjacency.get(given, lambda: Adjacency.of(links, size, x), size)
 
     def chain(self, metapath: Metapath) -> Chain:
         """Return the chain of a metapath, computed once for the same links."""
@@ -267,7 +273,8 @@ class Graph:
             links[edge_type] = edge_index
             if edge_type in reverse:
                 links[reverse[edge_type]] = edge_index.flip(0)
-        return replace(self, links=links)
+        both = {reverse[e]: x for e, x in self.edge_attr.items() if e in reverse}
+        return replace(self, links=links, edge_attr=self.edge_attr | both)
 
     def with_provenance(self, **changes: Any) -> Self:
         """Return a copy with some fields of its provenance changed."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hanme.errors import HanmeError, check_choice
+from hanme.graph.chain import checked_links
 from hanme.graph.features import Features
 from hanme.graph.metapath import EdgeType
 from hanme.graph.nodes import Nodes, Texts
@@ -40,9 +41,17 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     y, labels = _labels(data[target], target, nodes[target].num_nodes)
     split = _split(data[target], target, len(y)) or stratified(y, val=0.2, test=0.2, seed=seed)
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in (y, *split)))
-    links = {e: _links(data[e].get("edge_index"), e, nodes) for e in data.edge_types}
+    stores = {e: data[e] for e in data.edge_types}
+    links = {e: _links(s.get("edge_index", s.get("adj_t")), e, nodes) for e, s in stores.items()}
     provenance = Provenance(digest=digest.hexdigest())
-    graph = Graph(nodes, links, target, y, labels, split, provenance=provenance)
+    given = {e: store.edge_attr for e, store in stores.items() if "edge_attr" in store}
+    for e, x in given.items():
+        if x.shape[:1] != links[e].shape[1:]:
+            raise HanmeError(
+                f"relation {e}: expected edge_attr of {links[e].size(1)} links, but got "
+                f"{list(x.shape)}"
+            )
+    graph = Graph(nodes, links, target, y, labels, split, provenance=provenance, edge_attr=given)
     return graph.with_features(features)
 
 
@@ -56,6 +65,8 @@ def to_hetero(graph: Graph) -> HeteroData:
         data[kind].update({k: v for k, v in (own | nodes.extra).items() if v is not None})
     for edge_type, links in graph.links.items():
         data[edge_type].edge_index = links.contiguous()  # as PyG's transforms want it
+    for edge_type, x in graph.edge_attr.items():
+        data[edge_type].edge_attr = x
     target = data[graph.target]
     target.y, target.label_names = graph.y, graph.labels
     target.update(dict(zip(MASKS, graph.split, strict=True)))
@@ -84,10 +95,9 @@ def _nodes(store: NodeStorage, kind: str) -> Nodes:
     return Nodes(kind, size, x, names, ids, extra)
 
 
-def _links(edge_index: Tensor | None, e: EdgeType, nodes: Mapping[str, Nodes]) -> Tensor:
+def _links(given: object, e: EdgeType, nodes: Mapping[str, Nodes]) -> Tensor:
     """Return the links of an edge type, ``[2, E]``."""
-    if edge_index is None or edge_index.shape[:1] != (2,) or edge_index.is_floating_point():
-        raise HanmeError(f"relation {e}: expected edge_index of integers, [2, E]")
+    edge_index = checked_links(given, e)
     for end, kind in zip(edge_index, (e[0], e[2]), strict=True):
         size = nodes[kind].num_nodes if kind in nodes else 0
         if end.numel() and not 0 <= int(end.min()) <= int(end.max()) < size:

@@ -77,9 +77,11 @@ def subgraph(
             nodes[step[2]].append(torch.unique(ends))
     ids = {kind: _union(parts) for kind, parts in nodes.items()}
     y, split = graph.labels_of(ids[graph.target])
+    walked = {e: _union(sources.get(e, [])) for e in graph.links}
+    features = {e: graph.adjacency(e).features(some) for e, some in walked.items()}
     return Subgraph(
         nodes={kind: _nodes(graph.nodes[kind], some) for kind, some in ids.items()},
-        links={e: _links(graph, e, _union(sources.get(e, [])), ids) for e in graph.links},
+        links={e: _links(graph, e, some, ids) for e, some in walked.items()},
         target=graph.target,
         y=y,
         labels=graph.labels,
@@ -87,6 +89,7 @@ def subgraph(
         metapaths=graph.metapaths,
         visible=None if graph.visible is None else graph.visible[ids[graph.target]],
         provenance=graph.provenance,
+        edge_attr={e: x for e, x in features.items() if x is not None},
         roots=torch.searchsorted(ids[graph.target], roots),
         sampled_instances=None
         if samples is None
