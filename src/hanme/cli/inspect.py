@@ -19,6 +19,8 @@ def inspect(
     limit: Annotated[int, Range(1, 10**6)] = 100,
     store: Path | None = None,
     check: bool = False,
+    search: bool = False,
+    budget: Annotated[int, Range(1, 10**15)] | None = None,
     json_: bool = False,
     changes: list[str] | None = None,
     allow: list[str] | None = None,
@@ -28,6 +30,8 @@ def inspect(
 
     hanme inspect films
 
+    hanme inspect films --search
+
     hanme inspect films --store films.store
 
     Args:
@@ -36,12 +40,16 @@ def inspect(
         store: Write the graph to this new or empty folder instead, to be mapped from disk rather
             than loaded: for graphs larger than memory.
         check: Compare the files of a stored graph with their checksums instead.
+        search: Rank the metapaths by how well known labels at their ends predict those of training
+            nodes, and select some within a budget of instances.
+        budget: The budget of --search (default: 4 million, as for default metapaths).
     """
     from hanme.data import check_store, is_store, store_graph
     from hanme.experiments.configuration import override, resolve
+    from hanme.graph.defaults import BUDGET
     from hanme.runs import load_graph
     from hanme.runs.config import describe_field
-    from hanme.runs.describe import describe
+    from hanme.runs.describe import describe, searched
 
     if check:
         if not is_store(graph):
@@ -66,11 +74,16 @@ def inspect(
     hidden, heads = (
         describe_field(f"model.options.{name}").default for name in ("hidden_channels", "heads")
     )
-    summary = describe(load_graph(config), hops, hidden, heads, limit)
+    loaded = load_graph(config)
+    summary = describe(loaded, hops, hidden, heads, limit)
+    if search:
+        summary["search"] = searched(loaded, hops, limit, budget or BUDGET)
     if json_:
         print(json.dumps(summary))
     else:
         _show(summary)
+        if search:
+            _show_search(graph, summary["search"])
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -107,3 +120,19 @@ def _show(summary: dict[str, Any]) -> None:
         f"validation / test nodes, {target['nodes'] - target['labelled']:,} without a label"
     )
     print(*map(printable, notes), sep="\n")
+
+
+def _show_search(graph: str, rows: list[dict[str, Any]]) -> None:
+    from hanme.common.text import short
+
+    shown = [
+        {"metapath": row["metapath"], "instances": short(row["instances"])}
+        | {name: f"{row[name]:.1%}" for name in ("alone", "gain")}
+        | {"selected": row["rank"] or ""}
+        for row in rows
+    ]
+    about = "alone: share of the base rate's loss that known labels at its ends explain."
+    print_table(shown, title="Search", caption=f"{about} gain: beyond those selected before it.")
+    chosen = " ".join(f"-m {row['metapath']}" for row in rows if row["rank"])
+    found = "Known labels along metapaths predict no better than the base rate."
+    print(printable(f"Next: hanme train {graph} {chosen}" if chosen else found))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import ClassVar, get_args
+from functools import partial, reduce
+from types import MappingProxyType
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_array
 
+from hanme.common.options import check_options
+from hanme.common.registry import Registry
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Metadata, Metapath, Walk
@@ -78,6 +82,11 @@ class FeatureBlock(ABC):
         if str(self) not in matrices.blocks:
             matrices.blocks[str(self)] = self.matrix(matrices)
         return matrices.blocks[str(self)]
+
+    @classmethod
+    def candidates(cls, graph: Graph, **options: Any) -> Iterable[FeatureBlock]:
+        """Yield the blocks of this class to try on a graph, see ``--block``."""
+        yield cls(None, "plain", **options)
 
     @abstractmethod
     def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
@@ -181,6 +190,48 @@ class NeighbourFeatures(FeatureBlock):
         return Part(str(self), numbers, values, self.path.node_types[1])
 
 
+@dataclass(frozen=True)
+class NamedColumns(FeatureBlock):
+    """Base class of blocks of other packages: numbers of the target nodes, each with a name.
+
+    A subclass sets ``kind``, the name of its entry point, and writes :meth:`columns`. Its options
+    are fields of a frozen dataclass with defaults.
+    """
+
+    def columns(self, graph: Graph) -> tuple[ArrayLike, Sequence[str]]:
+        """Return numbers of all target nodes, ``[N, D]``, and the name of each column.
+
+        A node's numbers depend on what ``walks`` reach from it alone: predictions of single nodes
+        are computed on that part of the graph. They should be of similar size, about 1.
+        """
+        raise NotImplementedError
+
+    def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
+        """Return the numbers of the target nodes."""
+        return DesignMatrix(self._columns(matrices.graph)[0])
+
+    def contributions(
+        self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
+    ) -> Part:
+        """Return what each column adds that is not 0."""
+        values, names = self._columns(matrices.graph)
+        row = csr_array(values[[node]])
+        phrases = [f"{names[i]}: {x:g}" for i, x in zip(row.indices, row.data, strict=True)]
+        added = row.data[:, None] * weight[row.indices]
+        return Part(str(self), row.indices, added, phrases=phrases)
+
+    def _columns(self, graph: Graph) -> tuple[csr_array, Sequence[str]]:
+        given, names = self.columns(graph)
+        values = csr_array(given).astype(np.float32)
+        shape = graph.targets.num_nodes, len(names)
+        if values.shape != shape or not np.isfinite(values.data).all():
+            raise HanmeError(
+                f"feature block {self.kind!r}: expected finite numbers {list(shape)}, but got "
+                f"{list(values.shape)}"
+            )
+        return values, names
+
+
 class Standardised(BaseModel):
     """A column with mean 0 and variance 1 over all target nodes, logarithmic if it is skewed.
 
@@ -263,20 +314,56 @@ def _length(row: csr_array) -> float:
     return float(np.sqrt(np.square(row.data.astype(np.float64)).sum())) or 1.0
 
 
+BLOCKS: Registry[type[FeatureBlock]] = Registry(
+    "feature block",
+    FeatureBlock,
+    {"features": NeighbourFeatures, "ids": NeighbourIds, "aggregates": AggregatedRows},
+)
+
+
+def added_blocks(graph: Graph, given: Sequence[str | dict[str, Any]]) -> Iterator[FeatureBlock]:
+    """Yield the candidates of blocks by name, or by a table of name and options."""
+    for one in given:
+        name = one if isinstance(one, str) else str(one.get("name", ""))
+        kind, own = BLOCKS.find(name), ("path", "scaling")
+        options = {} if isinstance(one, str) else {k: v for k, v in one.items() if k != "name"}
+        if kind.kind != name or name in BLOCKS.builtin:
+            raise HanmeError(
+                f"feature block {name!r}: hanme tries it by itself"
+                if name in BLOCKS.builtin
+                else f"feature block {name!r}: its class says kind = {kind.kind!r}"
+            )
+        yield from kind.candidates(
+            graph, **check_options(f"feature block {name}", kind, options, own)
+        )
+
+
 def parse_block(
-    text: str, metadata: Metadata, aggregates: Sequence[Standardised] = ()
+    text: str,
+    metadata: Metadata,
+    aggregates: Sequence[Standardised] = (),
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> FeatureBlock:
-    """Return the block that a text describes, such as ``movie-actor:ids:unit``."""
+    """Return the block that a text describes, such as ``movie-actor:ids:unit``.
+
+    Args:
+        text: The text.
+        metadata: Node types and edge types of the graph.
+        aggregates: The columns of a block of aggregates.
+        options: Options of blocks of other packages, by name.
+    """
     if text == AGGREGATES:
         return AggregatedRows(tuple(aggregates))
     path, _, kind = text.rpartition(":")[0].rpartition(":")
     scaling = text.rpartition(":")[2]
-    kinds: dict[tuple[str, bool], type[FeatureBlock]] = {
+    kinds: dict[tuple[str, bool], Callable[..., FeatureBlock]] = {
         ("features", False): OwnFeatures,
         ("features", True): NeighbourFeatures,
         ("ids", True): NeighbourIds,
     }
     block = kinds.get((kind, bool(path)))
+    if kind in options or kind in BLOCKS.keys() - BLOCKS.builtin.keys():
+        block = partial(BLOCKS.find(kind), **options.get(kind, {}))
     if block is None or scaling not in get_args(Scaling):
         raise HanmeError(
             f"feature block {text!r}: expected PATH:ids:SCALING, PATH:features:SCALING or "

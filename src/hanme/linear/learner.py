@@ -24,7 +24,7 @@ class Part:
     """What a block adds to the logits of a node, divided among what it reads.
 
     It reads neighbours of the node (``node_type`` is set), aggregates of linked rows (``columns``
-    is set), or the node's own features.
+    is set), columns of its own (``phrases`` is set), or the node's own features.
 
     Args:
         block: The block, as configurations write it.
@@ -33,6 +33,7 @@ class Part:
         values: What they add, ``[n, C]``.
         node_type: The type of the neighbours. A walk counts for the first node on its way.
         columns: The aggregates.
+        phrases: Columns of its own and their values, in words: ``number of awards: 3``.
     """
 
     block: str
@@ -40,6 +41,7 @@ class Part:
     values: Values
     node_type: str | None = None
     columns: Sequence[Column] = ()
+    phrases: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

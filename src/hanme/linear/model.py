@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,13 @@ from hanme.graph import Graph
 from hanme.graph.metapath import Walk
 from hanme.graph.nodes import Texts
 from hanme.linear.aggregates import Column
-from hanme.linear.blocks import AggregatedRows, FeatureBlock, Standardised, parse_block
+from hanme.linear.blocks import (
+    BLOCKS,
+    AggregatedRows,
+    FeatureBlock,
+    Standardised,
+    parse_block,
+)
 from hanme.linear.fit import TrainingRows
 from hanme.linear.learner import Contributions
 from hanme.linear.matrices import DesignMatrix, GraphMatrices, Vector
@@ -56,10 +63,17 @@ class LinearModel:
         self._matrices = matrices
 
     @classmethod
-    def fit(cls, graph: Graph, *, seed: int = 0, columns: Sequence[Column] = ()) -> LinearModel:
-        """Select blocks (with aggregates of ``columns``) and fit weights to training nodes."""
+    def fit(
+        cls,
+        graph: Graph,
+        *,
+        seed: int = 0,
+        columns: Sequence[Column] = (),
+        added: Sequence[str | dict[str, Any]] = (),
+    ) -> LinearModel:
+        """Select blocks, see :func:`select_blocks`, and fit weights to training nodes."""
         matrices = GraphMatrices(graph)
-        spec = select_blocks(graph, seed, matrices, columns)
+        spec = select_blocks(graph, seed, matrices, columns, added)
         return cls.fit_each(graph, spec, [graph.split.train], matrices)[0]
 
     @classmethod
@@ -161,6 +175,10 @@ class LinearModel:
                 tensors[f"idf.{i}"] = torch.tensor(idf)
             if isinstance(block, AggregatedRows):
                 values["aggregates"] = [each.model_dump(mode="json") for each in block.columns]
+            elif block.kind not in BLOCKS.builtin:
+                own = {f.name: getattr(block, f.name) for f in fields(block)}
+                options = {k: v for k, v in own.items() if k not in ("path", "scaling")}
+                values.setdefault("options", {})[block.kind] = options
         for kind, texts in self.ids.items():
             tensors[f"ids.text.{kind}"] = torch.tensor(texts.text)
             tensors[f"ids.offsets.{kind}"] = torch.tensor(texts.offsets.astype("int64"))
@@ -176,7 +194,8 @@ class LinearModel:
         ]
         blocks = []
         for i, text in enumerate(values["blocks"]):
-            block, idf = parse_block(text, graph.metadata(), aggregates), tensors.get(f"idf.{i}")
+            block = parse_block(text, graph.metadata(), aggregates, values.get("options", {}))
+            idf = tensors.get(f"idf.{i}")
             known = None if idf is None else idf.numpy()
             blocks.append(WeightedBlock(block, tensors[f"weight.{i}"], known))
         sizes = {each.shape[-1] for each in (*(b.weight for b in blocks), tensors[BIAS])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from hanme.linear.blocks import (
     NeighbourIds,
     OwnFeatures,
     Standardised,
+    added_blocks,
 )
 from hanme.linear.fit import MAX_GRAM_NODES, TrainingRows, centred, inner_products
 from hanme.linear.matrices import MAX_ENTRIES, DesignMatrix, GraphMatrices, TooLarge
@@ -90,13 +91,18 @@ class Candidate(NamedTuple):
 
 
 def select_blocks(
-    graph: Graph, seed: int, matrices: GraphMatrices, columns: Sequence[Column] = ()
+    graph: Graph,
+    seed: int,
+    matrices: GraphMatrices,
+    columns: Sequence[Column] = (),
+    added: Sequence[str | dict[str, Any]] = (),
 ) -> LinearSpec:
     """Select blocks, scales and strength by the errors of training nodes that are left out.
 
     The weights of the blocks minimise the leave-one-out error of ridge regression (automatic
     relevance determination over blocks); the strength minimises the held-out loss of logistic
-    regression. ``columns`` are those for a block of aggregates.
+    regression. ``columns`` are those for a block of aggregates, ``added`` names blocks of other
+    packages.
     """
     train = graph.split.train.nonzero().flatten().numpy()
     if len(train) < 2:
@@ -105,7 +111,7 @@ def select_blocks(
     targets = graph.labels_given(torch.from_numpy(nodes)).float()
     targets = (targets - targets.mean(0)) / targets.std().clamp(min=1e-6)
     found = list[Candidate]()
-    blocks = list(islice(candidate_blocks(graph), MAX_CANDIDATES))
+    blocks = [*added_blocks(graph, added), *islice(candidate_blocks(graph), MAX_CANDIDATES)]
     if aggregates := Standardised.fit(graph, columns):
         blocks.append(AggregatedRows(aggregates))
     for block, design in usable_blocks(blocks, matrices):

@@ -80,6 +80,10 @@ class GraphSource:
         With `for_memory`, metapaths are chosen for a graph that will be read into memory.
         """
         check_features(features)
+        if features == "names":
+            raise HanmeError(
+                'features names: in tables, a column of names is a feature of kind "text"'
+            )
         with create_store(folder) as store:
             with Reader(self.sources.values(), self.path.parent, store.folder) as reader:
                 tables = {
