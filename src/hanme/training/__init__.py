@@ -1,6 +1,7 @@
 """Train a model on a graph: epochs, base learners, stacking, decision, scores."""
 
 from hanme.training.base_learners import ValidationHalves, fit_base_learners
+from hanme.training.callbacks import CALLBACKS, Callback, CallbackError, FitState
 from hanme.training.config import PAPER, Recipe, TrainingConfig
 from hanme.training.final import (
     BaseOutputs,
@@ -24,12 +25,16 @@ from hanme.training.trainer import (
 )
 
 __all__ = [
+    "CALLBACKS",
     "F1",
     "LTS",
     "PAPER",
     "BaseOutputs",
+    "Callback",
+    "CallbackError",
     "Epoch",
     "FinalOutputs",
+    "FitState",
     "Network",
     "Progress",
     "Recipe",

@@ -84,7 +84,8 @@ class FitSets(NamedTuple):
     def of(cls, graph: Graph, seed: int) -> FitSets:
         """Return folds of the labelled nodes, or the training nodes if many are labelled.
 
-        Folds leave out training nodes: what validation nodes decide, they have not seen.
+        Folds leave out training nodes: what validation nodes decide, they have not seen. A fold
+        of validation nodes only would leave out none.
         """
         if not FOLDS <= int(graph.split.labelled.sum()) <= MAX_GRAM_NODES:
             selection, stacking = ValidationHalves.of(graph, seed)
@@ -93,6 +94,7 @@ class FitSets(NamedTuple):
             without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
             for number in range(1, FOLDS + 1)
         ]
+        splits = [split for split in splits if (split.val & graph.split.train).any()]
         held_out = [split.val & graph.split.train for split in splits]
         return cls([replace(graph, split=split) for split in splits], held_out, held_out)
 
@@ -201,7 +203,7 @@ def _fit_linear(
     config: TrainingConfig,
 ) -> list[Component]:
     """Fit the linear model and, to few nodes, naive Bayes on each block."""
-    spec = select_blocks(graph, config.seed, matrices, columns)
+    spec = select_blocks(graph, config.seed, matrices, columns, config.blocks)
     last = graph.split.labelled if config.refit else graph.split.train
     masks = [*sets.masks, graph.split.train, last]
     models = LinearModel.fit_each(graph, spec, masks, matrices)

@@ -68,8 +68,11 @@ def logits_of(
     if batch_size is None and not model.samples():
         return next(found)[1]
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
-    mine, done = matrix(len(ranks.share(nodes)), len(graph.labels)), 0
+    share, done = len(ranks.share(nodes)), 0
+    mine = matrix(share, len(graph.labels))
     for some, logits in found:
+        if mine.size(1) != logits.size(1):  # a model without its head
+            mine = matrix(share, logits.size(1))
         mine[done : done + len(some)] = logits
         done += len(some)
     give_back()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hanme.common.options import Closed
-from hanme.decision import Decision, Rule
+from hanme.decision import RULES, Decision
 from hanme.training.schedule import LTS
 
 Recipe = Literal["default", "paper"]
@@ -84,11 +84,11 @@ class TrainingConfig(Closed):
         description="Initial last layer. drawn: random; odds: bias at the log odds of the labels, "
         "small weights.",
     )
-    decide: Rule = Field(
+    decide: str = Field(
         default="macro",
         description="Rule from probabilities to labels where nodes have several, or one of two. "
         "micro, macro: maximise the expected F1; half: every label over 0.5 (HGB); fallback: the "
-        "same, but at least the most likely label (the paper).",
+        "same, but at least the most likely label (the paper); or the name of a plug-in.",
     )
     cost: str | None = Field(
         default=None,
@@ -116,6 +116,16 @@ class TrainingConfig(Closed):
         description="Refit linear model and trees to training and validation nodes once everything "
         "is chosen.",
     )
+    blocks: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="Feature block that the linear model considers beside its own: the name of a "
+        'plug-in. A table has options: {name = "degrees", log = true}.',
+    )
+    callbacks: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="Callback of the network's training: mlflow, tensorboard, or the name of a "
+        'plug-in. A table has options: {name = "tensorboard", folder = "events"}.',
+    )
     lts: LTS | None = Field(
         default=None,
         description="Loss-aware training schedule. Unless it says otherwise, it reaches all nodes "
@@ -140,6 +150,12 @@ class TrainingConfig(Closed):
         if isinstance(lts, dict) and isinstance(epochs, int | float):
             return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
         return values
+
+    @field_validator("decide")
+    @classmethod
+    def _known_rule(cls, decide: str) -> str:
+        RULES.find(decide)
+        return decide
 
     @property
     def plain(self) -> Decision:

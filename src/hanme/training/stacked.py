@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hanme.common import device, ranks
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Subgraph
 from hanme.graph.metapath import Walk
 from hanme.linear import Column, Contributions, Learner, LinearModel, Smoothing, Trees
-from hanme.nn.model import Model, needs_subgraph
+from hanme.nn.model import ChannelModel, Model, needs_subgraph
 from hanme.training.batches import SHARED, logits_of, stands_alone
 
 
@@ -39,6 +39,17 @@ class Network:
         logits = logits_of(self.model, graph, nodes, batch_size=batch_size)
         self.model.to(torch.device("cpu"))
         return logits.float().cpu()
+
+    def embed(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Return what the head of the network reads, ``[n, H]``; see :meth:`predict`."""
+        model = self.model
+        if not isinstance(model, ChannelModel):
+            raise HanmeError(
+                f"model {type(model).__name__}: no embeddings, since its last layer reads the "
+                "graph; models of channels such as hanme, han, magnn and sehgnn have them"
+            )
+        headless = ChannelModel(model.target, model.parts, model.fusion, nn.Identity())
+        return Network(headless, self.batch_size).predict(graph, nodes)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the weights of the network."""
@@ -92,6 +103,17 @@ class Stacked:
         for name, part in self.parts.items():
             total = total + self.slopes[name] * part.predict(graph, nodes)
         return total
+
+    def embed(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Return the network's embeddings of some target nodes (default: all), ``[n, H]``."""
+        networks = [part for part in self.parts.values() if isinstance(part, Network)]
+        if not networks:
+            raise HanmeError(
+                f"embeddings are those of a network, but the model consists of "
+                f"{', '.join(self.parts)}; "
+                "train with model='hanme' and training={'recipe': 'paper'} to keep its network"
+            )
+        return networks[0].embed(graph, nodes)
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return what each block of the learners but the network adds, ``[n, C]`` by name."""

@@ -20,6 +20,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
 from hanme.nn.model import Model, batch_of
+from hanme.nn.parts import make
 from hanme.training.batches import (
     key,
     logit_batches,
@@ -29,6 +30,7 @@ from hanme.training.batches import (
     shuffled,
     update_running_means,
 )
+from hanme.training.callbacks import CALLBACKS, Callback, FitState, call_hook
 from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, count_parts
 
@@ -60,6 +62,7 @@ class Progress:
     total: float = 0.0  # the sum of their losses
     count: int = 0  # the number of nodes that it is over
     gain: float = 0.0  # the largest gain over the base learners, see `Trainer.gain`
+    stopped: bool = False  # whether a callback has ended training after the current epoch
 
 
 PROBE = 24
@@ -102,6 +105,8 @@ class Trainer:
             raise HanmeError("--per-root draws instances for batches: give a --batch-size")
         kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
         self.optimizer = kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.callbacks: list[Callback] = [make(given, CALLBACKS, {}) for given in config.callbacks]
+        self.fit_state = FitState(model, self.optimizer, config)
         # The draws are the trainer's own: nothing drawn elsewhere in between changes a result.
         seeded = torch.Generator().manual_seed(config.seed).get_state()
         self._random = seeded if random is None else random
@@ -113,11 +118,13 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether the last epoch was reached or patience ran out."""
+        """Whether the last epoch was reached, patience ran out or a callback has stopped."""
         progress, lts = self.progress, self.config.lts
         waited = progress.epoch - max(progress.best_epoch, lts.until if lts else 0)
         useless = progress.epoch >= PROBE and not self.helps
-        return progress.epoch >= self.config.epochs or waited >= self.config.patience or useless
+        stopped = progress.stopped and (progress.trained, progress.step) == (progress.epoch, 0)
+        ended = progress.epoch >= self.config.epochs or waited >= self.config.patience
+        return ended or useless or stopped
 
     @property
     def helps(self) -> bool:
@@ -139,6 +146,7 @@ class Trainer:
             *callbacks: Called with each epoch that was scored.
         """
         begin_stage("network", self._done)
+        self._call("on_fit_start", self.progress.trained)
         while not self.finished:
             epoch = self.step()
             if not self.finished:
@@ -147,20 +155,40 @@ class Trainer:
                 callback(epoch)
         if self.best:
             self.model.load_state_dict(self.best)
+        self._call("on_fit_end", self.progress.epoch)
+
+    def _call(self, hook: str, epoch: int) -> None:
+        """Call a hook of all callbacks; what it draws changes no result, and all ranks stop."""
+        if self.callbacks:
+            state, place = self.fit_state, self.model.device
+            state.epoch, state.stopped = epoch, self.progress.stopped
+            with torch.random.fork_rng(device.gpus(place)):
+                call_hook(self.callbacks, hook, state)
+            self.progress.stopped = bool(ranks.total(torch.tensor(float(state.stopped))))
+        if hook == "on_epoch_end":
+            self.fit_state.metrics = {}
 
     def step(self) -> Epoch:
         """Train for `every` epochs, then score training and validation nodes."""
         began, progress = time.perf_counter(), self.progress
         before, last = progress.epoch, max(self.config.epochs, progress.epoch + 1)
         epoch = min(before + self.config.every, last)
-        place = self.model.device
+        place, state = self.model.device, self.fit_state
         with torch.random.fork_rng(device.gpus(place)):
             device.set_rng_state(self._random, place)
-            while progress.trained < epoch:
-                loss, share = self._epoch(progress.trained + 1)
-                progress.trained += 1
+            while True:
+                number = progress.trained + 1
+                if progress.step == 0:  # else a checkpoint of the middle of the epoch follows it
+                    self._call("on_epoch_start", number)
+                loss, share = self._epoch(number)
+                progress.trained, state.metrics = number, {"loss": loss, "share": share}
+                if scored := number >= epoch or progress.stopped:
+                    break
+                self._call("on_epoch_end", number)
+                if progress.stopped:
+                    break
             self._random = device.rng_state(place)
-        progress.epoch = epoch
+        progress.epoch = epoch = progress.trained
         train, val, val_loss, logits = self._scores()
         if self.gain is not None:
             progress.gain = max(progress.gain, self.gain(logits))
@@ -169,7 +197,11 @@ class Trainer:
             progress.best_epoch, progress.best_score = epoch, score
             self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         seconds = (time.perf_counter() - began) / (epoch - before)
-        return Epoch(epoch, loss, share, val_loss, *train, *val, seconds=seconds)
+        found = Epoch(epoch, loss, share, val_loss, *train, *val, seconds=seconds)
+        state.metrics = {k: v for k, v in asdict(found).items() if k != "epoch"}
+        if scored:
+            self._call("on_epoch_end", epoch)
+        return found
 
     def _score(self, epoch: int, loss: float, found: F1) -> float:
         """Return how good an epoch is on validation nodes; the highest is kept."""
@@ -258,6 +290,7 @@ class Trainer:
             raise HanmeError(
                 f"epoch {epoch}: the loss is {total}; try a smaller lr than {self.config.lr}"
             )
+        self._call("on_backward_end", epoch)
         self.optimizer.step()
         return total
 
@@ -267,12 +300,15 @@ class Trainer:
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam.{i}.{name}": value for name, value in state.items()}
+        for i, callback in enumerate(self.callbacks):
+            tensors |= {f"callback.{i}.{name}": x for name, x in callback.state_dict().items()}
         tensors["random"] = self._random
-        return tensors, asdict(self.progress)
+        lr = float(self.optimizer.param_groups[0]["lr"])  # callbacks change it
+        return tensors, asdict(self.progress) | {"lr": lr}
 
     def load_state(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
         """Go back to a state, so that training goes on as if never interrupted."""
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "adam": {}}
+        parts: dict[str, dict[str, Tensor]] = {p: {} for p in ("model", "best", "adam", "callback")}
         for path, value in tensors.items():
             if "." in path:
                 part, name = path.split(".", 1)
@@ -284,8 +320,14 @@ class Trainer:
             i, name = path.split(".", 1)
             adam["state"].setdefault(int(i), {})[name] = value
         self.optimizer.load_state_dict(adam)
+        self.optimizer.param_groups[0]["lr"] = numbers.get("lr", self.config.lr)
+        for number, callback in enumerate(self.callbacks):
+            mine, saved = f"{number}.", parts["callback"].items()
+            if own := {k.removeprefix(mine): v for k, v in saved if k.startswith(mine)}:
+                callback.load_state_dict(own)
         self._random = tensors["random"]
-        self.progress = Progress(**numbers)  # type: ignore[arg-type]
+        known = {k: v for k, v in numbers.items() if k != "lr"}
+        self.progress = Progress(**known)  # type: ignore[arg-type]
 
 
 def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
