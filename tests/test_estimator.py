@@ -346,3 +346,25 @@ def test_a_metapath_that_costs_too_much_is_left_out_with_a_warning(monkeypatch) 
     assert found.run_.config.model.options["metapaths"] == ["movie-director-movie"]
     named = Classifier(**ACTORS).fit(bare())
     assert named.run_.config.model.options["metapaths"] == ["movie-actor-movie"]
+
+
+def test_embeddings_are_what_the_head_reads(films: Path) -> None:
+    graph = Graph.from_tables(films)
+    paper = SMALL | {"training": {"epochs": 2, "recipe": "paper"}}
+    classifier = Classifier(**paper).fit(graph)
+    embedded = torch.from_numpy(classifier.transform())
+    assert embedded.shape == (120, 16)
+    logits = classifier.run_.model.network.head(embedded).detach()
+    torch.testing.assert_close(logits, classifier.run_.logits())
+    some = classifier.transform(nodes=["f003", "f001"])
+    ids = list(graph.targets.ids)
+    np.testing.assert_allclose(some, embedded[[ids.index("f003"), ids.index("f001")]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("model", "why"), [("linear", "those of a network"), ("gat", "model GAT")])
+def test_models_without_embeddings_say_why(films: Path, model: str, why: str) -> None:
+    options = {} if model == "linear" else SMALL["options"]
+    training = {} if model == "linear" else {"epochs": 1, "recipe": "paper"}
+    classifier = Classifier(model, options=options, training=training)
+    with pytest.raises(HanmeError, match=why):
+        classifier.fit(Graph.from_tables(films)).transform()

@@ -116,6 +116,18 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         run = self._run if graph is None else self._run.with_graph(_as_graph(graph))
         return run.predict(nodes)
 
+    def transform(
+        self, graph: AnyGraph | None = None, *, nodes: Nodes = None
+    ) -> NDArray[np.float32]:
+        """Return the network's embedding of each node, ``[N, H]``; see :meth:`predict`.
+
+        It is the fused vector that the head of the network turns into logits. Rows are in the order
+        of ``nodes``, by default that of the graph. A model without a network, such as ``"linear"``,
+        has none, and neither have ``"gat"`` and ``"magna"``, whose last layer reads the graph.
+        """
+        run = self._run if graph is None else self._run.with_graph(_as_graph(graph))
+        return run.embed(nodes).numpy()
+
     def score(self, part: str = "test") -> float:
         """Return micro F1 on a part of the split: ``"train"``, ``"val"`` or ``"test"``."""
         scores = self.scores()

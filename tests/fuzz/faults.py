@@ -127,7 +127,7 @@ WORKS = {
         benchmark, benchmark, ("runs/*/*/model.safetensors",), lambda folder: train_here(),
     ),
     "report": Work(
-        lambda out: [*report(out), "--no-train"], report, ("report/benchmark.json",),
+        lambda out: [*report(out), "--collect"], report, ("report/benchmark.json",),
         lambda folder: finish(report(str(folder))),
     ),
     "study": Work(tune, tune, ("best.toml",)),

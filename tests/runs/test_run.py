@@ -16,7 +16,7 @@ from hanme.runs import OpenedRun, Run, RunConfig, build_network, load_graph, tra
 
 FILES = {
     "config.json", "metrics.jsonl", "model.safetensors", "predictions.parquet",
-    "decision.json", "stack.json", "result.json",
+    "decision.json", "logits.safetensors", "stack.json", "result.json",
 }  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def test_a_file_edited_to_nonsense_is_named(
     folder = _copy(finished, tmp_path / "edited")
     (folder / name).write_text(text)
     with pytest.raises(HanmeError, match=message):
-        [Run.open(folder).result(), Run.open(folder).metrics()]
+        [Run.open(folder).metrics(), Run.open(folder).result()]
 
 
 @pytest.mark.parametrize(

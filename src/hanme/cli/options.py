@@ -36,7 +36,8 @@ NAMES = {
     "model.options.hidden_channels": "--hidden",
     "node": "--node -n",
     "out": "--out -o",
-    "train": "--train/--no-train",
+    "training.blocks": "--block",
+    "training.callbacks": "--callback",
     "training.lts.pace": "--lts",
     "training.lts.start": "--lts-start",
     "training.lts.until": "--lts-until",
@@ -115,7 +116,7 @@ FIELDS = {
         "model.options.dropout model.options.gamma model.options.values model.options.backend",
         "Training": "training.recipe training.patience training.lr training.weight_decay "
         "training.select training.decide training.cost training.lts.pace training.lts.start "
-        "training.lts.until",
+        "training.lts.until training.blocks training.callbacks",
         "Data": "data.features data.source",
     },
     "inspect": {"Options": "training.seed", "Data": "data.features data.source"},
@@ -209,7 +210,7 @@ def _default(field: str, described: Option) -> str | bool:
     table, _, name = field.rpartition(".")
     if field == "training.lts.pace":
         return "none"
-    if described.default in (None, ...) or field == "training.lts.until":
+    if described.default in (None, ..., []) or field == "training.lts.until":
         return False
     paper = PAPER.get(name) if table == "training" else None
     return str(described.default) if paper is None else f"{described.default}; paper: {paper}"

@@ -147,9 +147,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def checksum(path: Path) -> str | None:
-    """Return the checksum that a file of a run carries; None if it cannot be read."""
+    """Return the checksum that a file of a run carries; None if it cannot be read.
+
+    A ``.jsonl`` file carries none: return that of its bytes.
+    """
     regular(path)
     try:
+        if path.suffix == ".jsonl":
+            return sha256(path.read_bytes()).hexdigest()
         if path.suffix == ".json":
             found = parse_json(path.read_bytes())
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ def build_network(config: ModelConfig, graph: Graph) -> Model:
     options = dict(config.options)
     if "in_channels" in _parameters(config.name):
         options["in_channels"] = graph.widths
+    if graph.edge_attr and "edge_dim" in _parameters(config.name):
+        options["edge_dim"] = {e: prod(x.shape[1:]) for e, x in graph.edge_attr.items()}
     return MODELS[config.name](
         graph.metadata(), target=graph.target, out_channels=len(graph.labels), **options
     )

@@ -30,7 +30,7 @@ LINEAR = "linear"
 PYTHON = "python"
 """``data.name`` of a graph that was made in Python and cannot be loaded by name."""
 
-OF_GRAPH = ("metadata", "target", "out_channels", "in_channels")
+OF_GRAPH = ("metadata", "target", "out_channels", "in_channels", "edge_dim")
 """Arguments of a model that follow from the graph: they are no options."""
 
 
@@ -56,7 +56,7 @@ class DataConfig(Closed):
         description="Features of node types other than the target. given: those in the data, the "
         "mean of the neighbours' for types without any; mean: the mean of the neighbours', "
         "starting from the target; onehot: ids; given-onehot: those in the data, ids for types "
-        "without any.",
+        "without any; names: the words of their names.",
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Options of the generated graph planted."
@@ -93,7 +93,10 @@ class ModelConfig(Closed):
             return self
         if self.name not in MODELS:
             names = ", ".join([*MODELS, LINEAR])
-            raise HanmeError(f"unknown model {self.name!r}; there are {names}")
+            raise HanmeError(
+                f"unknown model {self.name!r}; there are {names}; if a plug-in provides it, "
+                "install its package"
+            )
         options = check_options(f"model {self.name}", MODELS[self.name], self.options, OF_GRAPH)
         self.options.update(options)
         return self
@@ -143,7 +146,8 @@ def model_options(model: str) -> dict[str, Option]:
     if model == LINEAR:
         return {}
     options = call_options(MODELS[model])
-    sources: list[Callable[..., Any]] = [MODELS["hanme"], MetapathChannels, *ENCODERS.values()]
+    sources: list[Callable[..., Any]] = [MODELS["hanme"], MetapathChannels]
+    sources += ENCODERS.builtin.values()
     for name, option in [item for source in sources for item in call_options(source).items()]:
         if name in options and not options[name].description:
             options[name] = replace(options[name], description=option.description)

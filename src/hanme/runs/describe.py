@@ -12,6 +12,7 @@ from hanme.common.text import short
 from hanme.graph import Graph
 from hanme.graph.defaults import leads_back
 from hanme.graph.metapath import Metapath, count_between, metapaths_between
+from hanme.linear.search import search_metapaths
 from hanme.nn.batch import Batch
 from hanme.nn.model import Model
 from hanme.ops import BACKENDS, choose_backend
@@ -98,6 +99,13 @@ def _metapaths(
         )
     order = {DEFAULT: 0, BACK: 2}
     return sorted(rows, key=lambda row: (order.get(row["use"], 1), row["instances"]))
+
+
+def searched(graph: Graph, hops: int, limit: int, budget: int) -> list[dict[str, Any]]:
+    """Rank the shortest metapaths that return to the target, see :func:`search_metapaths`."""
+    candidates = islice(metapaths_between(graph.metadata(), graph.target, hops), limit)
+    found = search_metapaths(graph, candidates, budget)
+    return [row._asdict() | {"metapath": row.metapath.text} for row in found]
 
 
 def costs(model: Model, graph: Graph) -> list[str]:

@@ -10,13 +10,15 @@
 | ``stack.json`` | the parts of the model, their slopes and the bias |
 | ``model.safetensors`` | the weights of network and linear model, their ids, and the trees |
 | ``decision.json`` | turns logits into probabilities and labels |
+| ``logits.safetensors`` | held-out and final logits of all target nodes |
 | ``predictions.parquet`` | the predictions of all target nodes |
 | ``result.json`` | scores, written last: a run with it is finished |
 
 Every file but ``metrics.jsonl`` is written to a temporary file and moved into place, so it is
 complete or missing; ``metrics.jsonl`` is truncated to the checkpoint when a run is resumed. JSON
 and safetensors files carry a checksum, and a file that has changed since is refused.
-``result.json`` lists these checksums, so a file of another run is refused too.
+``result.json`` lists these checksums and that of ``metrics.jsonl``, so a file of another run is
+refused too. Nothing reads ``predictions.parquet``.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ LOCK = ".lock"
 BEGUN = ("config.json", "features.json")
 """Files written before the first epoch."""
 
-ENDED = ("decision.json", "stack.json", "model.safetensors")
+ENDED = ("decision.json", "stack.json", "model.safetensors", "logits.safetensors")
 """Files written before the result."""
 
 RUN_FILES = (*BEGUN, *ENDED, "result.json")
@@ -228,6 +230,7 @@ class Run:
         In batches, also every few minutes. Of several ranks, only the first reads and writes.
         """
         checkpoint, metrics = self.folder / CHECKPOINT, self.folder / "metrics.jsonl"
+        trainer.fit_state.folder = self.folder
         state = ranks.from_first(lambda: load_tensors(checkpoint) if checkpoint.exists() else None)
         if state is not None:
             with fitting(checkpoint):
@@ -272,9 +275,10 @@ class Run:
             tensors[trees["tensor"]] = torch.frombuffer(raw, dtype=torch.uint8)
         network = None
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k[:8] == "network."}
+        stacks_network = "network" in values.get("parts", {})
+        built = build_network(self.config.model, graph) if stacks_network else None
         with fitting(path):
-            if "network" in values.get("parts", {}):
-                built = build_network(self.config.model, graph)
+            if built is not None:
                 size_weights(built, graph)
                 built.load_state_dict(weights)
                 network = Network(built.eval(), self.config.training.batch_size)
@@ -289,7 +293,7 @@ class Run:
         write_json(self.folder / "decision.json", decision.model_dump(mode="json"))
         write_json(self.folder / "stack.json", values)
         save_tensors(self.folder / "model.safetensors", tensors, {})
-        names = (*BEGUN, *ENDED)
+        names = (*BEGUN, "metrics.jsonl", *ENDED)
         checksums = {name: found for name in names if (found := checksum(self.folder / name))}
         write_json(self.folder / "result.json", result | {"files": checksums})
         for name in (CHECKPOINT, PROGRESS):

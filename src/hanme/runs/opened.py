@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hanme.common.files import whole
+from hanme.common.files import save_tensors, whole
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.decision import Decision
 from hanme.errors import HanmeError
@@ -89,7 +89,12 @@ class OpenedRun:
         self.finish(run)
 
     def finish(self, run: Run) -> None:
-        """Write predictions, weights and, last, the result to the folder of a run."""
+        """Write logits, predictions, weights and, last, the result to the folder of a run."""
+        if self.trained is not None:
+            outputs = self.trained.outputs
+            tensors = {"held_out": outputs.held_out, "final": outputs.logits}
+            tensors = {name: x.clone().contiguous() for name, x in tensors.items()}
+            save_tensors(run.folder / "logits.safetensors", tensors, {})
         self.predict().write_here(run.folder / "predictions.parquet")
         run.finish(self.model, self.decision, self.result)
 
@@ -129,13 +134,19 @@ class OpenedRun:
 
     def predict(self, nodes: Sequence[str | int] | None = None) -> Prediction:
         """Predict labels of target nodes, each by id, else name, else number (default: all)."""
-        targets = self.graph.targets
         if nodes is None:
-            numbers, logits = torch.arange(targets.num_nodes), self.logits()
+            numbers, logits = torch.arange(self.graph.targets.num_nodes), self.logits()
         else:
-            numbers = torch.tensor([targets.find(node) for node in nodes], dtype=torch.long)
+            numbers = self._numbers(nodes)
             logits = self.logits(numbers)
         return Prediction(self.graph, numbers, logits, self.decision, self.differs_from_training)
+
+    def embed(self, nodes: Sequence[str | int] | None = None) -> Tensor:
+        """Return the network's embeddings of target nodes, ``[n, H]``; see :meth:`predict`."""
+        return self.model.embed(self.graph, None if nodes is None else self._numbers(nodes))
+
+    def _numbers(self, nodes: Sequence[str | int]) -> Tensor:
+        return torch.tensor([self.graph.targets.find(node) for node in nodes], dtype=torch.long)
 
     def evaluate(self) -> dict[str, Any]:
         """Return micro and macro F1 in percent by decision rule and part of the split.

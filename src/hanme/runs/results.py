@@ -28,7 +28,7 @@ def score_parts(graph: Graph, logits: Tensor, decision: Decision) -> dict[str, A
     """
     masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
     rules = {rule_name(decision): decision}
-    rules |= {name: Decision(rule=rule) for rule, name in RULES.items()}  # type: ignore[arg-type]
+    rules |= {name: Decision(rule=rule) for rule, name in RULES.items()}
     return {
         name: {part: _percent(f1) for part, f1 in scores(logits, graph.y, masks, rule).items()}
         for name, rule in rules.items()

@@ -27,11 +27,12 @@ from hanme.runs.build import (
 )
 from hanme.runs.config import LINEAR, RunConfig
 from hanme.runs.describe import costs
-from hanme.runs.folder import LOCK, ProgressFile, Run
+from hanme.runs.folder import CHECKPOINT, LOCK, ProgressFile, Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
 from hanme.runs.results import result_of
 from hanme.training import (
     BaseOutputs,
+    CallbackError,
     Epoch,
     Progress,
     Trainer,
@@ -104,8 +105,9 @@ def train(
                 begin_stage("writing")
         except ranks.Lost:
             raise  # torchrun starts the command again
-        except HanmeError:
-            if existing is None and ranks.is_first():
+        except HanmeError as error:
+            kept = isinstance(error, CallbackError) and (folder / CHECKPOINT).exists()
+            if existing is None and ranks.is_first() and not kept:
                 run.discard()  # nothing to continue: leave the folder as it was
             raise
         ranks.from_first(lambda: opened.finish(run))
