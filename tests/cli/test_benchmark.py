@@ -57,7 +57,7 @@ def test_killed_half_way_it_repeats_no_finished_run(tmp_path: Path) -> None:
     finished = {path: path.stat() for path in runs.rglob("result.json")}
     assert 1 <= len(finished) < 4
     assert not (out / "benchmark.md").exists()
-    early = hanme(*line[1:], "--no-train")
+    early = hanme(*line[1:], "--collect")
     assert early.returncode == 0
     assert "not trained yet" in early.stdout
     assert set(runs.rglob("result.json")) == set(finished)
@@ -98,7 +98,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> No
     table = json.loads(done.stdout)
     assert [row["name"] for row in table["rows"]] == ["han"]
     assert list(table["failed"]) == ["planted-han-wrong/483"]
-    assert "- planted-han-wrong/483: " in (tmp_path / "out" / "benchmark.md").read_text()
+    assert "- planted-han-wrong, seeds 483: " in (tmp_path / "out" / "benchmark.md").read_text()
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_model_of_one_s_own_folder_has_a_row_without_being_named(tmp_path: Pat
         ),
         (["--model", "han", "--set", "training.seed=3"], "han-planted and --seeds set it"),
         (["--model", "han", "--set", "data.seed=3"], "--set data.seed: it cannot be changed here"),
-        (["--config", "papers"], "no experiment 'papers'; expected benchmark or paper"),
+        (["--config", "papers"], "no experiment 'papers'; expected benchmark, paper, questions or"),
         (["--config", "paper"], "the rows of paper are fixed"),
         (["--config", "no/such.toml"], "no/such.toml: it cannot be read"),
         (["--config-folder", "/no/such/folder"], "'/no/such/folder' does not exist"),

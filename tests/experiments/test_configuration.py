@@ -113,4 +113,5 @@ def test_published_figures_name_a_model_a_graph_a_rule_and_a_source() -> None:
         assert 50 < figure["macro"] < 100
         assert 50 < figure["micro"] < 100
         assert figure in published(figure["graph"], figure["model"])
-    assert {f["model"] for f in PUBLISHED["figure"]} <= set(models("IMDB"))
+    others = {"echoless-lp", "lmsps"}  # the best published figures; not among our models
+    assert {f["model"] for f in PUBLISHED["figure"]} <= set(models("IMDB")) | others

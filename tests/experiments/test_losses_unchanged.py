@@ -54,7 +54,9 @@ def losses(name: str) -> list[float]:
     [name if "planted" in name else pytest.param(name, marks=pytest.mark.slow) for name in cases()],
 )
 def test_the_first_losses_are_those_recorded(name: str) -> None:
-    assert losses(name) == pytest.approx(json.loads(RECORDED.read_text())[name], abs=1e-6, rel=1e-6)
+    recorded = json.loads(RECORDED.read_text())[name]
+    # CPUs with other vector units round differently: after ten steps by up to 7e-6.
+    assert losses(name) == pytest.approx(recorded, abs=1e-6, rel=2e-5)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from hanme.experiments.report import markdown
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
-@pytest.mark.parametrize("name", ["benchmark", "paper"])
+@pytest.mark.parametrize("name", ["benchmark", "paper", "questions"])
 def test_the_document_is_made_from_its_numbers(name: str) -> None:
     table = json.loads((RESULTS / f"{name}.json").read_text())
     text = (RESULTS / f"{name}.md").read_text()
@@ -23,3 +23,10 @@ def test_the_document_is_made_from_its_numbers(name: str) -> None:
         for figure in row["published"]:
             mean = sum(ours := row[f"{figure['rule']}.test.macro"]["values"]) / len(ours)
             assert f"{mean - figure['macro']:+.2f} | {figure['source']} |" in text
+
+
+def test_runs_that_are_left_out_are_listed_by_row_and_reason() -> None:
+    failed = {"long/483": "no memory", "long/1": "not trained yet", "long/2": "not trained yet"}
+    table = {"command": "hanme benchmark", "seeds": [483, 1, 2], "rows": [], "failed": failed}
+    text = markdown(Experiment.read("paper"), table)
+    assert text.endswith("\n- long, seeds 483: no memory\n- long, seeds 1, 2: not trained yet\n")

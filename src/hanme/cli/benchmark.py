@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ def benchmark(
     seeds: Annotated[int, Range(1, 1000)] | None = None,
     lts: Literal["none", "linear", "root", "geometric", "both"] | None = None,
     runs: Path | None = None,
-    train: bool = True,
+    protocols: bool = False,
+    shard: str | None = None,
+    collect: bool = False,
     processes: Positive = os.cpu_count() or 1,
     device: str | None = None,
     json_: bool = False,
@@ -42,6 +45,8 @@ def benchmark(
 
     hanme benchmark --config paper --out docs/results
 
+    hanme benchmark --protocols --model hanme --model linear --out docs/results
+
     Settings come from the packaged configuration files, one per model and graph, or from
     --config-folder; on a graph.toml, models have the defaults of hanme train. Finished runs are not
     trained again, so you can stop it and start it again. A failed run does not stop the others; it
@@ -55,15 +60,21 @@ def benchmark(
         lts: Loss-aware training schedule; both: rows without it and with linear (default: as
             configured).
         runs: Folder for the run folders (default: OUT/runs).
-        train: Train missing runs, or only report the finished ones.
+        protocols: Report weights fitted to training nodes and to all labelled nodes under five
+            decision rules, with paired tests (protocols.md, .json, .csv, .tex).
+        shard: I/N: train only the Ith of N shares of the runs, and write no report.
+        collect: Train nothing; report the finished runs.
         processes: Number of runs to train at a time.
         config: benchmark: the models and graphs chosen by --model and --graph; paper: the rows of
-            the paper's table; or a TOML file.
+            the paper's table; questions: its open questions, with controls; or a TOML file.
     """
+    from hanme.experiments import protocol_report, report
     from hanme.experiments.benchmark import Experiment
-    from hanme.experiments.report import report
     from hanme.runs.pool import train_all, unfinished
 
+    share = _share(shard)
+    if shard and collect:
+        raise HanmeError("--shard trains runs and --collect reports them: use one of them")
     plan, fields = Experiment.read(config), changed_fields(changes)
     if plan.row and (model or graph or lts or config_folder):
         fixed = "--model, --graph, --lts and --config-folder do not apply"
@@ -77,17 +88,32 @@ def benchmark(
     folder = runs or out / "runs"
     work = [job for entry in entries for job in entry.jobs(folder, numbers)]
     out.mkdir(parents=True, exist_ok=True)
-    if train:
-        with show_progress("runs", len(work)) as (bar, task):
-            failed = train_all(work, processes, lambda _: bar.advance(task))
-    else:
+    if collect:
         failed = {folder: "not trained yet" for _, folder in unfinished(work)}
-    command = shlex.join(["hanme", *sys.argv[1:]])
-    table = report(plan, entries, folder, numbers, out, command=command, failed=failed)
-    print(json.dumps(table) if json_ else (out / f"{plan.name}.md").read_text(encoding="utf-8"))
-    if train and failed:
+    else:
+        with show_progress("runs", len(work[share])) as (bar, task):
+            failed = train_all(work[share], processes, lambda _: bar.advance(task))
+    if shard is None:
+        about: Any = {"command": shlex.join(["hanme", *sys.argv[1:]]), "failed": failed}
+        if protocols:
+            table = protocol_report.report(entries, folder, numbers, out, **about)
+        else:
+            table = report.report(plan, entries, folder, numbers, out, **about)
+        name = "protocols" if protocols else plan.name
+        print(json.dumps(table) if json_ else (out / f"{name}.md").read_text(encoding="utf-8"))
+    if failed and not collect:
         first, why = next(iter(failed.items()))
-        raise HanmeError(f"{len(failed)} of {len(work)} runs failed, first {first}: {why}")
+        raise HanmeError(f"{len(failed)} of {len(work[share])} runs failed, first {first}: {why}")
+
+
+def _share(shard: str | None) -> slice:
+    """Return every Nth run from the Ith on, for ``I/N``; all runs for None."""
+    if shard is None:
+        return slice(None)
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise HanmeError(f"--shard {shard}: expected I/N with I from 1 to N, such as 2/8")
+    return slice(int(match[1]) - 1, None, int(match[2]))
 
 
 def _entries(

@@ -30,7 +30,7 @@ from hanme.runs import RunConfig
 from hanme.runs.pool import Job
 
 HERE = Path(__file__).parent
-PACKAGED = ("benchmark", "paper")
+PACKAGED = ("benchmark", "paper", "questions")
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ class Experiment(Closed):
 
     @classmethod
     def read(cls, name: str) -> Experiment:
-        """Read ``benchmark``, ``paper``, or another TOML file."""
+        """Read a packaged experiment by its name, or a TOML file."""
         path = HERE / f"{name}.toml" if name in PACKAGED else Path(name)
         if path.suffix != ".toml":
-            names = " or ".join(PACKAGED)
-            raise HanmeError(f"no experiment {name!r}; expected {names}, or a TOML file")
+            names = ", ".join(PACKAGED)
+            raise HanmeError(f"no experiment {name!r}; expected {names} or a TOML file")
         return validated(cls, {"name": path.stem, **read_toml(path)}, str(path))
 
     def first_seeds(self, number: int) -> list[int]:

@@ -72,8 +72,17 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
     lines += ["", "## Against published figures", "", *_against(table["rows"])]
     if table["failed"]:
         lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
-        lines += ["", *(f"- {folder}: {why}" for folder, why in table["failed"].items())]
+        lines += ["", *_left_out(table["failed"])]
     return "\n".join(lines) + "\n"
+
+
+def _left_out(failed: Mapping[str, str]) -> list[str]:
+    """Return a line per row of the report and reason, with its seeds."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for folder, why in failed.items():
+        row, seed = folder.rsplit("/", 1)
+        seeds.setdefault((row, why), []).append(seed)
+    return [f"- {row}, seeds {', '.join(some)}: {why}" for (row, why), some in seeds.items()]
 
 
 def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> Row:
