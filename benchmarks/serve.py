@@ -93,6 +93,12 @@ def report(found: Times) -> None:
         print(f"| {what} | {len(seconds):,} | " + " | ".join(f"{n:.0f}" for n in numbers) + " |")
 
 
+async def linked(client: Client, run: str, target: str) -> dict[str, list[int]]:
+    """Return a link of a new row: to the first node of a type that targets are linked to."""
+    relations = json.loads((await client.ask(f"{run}/graph"))[1])["relations"]
+    return {next(one["relation"] for one in relations if one["source"] == target): [0]}
+
+
 async def first_run(client: Client) -> tuple[str, int, list[str]]:
     """Return the name of the first run, how many nodes it has, and some of their names."""
     (run, *_) = json.loads((await client.ask("/api/v1/runs"))[1])["runs"]
@@ -104,10 +110,12 @@ async def first_run(client: Client) -> tuple[str, int, list[str]]:
 async def use(
     port: int, seed: int, pause: float, known: tuple[str, int, list[str]], found: Times
 ) -> None:
-    """Search, look at a table, at a node and at why, again and again."""
+    """Send the requests of a person at the page, one after another, until the time is over."""
     rng, (run, nodes, names) = random.Random(seed), known
     until = time.perf_counter() + SECONDS
     async with Client(port) as client:
+        target = json.loads((await client.ask("/api/v1/runs"))[1])["runs"][0]["target"]
+        links = await linked(client, run, target)
         while time.perf_counter() < until:
             name, node = rng.choice(names), rng.randrange(nodes)
             order = rng.choice(("number", "uncertain", "surprising"))
@@ -116,8 +124,13 @@ async def use(
                 ("predictions", f"{run}/predictions?sort={order}&offset={node // 2}&limit=50"),
                 ("prediction", f"{run}/predictions/{node}"),
                 ("explanation", f"{run}/explanations/{node}?top=20"),
+                ("what to review", f"{run}/reviews?limit=20"),
+                ("single changes", f"{run}/changes/{node}"),
+                ("new row", f"{run}/rows"),
+                ("listing", "/api/v1/listing"),
             ):
-                found.setdefault(what, []).append((await client.ask(path))[0])
+                body = {"rows": [{"links": links}]} if what == "new row" else None
+                found.setdefault(what, []).append((await client.ask(path, body))[0])
                 await asyncio.sleep(rng.random() * 2 * pause)
 
 

@@ -44,7 +44,7 @@ def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
     assert (found.node, found.id, found.number) == (graph.targets.names[7], "7", 7)
     assert sum(found.details.metapaths.values()) == pytest.approx(1)
     logits = logits_of(net, graph)[7]
-    assert list(found.logits.values()) == pytest.approx(logits.tolist())
+    assert list(found.logits.values()) == pytest.approx(logits.tolist(), rel=1e-6, abs=1e-6)
     assert list(found.probabilities.values()) == pytest.approx(logits.sigmoid().tolist())
     assert found.label == max(found.logits, key=found.logits.get)
     for instance in found.details.instances:

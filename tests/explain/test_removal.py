@@ -21,6 +21,8 @@ SHORT = ["movie-director-movie", "movie-actor-movie"]
 LONG = ["movie-actor-movie-keyword-movie", "movie-director-movie"]
 MODELS = [
     (HANME, {"encoder": "multihop"}),
+    (HANME, {"gate": "relu", "learn_gamma": True}),
+    (HANME, {"gate": "tanh", "attention": "uniform"}),
     (HANME, {"encoder": "direct"}),
     (HANME, {"encoder": "direct", "values": "transformed"}),
     (HANME, {"encoder": "mean"}),
@@ -29,6 +31,8 @@ MODELS = [
     (HAN, {}),
     (MAGNN, {}),
 ]
+SOFTMAX = (HANME, {"gate": "softmax"})
+"""Its gates are held fixed, as β is: without a link, those of the node's other links change."""
 
 
 def make(model: type, options: dict, metapaths: list[str], *, sharp: float = 1.0):
@@ -73,8 +77,12 @@ def without_links(graph: Graph, step: tuple, links: list[tuple[int, int]]) -> Gr
     return replace(graph, links=graph.links | {step: graph.links[step][:, kept]})
 
 
-@pytest.mark.parametrize("sharp", [1.0, 3000.0])  # 3000: one instance has all the weight of a head
-@pytest.mark.parametrize(("model", "options"), MODELS)
+@pytest.mark.parametrize(
+    ("model", "options", "sharp"),
+    [(*m, 1.0) for m in MODELS]
+    # One instance has all the weight of a head.
+    + [(*m, 3000.0) for m in MODELS if "attention" not in m[1]],
+)
 def test_a_move_is_what_deleting_the_instance_does(
     model: type, options: dict, sharp: float
 ) -> None:
@@ -137,7 +145,7 @@ def test_without_any_instance_a_metapath_gives_nothing(model: type, options: dic
     torch.testing.assert_close(found, real, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize(("model", "options"), MODELS)
+@pytest.mark.parametrize(("model", "options"), [*MODELS, SOFTMAX])
 def test_parts_and_bias_make_the_logits(model: type, options: dict) -> None:
     net, graph = make(model, options, SHORT)
     root = OpenModel(net, graph).root(7)

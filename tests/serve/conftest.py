@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -23,6 +24,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder.mkdir()
             train_runs(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium; tests that need it are skipped where it is not installed."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    from browsing import PATIENCE, chromium
+
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium is installed: apt-get install chromium")
+    playwright.expect.set_options(timeout=PATIENCE)
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -467,3 +467,26 @@ def test_formulas_are_text(server: Server) -> None:
     body = b"name,shop\n=HYPERLINK(1),s1\n"
     (new,) = server.get("runs/numbers/rows.csv", data=body)["rows"]
     assert new["prediction"]["name"] == "=HYPERLINK(1)"
+
+
+def test_unknown_categories_of_new_rows_are_named(server: Server) -> None:
+    rows = [{"columns": {"plan": value}} for value in ("A", "Z", " ")]
+    known, unknown, empty = server.get("runs/numbers/rows", json={"rows": rows})["rows"]
+    assert known["notes"] == empty["notes"] == []
+    (note,) = unknown["notes"]
+    assert "plan" in note
+    assert "'Z'" in note
+    body = b"plan,shop\nZ,s1\n"
+    (uploaded,) = server.get("runs/numbers/rows.csv", data=body)["rows"]
+    assert uploaded["notes"] == [note]
+
+
+def test_a_long_file_is_predicted_at_once_and_explained_row_by_row(server: Server) -> None:
+    body = b"name,shop\n" + b"".join(b"N%d,s%d\n" % (i, i % 10) for i in range(100))
+    rows = server.get("runs/numbers/rows.csv", data=body)["rows"]
+    assert [row["explanation"] is not None for row in rows] == [True] * 10 + [False] * 90
+    chosen = server.get("runs/numbers/rows.csv?explain=42", data=body)["rows"]
+    assert [i for i, row in enumerate(chosen) if row["explanation"]] == [42]
+    assert chosen[42]["explanation"]["sentence"].startswith("N42")
+    assert [row["prediction"] for row in chosen] == [row["prediction"] for row in rows]
+    assert server.ask("runs/numbers/rows.csv?explain=100", data=body).status_code == 404

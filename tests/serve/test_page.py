@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from playwright import sync_api as playwright
 
-from browsing import PATIENCE, PHONE, PICTURES, TOKEN, WIDE, Visitor, chromium, visiting
+from browsing import PHONE, PICTURES, TOKEN, WIDE, Visitor, visiting
 from hanme import Classifier, Graph
 from hanme.serve.changes import change, effects
 from hanme.serve.report import write_report
@@ -66,18 +66,6 @@ def address(served: dict[str, ServedRun]) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
     thread.join(5)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
-    playwright.expect.set_options(timeout=PATIENCE)
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
@@ -236,7 +224,7 @@ def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None
     page = wide.page
     wide.go("#/films/node/10", "The Borrowed Letter")
     page.get_by_text("Details of the model").click()
-    end = page.locator(".graph a.node").first
+    end = page.locator(".graph .node.target").first
     end.hover()
     assert page.locator("tr.lit").count() >= 1
     assert "of the attention" in wide.text(".picked")
@@ -259,12 +247,49 @@ def test_the_graph_is_hovered_zoomed_dragged_and_followed(wide: Visitor) -> None
     page.mouse.up()
     assert "translate(40 -10)" in page.locator(".graph > g").first.get_attribute("transform")
     page.get_by_role("button", name="Reset").first.click()
-    other = page.locator(".graph a.node[data-key^='2:']").first
-    title = other.locator("title").text_content().split(", film")[0]
-    other.click()
+    page.locator(".graph .node.target[data-key^='2:']").first.click()
+    near = page.locator(".graph a.node.near")
+    near.first.hover()  # it belongs to no path
+    assert near.count() <= 12
+    title = near.first.locator("title").text_content().rpartition(", ")[0]
+    wide.accessible()
+    near.first.click()
     wide.seen(title)
     page.go_back()
     wide.seen("The Borrowed Letter")
+    near.first.wait_for()  # the address holds what is expanded
+    page.get_by_role("button", name="Hide them").click()
+    near.first.wait_for(state="detached")
+    assert wide.hash() == "#/films/node/10"
+
+
+@in_turn
+def test_an_expanded_node_shows_its_own_neighbours(
+    visitor: Visitor, served: dict[str, ServedRun], run: str
+) -> None:
+    page, own = visitor.page, served[run]
+    visitor.go(f"#/{run}/node/10", own.table.row(10).name)
+    page.get_by_text("Details of the model").click()
+    drawn = {
+        title.rpartition(", ")[0] for title in page.locator(".graph title").all_text_contents()
+    }
+    for chosen in page.locator(".graph .node.target[data-key^='2:']").all():
+        number = int(chosen.get_attribute("data-key").removeprefix("2:"))
+        links = own.node_info(own.graph.target, number, 12).links
+        names = {other.name for group in links for other in group.nodes}
+        if names - drawn:  # the others have all their neighbours in the picture already
+            break
+    chosen.focus()
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator(".graph .node:focus")).to_have_attribute("aria-expanded", "true")
+    titles = page.locator(".graph a.node.near title").all_text_contents()
+    assert titles
+    assert {title.rpartition(", ")[0] for title in titles} <= names
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator(".graph .node:focus")).to_have_attribute(
+        "aria-expanded", "false"
+    )
+    assert "expand" not in visitor.hash()
 
 
 def test_a_late_search_result_does_not_take_the_focus(wide: Visitor) -> None:
@@ -304,16 +329,18 @@ def test_the_keyboard_goes_everywhere(wide: Visitor) -> None:
     page.locator(".graph .node[tabindex='0']").first.focus()
     for _ in range(2):
         page.keyboard.press("ArrowRight")
-    for _ in range(12):  # as many as the picture shows; the film itself cannot be opened
+    for _ in range(12):  # as many as the picture shows; the film itself cannot be expanded
         page.keyboard.press("ArrowDown")
         here = page.evaluate("document.activeElement.querySelector('title').textContent")
-        if here.endswith("film: open"):
+        if here.endswith("film: show neighbours"):
             break
-    assert here.endswith("film: open")
+    assert here.endswith("film: show neighbours")
     page.keyboard.press("+")
     assert "scale(1.25)" in page.locator(".graph > g").first.get_attribute("transform")
     page.keyboard.press("Enter")
-    wide.seen(here.removesuffix(", film: open"))
+    page.locator(".opened a").focus()
+    page.keyboard.press("Enter")
+    wide.seen(here.removesuffix(", film: show neighbours"))
     page.get_by_role("link", name="What if?").focus()
     page.keyboard.press("Enter")
     page.locator("#link-0-0").focus()

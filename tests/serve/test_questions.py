@@ -16,23 +16,11 @@ from serving import Server, serving
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python")
 
-from browsing import PATIENCE, PHONE, WIDE, Visitor, chromium, visiting  # noqa: E402
+from browsing import PHONE, WIDE, Visitor, visiting  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {"planted": "movie", "numbers": "customer", "films": "film"}
 SCREENS = [(WIDE, "light"), (PHONE, "dark"), (WIDE, "dark"), (PHONE, "light")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
-    playwright.expect.set_options(timeout=PATIENCE)
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 Every learner is a sum over walks or columns, so the division is exact. A walk counts for the first
 node on its way. What a metapath instance reads of the root itself, such as its first position,
-counts for the root's own columns: its values there are linear in the root's features.
+counts for the root's own columns: its values there are linear in the root's features. Of an encoder
+that is any function of the path, all counts for the first node on the way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hanme.linear import Contributions, Part
 from hanme.linear.matrices import GraphMatrices
 from hanme.nn import ChannelModel
 from hanme.nn.batch import Batch
-from hanme.ops import Problem
+from hanme.ops import PathFunction, Problem
 from hanme.ops.eager import coefficient, group_sum
 
 
@@ -91,7 +92,10 @@ def _divide(path: Path) -> Division:
     numbers, vectors = [torch.empty(0, dtype=torch.long)], [own.new_zeros(0, own.numel())]
     for some in path.blocks():
         nodes, total = problem.chain.nodes_of(some.instances), torch.zeros_like(some.vector)
-        for i in problem.positions:
+        positions = problem.positions
+        if isinstance(problem.coefficients, PathFunction):  # no sum over positions
+            total, positions = some.weight[..., None] * some.vector, []
+        for i in positions:
             weight = coefficient(problem, some.instances, i).double() * some.weight
             value = problem.value(i)[some.instances.nodes[:, i]].double()
             if i in weights:
@@ -123,7 +127,8 @@ def _probes(root: Root, columns: Sequence[range]) -> list[Problem]:
     training = network.training
     try:
         network.train(False)
-        traced = [part.trace(Batch(x, links)) for part in network.parts]
+        none = {e: features[:0] for e, features in graph.edge_attr.items()}
+        traced = [part.trace(Batch(x, links, edge_attr=none)) for part in network.parts]
     finally:
         network.train(training)
     return [one.problem for some in traced if some is not None for one in some]

@@ -111,7 +111,7 @@ class WhatIf:
             if e in away or e in more:
                 given = away.get(e, set()), more.get(e, set())
                 links.adjacency[e] = Changed(links.adjacency[e], *given)
-        return replace(self.graph, links=links)
+        return replace(self.graph, links=links, edge_attr={})
 
     def _pairs(self, links: Sequence[Link], *, present: bool) -> Pairs:
         """Return links and their reverse by relation; check whether they are in the graph."""
@@ -133,7 +133,10 @@ class WhatIf:
 
 
 class Changed(Adjacency):
-    """The links of a relation without some and with others, each source and end."""
+    """The links of a relation without some and with others, each source and end.
+
+    The features of other links are zeros.
+    """
 
     def __init__(
         self, given: Adjacency, away: set[tuple[int, int]], more: set[tuple[int, int]]
@@ -146,10 +149,21 @@ class Changed(Adjacency):
     def links(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the links of some nodes, ascending: the place of each one's node, and its end."""
         parent, ends = self.given.links(nodes)
-        kept = ~torch.isin(_key(nodes[parent], ends), _key(*self.away))
+        kept = self._kept(nodes, parent, ends)
         source, end = self.more[:, torch.isin(self.more[0], nodes)]
         place = torch.searchsorted(nodes, source)
         return torch.cat([parent[kept], place]), torch.cat([ends[kept], end])
+
+    def features(self, nodes: Tensor) -> Tensor | None:
+        """Return the features of the links of some nodes, in the order of :meth:`links`."""
+        x, more = self.given.features(nodes), int(torch.isin(self.more[0], nodes).sum())
+        if x is None:
+            return None
+        kept = x[self._kept(nodes, *self.given.links(nodes))]
+        return torch.cat([kept, x.new_zeros(more, *x.shape[1:])])
+
+    def _kept(self, nodes: Tensor, parent: Tensor, ends: Tensor) -> Tensor:
+        return ~torch.isin(_key(nodes[parent], ends), _key(*self.away))
 
 
 def _key(source: Tensor, end: Tensor) -> Tensor:

@@ -61,7 +61,8 @@ class Known:
     def of(self, source: Source, node: int, label: int) -> Evidence:
         """Describe a source of a node, and count the known labels of nodes that share it."""
         if len(source.numbers) > 1:
-            return Evidence(f"{len(source.numbers):,} {self.words.names[source.kind].plural}")
+            rows = self.words.names[source.kind].plural
+            return Evidence(f"its {len(source.numbers):,} {rows} together")
         if source.kind:
             return self._of_link(source.kind, source.numbers[0], node, label)
         if source.own is not None:

@@ -4,7 +4,8 @@ A model can be opened that is made of channels, a fusion that weighs their vecto
 linear head: its logits are then a sum over channels, and those of metapath channels a sum over
 instances. To take instances out of a root is to leave them out of its softmax: the weights of the
 others are divided by what remains, and activation, sum over channels and linear layer follow. β is
-held fixed. With α the weights of a head, z = Σ_p α(p) e(p) and R the instances taken out,
+held fixed, and so are the coefficients of encodings, also where they depend on other links (the
+gate ``"softmax"``). With α the weights of a head, z = Σ_p α(p) e(p) and R the instances taken out,
 
     z without R = (z - Σ_{p in R} α(p) e(p)) / (1 - Σ_{p in R} α(p)) ,
 
@@ -30,6 +31,7 @@ from hanme.linear import Column, Contributions
 from hanme.nn import ChannelModel, Model
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels, Traced
+from hanme.ops import PathFunction
 from hanme.ops.eager import coefficient, encode
 from hanme.training.stacked import Stacked
 
@@ -260,10 +262,20 @@ class Path:
         return self._encoded(instances, *encode(self.problem, instances))
 
     def shares(self, some: Encoded) -> Tensor:
-        """Return how much of each instance's vector comes from each of its nodes, ``[P, L]``."""
-        share = torch.zeros(some.instances.nodes.shape)
-        for position in self.problem.positions:
-            share[:, position] = coefficient(self.problem, some.instances, position).mean(1)
+        """Return how much of each instance's vector comes from each of its nodes, ``[P, L]``.
+
+        For a function of the path, that is how far the vector moves without the node's values.
+        """
+        share, problem = torch.zeros(some.instances.nodes.shape), self.problem
+        for position in problem.positions:
+            if isinstance(problem.coefficients, PathFunction):
+                values = list(problem.values)
+                values[position] = torch.zeros_like(problem.value(position))
+                without = encode(replace(problem, values=tuple(values)), some.instances)[0]
+                share[:, position] = (some.vector - without).norm(dim=-1).mean(1)
+            else:
+                moved = coefficient(problem, some.instances, position)
+                share[:, position] = moved.abs().mean(1)
         return share / share.sum(1, keepdim=True).clamp(min=1e-12)
 
     def attention(self, some: Encoded) -> Tensor:

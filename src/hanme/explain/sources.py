@@ -32,7 +32,8 @@ class Source:
             source, such as the orders of a customer.
         own: A column of the node.
         parts: What each feature of ``own``, or each aggregate, adds, ``[C]`` each.
-        channel: A channel of the network that is none of these.
+        channel: What it is in words, if it is a channel of the network or a column of a block of
+            another package.
     """
 
     values: Values
@@ -94,6 +95,9 @@ def merge(found: Contributions, graph: Graph, columns: Columns, node: int) -> li
             ids = graph.nodes[part.node_type].original_ids
             numbers = part.numbers if ids is None else ids.numpy()[part.numbers]
             links.add(part.node_type, numbers, part.values)
+        elif part.phrases:
+            for phrase, values in zip(part.phrases, part.values, strict=True):
+                own[f"{part.block}:{phrase}"] = Source(values, channel=phrase)
         elif part.columns:
             for i, values in zip(part.numbers, part.values, strict=True):
                 _aggregate(columns, links, own, part.columns[i], values)

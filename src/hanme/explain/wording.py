@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 
 from hanme.explain.sources import Columns
 from hanme.graph import Graph, display
@@ -13,7 +14,7 @@ from hanme.linear.rows import Field
 
 AGGREGATES = {
     "count": "number of {rows}",
-    "mean": "mean {title} of {rows}",
+    "mean": "average {title} of {rows}",
     "sum": "total {title} of {rows}",
     "std": "spread of {title} among {rows}",
     "max": "{largest} {title} of {rows}",
@@ -21,14 +22,34 @@ AGGREGATES = {
     "latest": "latest {title} of {rows}",
     "first": "first {title} of {rows}",
     "change": "change of {title} over {rows}",
-    "difference": "{title} less the mean of {rows}",
-    "ratio": "{title} divided by the mean of {rows}",
+    "difference": "its {title} minus the average of {rows}",
+    "ratio": "its {title} divided by the average of {rows}",
     "share": "share of {title} among {rows}",
     "node": "share of {title} among {rows}",
-    "distinct": "number of different {title} of {rows}",
+    "distinct": "number of different values of {title} among {rows}",
     "at_max": "{title} where {by} is largest, of {rows}",
 }
 """How numbers about linked rows are titled, by function."""
+
+RARITY = {
+    "mean": "how rare the {title} of {rows} is on average",
+    "sum": "how rare the {title} of {rows} is, added up",
+    "std": "how much the rarity of {title} differs among {rows}",
+    "max": "how rare the rarest {title} of {rows} is",
+    "min": "how rare the most common {title} of {rows} is",
+    "latest": "how rare the latest {title} of {rows} is",
+    "first": "how rare the first {title} of {rows} is",
+    "change": "how much rarer the {title} became over {rows}",
+    "difference": "how much rarer its {title} is than the average of {rows}",
+    "at_max": "how rare the {title} is where {by} is largest, of {rows}",
+}
+"""The same for ranks of categories by frequency."""
+
+RANK = "(0 = the most common value)"
+"""What a rarity counts; for differences of rarities, it says nothing."""
+
+SUMMARY = re.compile("(mean|average|total|number|sum|share|largest|smallest|latest|first) ")
+"""How titles begin that are summaries already: "average mean age" would say little."""
 
 
 class Wording:
@@ -63,9 +84,19 @@ class Wording:
         largest, smallest = (
             ("latest", "earliest") if self.is_date(column) else ("largest", "smallest")
         )
-        return AGGREGATES[column.function].format(
-            title=title, rows=rows, by=by, largest=largest, smallest=smallest
-        )
+        text = AGGREGATES[column.function]
+        if self._is_rarity(end, column.feature):
+            text = RARITY[column.function]
+            if column.function not in ("std", "change", "difference"):
+                text = f"{text} {RANK}"
+        elif column.function in ("mean", "sum", "max", "min") and SUMMARY.match(title):
+            text = f"{text.split(' ')[0]} over {{rows}} of the {{title}}"
+        return text.format(title=title, rows=rows, by=by, largest=largest, smallest=smallest)
+
+    def _is_rarity(self, kind: str, feature: int) -> bool:
+        """Return whether a feature of linked rows is the rank of a category by frequency."""
+        field = self.columns.rows(kind).derived.get(feature)
+        return field is not None and field.kind == "category"
 
     def is_date(self, column: Column) -> bool:
         """Return whether the values of a number about linked rows are dates."""
@@ -96,10 +127,8 @@ class Wording:
             return rows.names.get(feature, f"feature {feature}")
         title = self.names[kind].title(field.name)
         if feature in rows.derived:
-            words = field.kind not in ("category", "list")
-            if (feature - (rows.nodes.width or 0)) % 2:
-                return f"number of {title} {'words' if words else 'values'}"
-            return f"rarity of {title}{' words' if words else ''}"
+            counted = {"category": "", "list": "number of values in "}
+            return f"{counted.get(field.kind, 'number of words in ')}{title}"
         names = field.fitted.get("values", field.fitted.get("words"))
         return title if names is None else f"{title} {names[feature - field.start]}"
 

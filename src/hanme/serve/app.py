@@ -221,11 +221,18 @@ async def change(
 
 @router.post("/runs/{run}/rows")
 async def predict_rows(
-    request: Request, state: Shared, run: Run, new: schemas.NewRows
+    request: Request,
+    state: Shared,
+    run: Run,
+    new: schemas.NewRows,
+    explain: schemas.ToExplain = None,
 ) -> dict[str, list[schemas.NewPrediction]]:
     """Predict and explain rows that are in no table, without training."""
-    work = await state.pool.run(request, lambda pause: changes.predict_rows(run, new.rows, pause))
-    return {"rows": work}
+    return {
+        "rows": await state.pool.run(
+            request, lambda pause: changes.predict_rows(run, new.rows, explain, pause)
+        )
+    }
 
 
 @router.post(
@@ -233,7 +240,7 @@ async def predict_rows(
     openapi_extra={"requestBody": {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
 async def predict_csv(
-    request: Request, state: Shared, run: Run
+    request: Request, state: Shared, run: Run, explain: schemas.ToExplain = None
 ) -> dict[str, list[schemas.NewPrediction]]:
     """Predict the rows of a CSV file in UTF-8, whose columns are those of the target's table.
 
@@ -242,7 +249,9 @@ async def predict_csv(
     """
     rows = changes.read_rows(run, await request.body())
     return {
-        "rows": await state.pool.run(request, lambda pause: changes.predict_rows(run, rows, pause))
+        "rows": await state.pool.run(
+            request, lambda pause: changes.predict_rows(run, rows, explain, pause)
+        )
     }
 
 

@@ -17,9 +17,13 @@ from hanme.serve import schemas
 from hanme.serve.rows import read_upload, with_nodes
 from hanme.serve.served import NotFound, NotSupported, ServedRun, require
 from hanme.serve.table import Table
+from hanme.serve.work import Recent
 
 MOST_LINKS = 12
 """Maximum number of links per relation that are tried one by one, without each of them."""
+
+MOST_EXPLAINED = 10
+"""Number of new rows that are explained unless one is chosen: each takes a while."""
 
 
 def relation(served: ServedRun, text: str) -> EdgeType:
@@ -44,7 +48,7 @@ def with_rows(served: ServedRun, rows: Sequence[schemas.NewRow]) -> ServedRun:
         raise NotSupported("the graph is read from disk: predict new rows by predict --graph")
     known, first = index.rows.columns(graph.target), graph.targets.num_nodes
     links: dict[EdgeType, list[tuple[int, int]]] = {}
-    cells = [{c: None if v is None else str(v) for c, v in r.columns.items()} for r in rows]
+    cells = [_cells(row.columns) for row in rows]
     for number, row in enumerate(rows, first):
         for column in row.columns:
             require("column", column, known)
@@ -61,6 +65,7 @@ def with_rows(served: ServedRun, rows: Sequence[schemas.NewRow]) -> ServedRun:
     ]
     ids = [f"new {number}" for number in range(first, first + len(rows))]
     other = copy(served)
+    other.recent = Recent(len(rows))
     other.run = served.run.with_graph(with_nodes(graph, x, ids, names, links))
     other.graph = other.run.graph
     counts = [sum(len(ends) for ends in row.links.values()) for row in rows]
@@ -94,17 +99,38 @@ def read_rows(served: ServedRun, body: bytes) -> list[schemas.NewRow]:
 
 
 def predict_rows(
-    served: ServedRun, rows: Sequence[schemas.NewRow], pause: Callable[[], None] = lambda: None
+    served: ServedRun,
+    rows: Sequence[schemas.NewRow],
+    explain: int | None = None,
+    pause: Callable[[], None] = lambda: None,
 ) -> list[schemas.NewPrediction]:
-    """Predict and explain new rows without training."""
+    """Predict new rows without training, and explain one of them, or the first ones."""
+    if explain is not None and explain >= len(rows):
+        raise NotFound(f"no row {explain} to explain; rows are 0 to {len(rows) - 1}")
     other, first = with_rows(served, rows), served.graph.targets.num_nodes
+    chosen = range(MOST_EXPLAINED) if explain is None else [explain]
+    asked = schemas.Question()
     return [
         schemas.NewPrediction(
-            prediction=other.table.row(node),
-            explanation=other.explain(node, schemas.Question(), pause) if other.explainer else None,
+            prediction=other.table.row(first + i),
+            explanation=other.explain(first + i, asked, pause)
+            if other.explainer and i in chosen
+            else None,
+            notes=[
+                f"{served.index.names[served.graph.target].title(column)}: the model does not know "
+                f"{value!r}, so it counts as none of the known values"
+                for column, value in served.index.rows.unknown(
+                    served.graph.target, served.fitted, _cells(row.columns)
+                )
+            ],
         )
-        for node in range(first, first + len(rows))
+        for i, row in enumerate(rows)
     ]
+
+
+def _cells(columns: Mapping[str, str | float | None]) -> dict[str, str | None]:
+    """Return cells as text, as a table has them: 3, not 3.0."""
+    return {c: f"{v:.15g}" if isinstance(v, float) else v for c, v in columns.items()}
 
 
 def change(
@@ -139,13 +165,12 @@ def _outcomes(served: ServedRun, node: int, logits: Tensor) -> list[schemas.Outc
     ]
 
 
-def _edited(served: ServedRun, node: int, columns: Mapping[str, object]) -> Tensor:
+def _edited(served: ServedRun, node: int, columns: Mapping[str, str | float | None]) -> Tensor:
     """Return the features of a node whose row has other cells, ``[F]``."""
     for column in columns:
         require("column that the model reads", column, served.fitted)
     kind = served.graph.target
-    cells = served.index.rows.row(kind, node)
-    cells |= {c: None if value is None else str(value) for c, value in columns.items()}
+    cells = served.index.rows.row(kind, node) | _cells(columns)
     encoded = served.index.rows.encode(kind, served.fitted, [cells])
     return torch.from_numpy(encoded.toarray()[0])
 
@@ -170,6 +195,12 @@ def effects(
     served: ServedRun, node: int, label: str, pause: Callable[[], None] = lambda: None
 ) -> schemas.Effects:
     """Try single changes of a node: without a link, or with a common value in a column."""
+    return served.recent.get((node, label), lambda: _effects(served, node, label, pause))
+
+
+def _effects(
+    served: ServedRun, node: int, label: str, pause: Callable[[], None]
+) -> schemas.Effects:
     if served.explainer is None:
         raise NotSupported(served.why_not)
     if label:

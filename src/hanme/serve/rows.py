@@ -148,6 +148,23 @@ class TableRows:
             ]
         return csr_array(hstack(blocks, format="csr", dtype=np.float32))
 
+    def unknown(
+        self, kind: str, fitted: Mapping[str, Fitted], cells: Mapping[str, str | None]
+    ) -> list[tuple[str, str]]:
+        """Return the categories of a new row that the model does not know: column and value."""
+        if self.source is None:
+            return []
+        spec, found = self.source.config.nodes[kind], []
+        empty = {"", *self.source.sources[f"nodes.{kind}"].spec.empty}
+        for column, one in fitted.items():
+            cell = (cells.get(column) or "").strip()
+            if one.kind in ("category", "list") and cell not in empty:
+                listed = one.kind == "list"
+                items = cell.split(spec.features[column].separator) if listed else [cell]
+                known = {"", *one.values}
+                found += [(column, item) for item in map(str.strip, items) if item not in known]
+        return found
+
     def facets(self, kind: str, size: int) -> list[Facet]:
         """Return the facets of the ``size`` nodes of a type; not its id, name, label or split."""
         with self._lock:
@@ -250,6 +267,7 @@ def with_nodes(
             e: torch.cat([own, added[e]], 1) if e in added else own
             for e, own in graph.links.items()
         },
+        edge_attr={},
         y=torch.cat([graph.y, unlabelled]),
         split=Split(*(torch.cat([mask, none]) for mask in graph.split)),
         visible=None if graph.visible is None else torch.cat([graph.visible, none]),

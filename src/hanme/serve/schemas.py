@@ -98,6 +98,12 @@ class NewRow(Closed):
     )
 
 
+ToExplain = Annotated[
+    Number | None,
+    Field(description="The row to explain, from 0 (default: the first 10); others have null."),
+]
+
+
 class NewRows(Closed):
     """Rows to predict without training."""
 
@@ -253,10 +259,14 @@ class ExplanationInfo(BaseModel):
 
 
 class NewPrediction(BaseModel):
-    """The prediction of a new row, and why; the numbers of new nodes follow those of the graph."""
+    """The prediction of a new row, and why; the numbers of new nodes follow those of the graph.
+
+    ``notes`` name the columns and values of the row that the model does not know.
+    """
 
     prediction: Prediction
     explanation: ExplanationInfo | None
+    notes: list[str]
 
 
 class Outcome(BaseModel):

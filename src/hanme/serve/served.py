@@ -23,9 +23,13 @@ from hanme.serve import review, schemas
 from hanme.serve.rows import MOST_VALUES, TableRows
 from hanme.serve.search import GraphIndex
 from hanme.serve.table import Table
+from hanme.serve.work import Recent
 
 Json = dict[str, Any]
 """A JSON object."""
+
+MOST_RECENT = 256
+"""Number of explanations and tried changes to keep per run: some 20 kB each."""
 
 
 class NotFound(HanmeError):
@@ -53,6 +57,7 @@ class ServedRun:
         self.reviews: review.Reviews | None = None
         if run.folder is not None:
             self.reviews = review.Reviews(run.folder / review.FILE, run.config.data.reviewed)
+        self.recent = Recent(MOST_RECENT)
         self.explainer: Explainer | None = None
         self.why_not = ""
         try:
@@ -230,8 +235,13 @@ class ServedRun:
             raise NotSupported(self.why_not)
         if asked.label:
             require("label", asked.label, self.graph.labels)
-        options: Json = {"label": asked.label or None, "top": asked.top}
-        found = self.run.explain(self.target(node), **options, pause=pause)
+        key = self.target(node), asked.label, asked.top
+        return self.recent.get(key, lambda: self._explain(*key, pause))
+
+    def _explain(
+        self, node: int, asked: str, top: int, pause: Callable[[], None]
+    ) -> schemas.ExplanationInfo:
+        found = self.run.explain(node, label=asked or None, top=top, pause=pause)
         label, details = found.label, found.details
         return schemas.ExplanationInfo(
             node=found.number,

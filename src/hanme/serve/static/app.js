@@ -60,12 +60,14 @@ async function refresh() {
   return runs;
 }
 
-/** Put a view in the place of the old one. The focus stays on what has the same id, or goes to the new heading. */
+/** Put a view in the place of the old one. Of the same page, details with an id stay open and the focus on what has the same id; on a new page it goes to the heading. */
 function replace(element, moved) {
   const focused = document.activeElement;
   const id = main.contains(focused) && focused.id;
   const cursor = id && focused.selectionStart;
+  const open = moved ? [] : [...main.querySelectorAll("details[open][id]")].map((details) => details.id);
   main.replaceChildren(element);
+  for (const details of open) document.getElementById(details)?.setAttribute("open", "");
   const again = id && document.getElementById(id);
   if (again && !moved) {
     again.focus({ preventScroll: true });

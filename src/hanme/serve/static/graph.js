@@ -1,9 +1,13 @@
 // The instances of a node along one metapath as a picture to touch: the node on the left, its instances to the right.
+import { change } from "./address.js";
 import { fit } from "./charts.js";
 import { count, h, name, percent, plain, s, signed } from "./dom.js";
 import { namesOf } from "./words.js";
 
-const ROW = 40, BOX = 30, HEAD = 26, MOST = 12;
+const ROW = 40, BOX = 30, HEAD = 26, MOST = 12, NEAR = 12;
+let active = null; // the id of the node that has the focus: it gets it again whenever the picture is drawn anew
+document.addEventListener("pointerdown", () => { active = null; }, true);
+document.addEventListener("focusin", ({ target }) => { active = target.closest(".graph .node")?.id || null; });
 
 /** Name an instance: its metapath and the numbers of its nodes. */
 export const keyOf = (instance) => [instance.metapath, ...instance.nodes.map((node) => node.number)].join("|");
@@ -14,12 +18,14 @@ export const keyOf = (instance) => [instance.metapath, ...instance.nodes.map((no
  * @param instances Instances of one metapath, as the API has them.
  * @param scored What they move, in words.
  * @param href (type, number) => the address of a node, or null where it has no page.
+ * @param expands Whether a click, or Enter, on a node shows its neighbours; else it opens the node.
+ * @param expanded The node whose neighbours are shown, as the API has it, or null.
  * @param onpick Called with the keys of the instances through what is pointed at, or null.
  */
-export function instanceGraph(instances, scored, { href, onpick = () => {} }) {
+export function instanceGraph(instances, scored, { href, expands = false, expanded = null, onpick = () => {} }) {
   const shown = instances.slice(0, MOST);
   const plane = s("g");
-  const picture = s("svg.graph", { role: "group", "aria-label": `Paths of this node. Arrow keys move between nodes, plus and minus zoom.` }, plane);
+  const picture = s("svg.graph", { role: "group", "aria-label": `Paths of this node. Arrow keys move between nodes, plus and minus zoom${expands ? ", Enter shows the neighbours of a node" : ""}.` }, plane);
   const view = { x: 0, y: 0, scale: 1, moved: new Map() };
   const about = h("p.picked", { "aria-live": "polite" }, "Point at a node or a line to see what goes through it.");
   const place = () => plane.setAttribute("transform", `translate(${view.x} ${view.y}) scale(${view.scale})`);
@@ -43,20 +49,23 @@ export function instanceGraph(instances, scored, { href, onpick = () => {} }) {
   function layout() {
     const width = Math.max(280, picture.parentElement?.clientWidth ?? 640);
     const drawn = arrange(shown, width);
+    const near = expanded ? neighbours(drawn, expanded) : [];
     picture.setAttribute("viewBox", `0 0 ${width} ${drawn.height}`);
     picture.setAttribute("width", width);
     picture.setAttribute("height", drawn.height);
     for (const node of drawn.nodes) Object.assign(node, view.moved.get(node.key) ?? {});
     const links = drawn.links.map((link) => curve(link, drawn, shown));
-    const nodes = drawn.nodes.map((node) => box(node, drawn, { href, pick }));
+    const nodes = drawn.nodes.map((node) => box(node, drawn, { href, pick, expands, expanded, metapath: shown[0].metapath }));
     const heads = drawn.heads.map(({ x, words }) => s("text.head", { x, y: 17, "text-anchor": "middle", "aria-hidden": "true" }, fit(plain(words), drawn.box)));
-    plane.replaceChildren(...heads, ...links, ...nodes);
+    const lines = near.map((link) => { const line = s("path.link.near", { d: bend(link, drawn) }); line.link = link; return line; });
+    plane.replaceChildren(...heads, ...lines, ...links, ...nodes);
     for (const link of links) {
       link.addEventListener("pointerenter", () => pick(link.dataset.through.split(" ")));
       link.addEventListener("pointerleave", () => pick(null));
     }
-    dragging(drawn, links, nodes, view);
+    dragging(drawn, [...links, ...lines], nodes, view);
     roving(nodes);
+    if (active && !document.activeElement?.closest("main *")) nodes.find(({ id }) => id === active)?.focus({ preventScroll: true });
   }
 
   panning(picture, view, place);
@@ -79,7 +88,7 @@ export function instanceGraph(instances, scored, { href, onpick = () => {} }) {
       h("button", { type: "button", onclick: () => zoom(1.25), "aria-label": "Zoom in" }, "+"),
       h("button", { type: "button", onclick: () => zoom(0.8), "aria-label": "Zoom out" }, "−"),
       h("button", { type: "button", onclick: () => zoom(null) }, "Reset")),
-    holder, about,
+    holder, about, expanded && opened(expanded, href),
     more > 0 && h("p.hint", {}, `The picture shows the first ${MOST}; ${count(more)} more are in the list.`));
 }
 
@@ -123,6 +132,27 @@ function arrange(instances, width) {
   return { nodes: [...nodes.values()], links: [...links.values()], heads, box, height };
 }
 
+/** Place the neighbours of a node below the instances, those of the picture left out; return the lines to them. */
+function neighbours(drawn, { type, number, links }) {
+  const from = drawn.nodes.filter((node) => node.type === type && node.number === number);
+  const there = new Set(drawn.nodes.map((node) => `${node.type}:${node.number}`));
+  const ends = new Map(links.flatMap((group) => group.nodes).map((node) => [`${node.type}:${node.number}`, node]));
+  const more = [...ends].filter(([key]) => !there.has(key)).slice(0, NEAR).map(([key, node], i) => ({
+    key: `near:${key}`, position: i % drawn.heads.length, title: node.name, type: node.type, number: node.number, through: [], near: true,
+    x: drawn.heads[i % drawn.heads.length].x - drawn.box / 2, y: drawn.height + ROW * (0.6 + Math.floor(i / drawn.heads.length)),
+  }));
+  drawn.height += ROW * Math.ceil(more.length / drawn.heads.length) + (more.length ? 8 : 0);
+  drawn.nodes.push(...more);
+  return from.length ? more.map((to) => ({ from: from[0], to, below: true })) : [];
+}
+
+/** Say what the expanded node is linked to, with a way to its page and a way back. */
+function opened({ name: title, type, number, links }, href) {
+  const total = links.reduce((sum, group) => sum + group.count, 0), address = href(type, number);
+  return h("p.opened", {}, address ? h("a", { href: address }, name(title)) : name(title), ` has ${count(total)} ${total === 1 ? "link" : "links"}; the picture adds up to ${NEAR} of its neighbours. `,
+    h("button", { type: "button", id: "collapse", onclick: () => change({ expand: null }) }, "Hide them"));
+}
+
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 
 function curve(link, drawn, shown) {
@@ -139,22 +169,34 @@ function curve(link, drawn, shown) {
   return path;
 }
 
-function bend({ from, to }, { box }) {
+function bend({ from, to, below }, { box }) {
+  if (below) return `M ${from.x + box / 2} ${from.y + BOX / 2} C ${from.x + box / 2} ${to.y - ROW} ${to.x + box / 2} ${to.y - ROW} ${to.x + box / 2} ${to.y - BOX / 2}`;
   const x = from.x + box, half = (to.x - x) / 2;
   return `M ${x} ${from.y} C ${x + half} ${from.y} ${to.x - half} ${to.y} ${to.x} ${to.y}`;
 }
 
-function box(node, drawn, { href, pick }) {
-  const address = node.position > 0 && node.title !== "itself" ? href(node.type, node.number) : null;
-  const words = `${plain(node.title)}, ${plain(node.type)}${address ? ": open" : ""}`;
+function box(node, drawn, { href, pick, expands, expanded, metapath }) {
+  const own = node.near || (node.position > 0 && node.title !== "itself");
+  const address = own && (node.near || !expands) ? href(node.type, node.number) : null, expandable = own && expands && !node.near;
+  const open = expandable && expanded?.type === node.type && expanded.number === node.number;
+  const words = `${plain(node.title)}, ${plain(node.type)}${address ? ": open" : expandable ? `: ${open ? "hide" : "show"} neighbours` : ""}`;
   const attributes = { "data-through": node.through.join(" "), "data-key": node.key, tabindex: -1 };
-  const element = address ? s("a.node.target", { ...attributes, href: address }) : s("g.node", { ...attributes, role: "img" });
-  if (node.position === 0) element.classList.add("root");
+  const element = address ? s("a.node.target", { ...attributes, href: address })
+    : s("g.node", expandable ? { ...attributes, id: `path-${metapath}-${node.key}`, role: "button", "aria-label": words, "aria-expanded": String(open) } : { ...attributes, role: "img" });
+  if (node.position === 0 && !node.near) element.classList.add("root");
+  if (node.near) element.classList.add("near");
+  if (expandable) {
+    element.classList.add("target");
+    const toggle = () => change({ expand: open ? null : [metapath, node.type, node.number].join("|") });
+    element.addEventListener("click", (event) => event.defaultPrevented || toggle());
+    element.addEventListener("keydown", (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), toggle()));
+  }
   element.append(s("title", {}, words),
     s("rect", { width: drawn.box, height: BOX, y: -BOX / 2, rx: 8 }),
     s("text", { x: drawn.box / 2, y: 5, "text-anchor": "middle" }, fit(plain(node.title), drawn.box - 14)));
   element.setAttribute("transform", `translate(${node.x} ${node.y})`);
   element.node = node;
+  if (node.near) return element;
   for (const event of ["pointerenter", "focus"]) element.addEventListener(event, () => pick(element.dataset.through.split(" ")));
   for (const event of ["pointerleave", "blur"]) element.addEventListener(event, () => pick(null));
   return element;

@@ -28,10 +28,13 @@ export async function newView({ run, query, signal, say }) {
 async function answer({ run, add, cells, signal }, say) {
   const links = {};
   for (const { relation, target } of add.map(linkOf)) (links[relation] ??= []).push(target);
-  const { rows: [{ prediction, explanation }] } = await ask(path(["runs", run.name, "rows"]), { signal, body: { rows: [{ columns: cells, links }] } });
+  const { rows: [{ prediction, explanation, notes }] } = await ask(path(["runs", run.name, "rows"]), { signal, body: { rows: [{ columns: cells, links }] } });
   say(explanation?.sentence ?? prediction.predicted.join(", "));
-  return [explanation && h("p.sentence", {}, explanation.sentence), says(run, prediction, null, null), explanation && reasons(run, prediction, explanation, (type, number) => (type === run.target ? to(run.name, "node", [number]) : to(run.name, "other", [type, number])))];
+  return [noted(notes), explanation && h("p.sentence", {}, explanation.sentence), says(run, prediction, null, null), explanation && reasons(run, prediction, explanation, (type, number) => (type === run.target ? to(run.name, "node", [number]) : to(run.name, "other", [type, number])))];
 }
+
+/** What the model does not know of a row. */
+const noted = (notes) => notes.map((note) => h("p.note", {}, note));
 
 /** A CSV file with the columns of the table, and a column of names per relation. */
 function upload({ run, graph, signal }) {
@@ -40,10 +43,22 @@ function upload({ run, graph, signal }) {
   const send = async (event) => {
     const [file] = event.target.files;
     if (!file) return;
+    const post = (query = {}) => askAnew(path(["runs", run.name, "rows.csv"], query), { signal, body: file });
+    const ask = async (cell, i) => {
+      try {
+        cell.replaceChildren((await post({ explain: i })).rows[i].explanation.sentence);
+      } catch (error) {
+        if (error.name !== "AbortError") cell.replaceChildren(h("span.bad", { role: "alert" }, error.message));
+      }
+    };
+    const why = ({ prediction, explanation, notes }, i) => {
+      const cell = h("span", {}, explanation?.sentence ?? (run.explains && h("button", { type: "button", "aria-label": `Why? ${prediction.name}`, onclick: () => ask(cell, i) }, "Why?")));
+      return [cell, noted(notes)];
+    };
     try {
-      const { rows } = await askAnew(path(["runs", run.name, "rows.csv"]), { signal, body: file });
+      const { rows } = await post();
       results.replaceChildren(h("p", {}, some(rows.length, "row"), "."), table("Predictions of the file", [run.target, "predicted", "why"],
-        rows.map(({ prediction, explanation }) => [name(prediction.name), given(run, prediction), explanation?.sentence ?? ""]), { hidden: true, cards: true }));
+        rows.map((row, i) => [name(row.prediction.name), given(run, row.prediction), why(row, i)]), { hidden: true, cards: true }));
     } catch (error) {
       if (error.name !== "AbortError") results.replaceChildren(h("p.bad", { role: "alert" }, error.message));
     }

@@ -9,11 +9,11 @@ import { says } from "./labels.js";
 const SHOWN = 8;
 const fine = (p) => percent(p, p > 0.995 || p < 0.005 ? 1 : 0);
 
-/** Explain one node: the sentence, its labels, the reasons, and the details; `report` gives the address of a node in a report. */
-export function why(run, prediction, found, report = null) {
+/** Explain one node: the sentence, its labels, the reasons, and the details; `report` gives the address of a node in a report, `expanded` is a node in the picture of a metapath. */
+export function why(run, prediction, found, report = null, expanded = null) {
   return [h("p.sentence", {}, found.sentence),
     h("div.grid.uneven", {}, says(run, prediction, found.label, report), reasons(run, prediction, found, report)),
-    details(run, found, report)];
+    details(run, found, report, expanded)];
 }
 
 /** The reasons, each with its evidence, the step it takes, and how likely the label would be without it. */
@@ -38,28 +38,28 @@ export function reasons(run, prediction, found, report = null) {
 }
 
 /** How the model computes it: the parts of its score, and the paths it attends to. */
-function details(run, found, report) {
+function details(run, found, report, expanded) {
   const { logit, metapaths, instances, others } = found.details;
   const parts = [...metapaths.map((one) => ({ name: `paths: ${metapathWords(one.metapath)}`, value: one.part })), ...grouped(Object.entries(others).map(([name, value]) => ({ name, value })), blockWords)]
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   const sums = (caption, heads, rows) => table(caption, heads, rows, { numeric: heads.map((_, i) => i).slice(1) });
-  return h("details.inner", {}, h("summary", {}, "Details of the model"),
+  return h("details.inner", { id: "details", open: expanded !== null }, h("summary", {}, "Details of the model"),
     h("div.stack", {},
       h("section.card", {}, h("h2", {}, "What adds up to the score"), h("p.about", {}, `The score of ${plain(found.label)} (its logit) is ${signed(logit, 3)}: the sum of the reasons, or of the parts of the model.`),
         h("div.two", {}, sums("By reason", ["reason", "adds"], [...found.reasons.map((one) => [one.text, signed(one.contribution, 4)]), ["start", signed(found.base, 4)]]),
           sums("By part of the model", ["part", "adds"], parts.map((one) => [one.name, signed(one.value, 4)])))),
-      metapaths.filter((one) => one.instances > 0).map((one) => along(run, found, one, instances.filter((each) => each.metapath === one.metapath), report))));
+      metapaths.filter((one) => one.instances > 0).map((one) => along(run, found, one, instances.filter((each) => each.metapath === one.metapath), report, expanded))));
 }
 
 /** The picture of the paths along a metapath, and a list beside it. */
-function along(run, found, metapath, own, report) {
+function along(run, found, metapath, own, report, expanded) {
   const href = report ?? ((type, number) => nodeOf(run, type, number));
   const title = metapathWords(metapath.metapath), score = `the score of ${plain(found.label)}`;
   if (!own.length) return h("p.hint", {}, `${title}: none of ${some(metapath.instances, "path")} is among the first.`);
   const items = new Map(own.map((one) => [keyOf(one), h("tr", {}, ...cells(one, href))]));
   const light = (keys) => items.forEach((row, key) => row.classList.toggle("lit", keys?.includes(key) ?? false));
   return h("section.card", {}, h("h2", {}, `Paths: ${title}`), h("p.about", {}, `${some(metapath.instances, "path")} with ${percent(metapath.weight)} of the attention; together they add ${signed(metapath.part)}.`),
-    h("div.beside", {}, instanceGraph(own, score, { href, onpick: light }),
+    h("div.beside", {}, instanceGraph(own, score, { href, onpick: light, expands: !report, expanded: expanded?.metapath === metapath.metapath ? expanded.node : null }),
       h("div.scroll.list", { tabindex: 0, role: "group", "aria-label": `Paths along ${metapath.metapath} as a list` }, h("table", {}, h("caption.unseen", {}, `Paths along ${metapath.metapath}`),
         h("thead", {}, h("tr", {}, ["path", "attention", "adds", "without it"].map((head, i) => h(i ? "th.number" : "th", { scope: "col" }, head)))), h("tbody", {}, [...items.values()])))),
     own.length < metapath.instances && h("p.hint", {}, `The first ${count(own.length)} of ${count(metapath.instances)}.`));
