@@ -10,10 +10,13 @@ import torch
 
 from hanme import Classifier
 from hanme.data import planted
+from hanme.decision import RULES
 from hanme.errors import HanmeError
+from hanme.linear import BLOCKS
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, MODELS
 from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, RunConfig, build_network
+from hanme.training import CALLBACKS
 
 PAGES = Path(__file__).parents[1] / "docs" / "extend"
 
@@ -38,7 +41,8 @@ def same_rows(classifier: Classifier) -> bool:
 
 
 def test_every_page_has_a_test() -> None:
-    tested = {"model.md", "channel.md", "fusion.md", "encoder.md"}
+    tested = {"model.md", "channel.md", "fusion.md", "encoder.md", "plugins.md", "callbacks.md"}
+    tested |= {"path_encoder.md", "block.md"}
     assert {page.name for page in PAGES.iterdir()} == tested
 
 
@@ -83,3 +87,35 @@ def test_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["classifier"].score() > 0.9  # 1.0, and 0.58 with zeros
     found = names["explanation"]
     assert found.details.instances[0].parts[found.label] > 0.5
+
+
+def test_a_path_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENCODERS, "recurrent", None)
+    names = run("path_encoder.md")
+    assert names["classifier"].score() > 0.8  # 0.44 without an epoch
+    found = names["explanation"]
+    assert any(reason.contributions[found.label] > 0.1 for reason in found.reasons)
+
+
+def test_a_feature_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BLOCKS, "degrees", None)
+    names = run("block.md")
+    (stored,) = names["classifier"].run_.config.training.blocks
+    assert stored == {"name": "degrees", "log": False}
+
+
+def test_a_decision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RULES, "one", None)
+    names = run("plugins.md")
+    assert names["graph"].multilabel
+    assert (names["predicted"].sum(1) == 1).all()
+    assert names["classifier"].run_.decision.rule == "one"
+
+
+def test_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CALLBACKS, "polite", None)
+    names = run("callbacks.md")
+    assert names["stopped_at"] == len(names["rates"]) == 30
+    assert names["rates"][:3] == pytest.approx([0.002, 0.004, 0.006])  # warming up
+    assert names["rates"][5:] == pytest.approx([0.01] * 25)
+    assert names["classifier"].score() > 0.9  # 0.43 without an epoch
