@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install -qq --disable-pip-version-check --no-compile
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test test-all lint fuzz faults kills audit docs wheel results bench clean
+.PHONY: setup demo test test-all lint fuzz flips faults kills audit docs wheel results bench clean
 
 setup: .venv/dev
 
@@ -41,6 +41,9 @@ test-all: setup
 
 fuzz: setup
 	$(BIN)/python tests/fuzz --cases $(or $(N),500) --seeds $(or $(SEEDS),1)
+
+flips: setup
+	$(BIN)/python tests/fuzz/flips.py --every $(or $(EVERY),1)
 
 faults: setup
 	$(BIN)/python tests/fuzz/faults.py
