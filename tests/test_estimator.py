@@ -218,6 +218,7 @@ def test_a_graph_is_used_as_passed(model: str, films: Path) -> None:
     assert not np.allclose(classifier.predict_proba(cut), same, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_data_set_by_its_path_or_name(films: Path, fitted: Classifier) -> None:
     for path in (films, str(films / "graph.toml")):
         found = Classifier(**SMALL).fit(path)

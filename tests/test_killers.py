@@ -101,6 +101,7 @@ def test_magnn_samples_instances_of_each_node(killers: ModuleType) -> None:
     assert len(np.unique(some, axis=0)) == len(some)
 
 
+@pytest.mark.slow
 def test_the_script_prints_a_table(killers: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     killers.main(["pubmed", "--scale", str(SCALE), "--tools", "magnn"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
@@ -111,6 +112,7 @@ def test_the_script_prints_a_table(killers: ModuleType, capsys: pytest.CaptureFi
     assert rows[1][3] == f"{ours['instances']:,} instances"
 
 
+@pytest.mark.slow
 def test_limits_end_a_tool_and_the_table_says_so(killers: ModuleType, tmp_path: Path) -> None:
     sizes, edges = killers.draw(killers.CASES["pubmed"], 0.3)
     (tmp_path / "sizes.json").write_text(json.dumps(sizes))

@@ -37,6 +37,7 @@ def imported(code: str, *arguments: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_predicting_imports_little(run: Path) -> None:
     assert imported(PREDICT, str(run)) == "imported:"
 

@@ -147,6 +147,7 @@ set = { "model.name" = "han", "model.options.hidden_channels" = 16, "training.ep
 """
 
 
+@pytest.mark.slow
 def test_an_experiment_of_one_s_own(tmp_path: Path) -> None:
     (tmp_path / "widths.toml").write_text(f"seeds = [7]\n{OWN}")
     line = ["benchmark", "--config", tmp_path / "widths.toml", "--json"]

@@ -184,6 +184,7 @@ def test_without_a_command_there_is_help() -> None:
     assert "hanme train planted" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on(tmp_path: Path) -> None:
     forever = ["--set", "training.patience=1000000", "--epochs", "1000000"]
     command = [HANME, "train", "planted", "--out", str(tmp_path / "run"), *QUICK, *forever]

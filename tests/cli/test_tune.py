@@ -73,6 +73,7 @@ def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_graph_of_one_s_own_tables(tmp_path: Path) -> None:
     folder = shutil.copytree(FILMS, tmp_path / "films")
     write_draft(folder)

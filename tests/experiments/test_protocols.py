@@ -41,6 +41,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_refitted_rows_are_the_scores_of_the_runs(out: Path) -> None:
     table = json.loads((out / "protocols.json").read_text())
     row = next(row for row in table["rows"] if row["weights"] == "all")
@@ -56,6 +57,7 @@ def test_refitted_rows_are_the_scores_of_the_runs(out: Path) -> None:
             assert row["rules"][rule][average]["values"] == expected
 
 
+@pytest.mark.slow
 def test_held_out_and_oracle_scores_are_those_of_scikit_learn(out: Path) -> None:
     table = json.loads((out / "protocols.json").read_text())
     row = next(row for row in table["rows"] if row["weights"] == "80 %")
@@ -78,6 +80,7 @@ def test_held_out_and_oracle_scores_are_those_of_scikit_learn(out: Path) -> None
             )
 
 
+@pytest.mark.slow
 def test_thresholds_of_validation_scores_ignore_test_nodes(out: Path) -> None:
     run = Run.open(next((out / "runs" / "planted-linear").iterdir()))
     graph, (logits, _) = load_graph(run.config), load_tensors(run.folder / "logits.safetensors")
@@ -93,6 +96,7 @@ def test_thresholds_of_validation_scores_ignore_test_nodes(out: Path) -> None:
             assert torch.equal(*labels) == same
 
 
+@pytest.mark.slow
 def test_every_format_has_the_same_numbers(out: Path) -> None:
     table = json.loads((out / "protocols.json").read_text())
     text, latex = ((out / f"protocols.{suffix}").read_text() for suffix in ("md", "tex"))

@@ -465,6 +465,7 @@ def test_a_damaged_study(inputs: Inputs, tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "best.toml").exists()
 
 
+@pytest.mark.slow
 def test_torchrun_that_was_killed_as_it_started_a_process(tmp_path: Path) -> None:
     rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
     torchrun = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -486,6 +487,7 @@ def test_a_message_for_a_full_disk() -> None:
     assert said.returncode == 2
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_and_another_locale(tmp_path: Path) -> None:
     hanme = [sys.executable, "-c", "from hanme.cli import main; main()"]
     said = subprocess.run(

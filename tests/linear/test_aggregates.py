@@ -214,6 +214,7 @@ def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgr
     assert right.mean() > 0.85
 
 
+@pytest.mark.slow
 def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, monkeypatch) -> None:
     people, orders = tables(customers=400)
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)

@@ -88,6 +88,7 @@ def step(run: Callable, part: nn.Module, data: HeteroData) -> list[Tensor]:
     return [out.detach().float(), *(p.grad for p in part.parameters() if p.grad is not None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "encoder"), [("model", "multihop"), ("model", "direct"), ("layer", "multihop")]
 )

@@ -309,6 +309,7 @@ def in_another_process(hubs: list[int], *paths: Path, **environment: str) -> dic
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_instances() -> None:
     found = in_another_process([3000, 1])
     few, many = found["instances"]
@@ -378,6 +379,7 @@ metapath_attention(
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_walk_of_billions_of_instances_at_once() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", FOREVER],

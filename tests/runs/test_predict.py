@@ -358,6 +358,7 @@ def test_dropped_links_are_said(tmp_path: Path, monkeypatch, capsys) -> None:
     assert "dropped" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_metapaths_with_too_many_instances_are_left_out_by_default(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:

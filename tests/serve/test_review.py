@@ -172,6 +172,7 @@ def test_data_is_sent_with_token_and_origin(run: Path) -> None:
                 assert status == 200 or list(answer.json()) == ["error"]
 
 
+@pytest.mark.slow
 def test_no_saved_answer_is_lost_when_the_server_is_killed(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "planted"
     shutil.copytree(runs / "planted", folder)

@@ -101,6 +101,7 @@ def test_the_epoch_is_selected_without_the_stacking_nodes(graph: Graph) -> None:
     assert not made.graph.split.labelled[stacking].any()
 
 
+@pytest.mark.slow
 def test_a_stack_loses_nothing_that_its_parts_have_alone(graph: Graph) -> None:
     config = RunConfig.make(
         {
@@ -183,6 +184,7 @@ def test_threads_are_left_alone(graph: Graph) -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.slow
 def test_a_network_that_adds_nothing_is_given_up_and_dropped(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
