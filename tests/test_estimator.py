@@ -21,7 +21,8 @@ from hanme.graph import Split, defaults
 from hanme.runs import OpenedRun
 
 ROOT = Path(__file__).parents[1]
-SMALL = {"options": {"hidden_channels": 16, "heads": 2}, "training": {"epochs": 5}}
+WITH_TREES = {"options": {"hidden_channels": 16, "heads": 2}, "training": {"epochs": 5}}
+SMALL = WITH_TREES | {"training": {"epochs": 5, "trees": False}}  # trees take the most time
 ACTORS = SMALL | {"metapaths": ["movie-actor-movie"]}
 
 
@@ -47,7 +48,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Classifier]:
     folder = tmp_path_factory.mktemp("fitted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HANME_CACHE", str(folder / "cache"))
-        yield Classifier(**SMALL).fit(Graph.from_tables(copied(folder / "films")))
+        yield Classifier(**WITH_TREES).fit(Graph.from_tables(copied(folder / "films")))
 
 
 def bare(movies: int = 100) -> HeteroData:
@@ -66,7 +67,7 @@ def test_from_tables_to_an_explanation(films: Path, fitted: Classifier, tmp_path
     graph = Graph.from_tables(films)
     assert repr(graph) == "Graph(120 film, 60 person; 844 links; film: Comedy, Drama, Thriller)"
     assert len(graph.metapaths) == 2
-    classifier = Classifier(**SMALL).fit(graph, out=tmp_path / "run")
+    classifier = Classifier(**WITH_TREES).fit(graph, out=tmp_path / "run")
     found = classifier.predictions(nodes=["f001", "Amber Voyage"])
     assert [row["id"] for row in found.rows()] == ["f001", "f003"]
     assert "<td>f001</td>" in found._repr_html_()
