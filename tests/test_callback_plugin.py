@@ -1,13 +1,11 @@
 """A package from outside the repository adds a callback; only training needs the package."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from outside import hanme, install
 from serving import serving
 
 pytestmark = pytest.mark.slow
@@ -56,36 +54,11 @@ include = ["polite.py"]
 """
 
 
-def hanme(*arguments: str, folder: Path, plugins: Path | None) -> subprocess.CompletedProcess[str]:
-    paths = [str(plugins)] if plugins else []
-    paths.append(os.environ.get("PYTHONPATH", ""))
-    return subprocess.run(
-        [sys.executable, "-m", "hanme", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the package into a folder of its own."""
     assert len(CODE.splitlines()) < 60
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("plugins")
-    (source / "polite.py").write_text(CODE)
-    (source / "pyproject.toml").write_text(PROJECT)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    done = subprocess.run(
-        [*pip, "--no-build-isolation", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return target
+    return install(tmp_path_factory.mktemp("package"), "polite", CODE, PROJECT)
 
 
 TRAIN = ["train", "planted", "--recipe", "paper", "--epochs", "9", "--lr", "0.01"]

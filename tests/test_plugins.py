@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hanme.data import METAPATHS
+from outside import hanme, install
 from serving import serving
 
 pytestmark = pytest.mark.slow
@@ -130,23 +129,23 @@ name = "outside"
 version = "0.7"
 
 [project.entry-points."hanme.encoders"]
-ends = "outside:Ends"
-recurrent = "outside:Recurrent"
+ends = "components:Ends"
+recurrent = "components:Recurrent"
 
 [project.entry-points."hanme.fusions"]
-learnt = "outside:Learnt"
+learnt = "components:Learnt"
 
 [project.entry-points."hanme.decision_rules"]
-one = "outside:One"
+one = "components:One"
 
 [project.entry-points."hanme.feature_blocks"]
-crew = "outside:Crew"
+crew = "components:Crew"
 
 [project.entry-points."hanme.callbacks"]
-polite = "outside:Polite"
+polite = "components:Polite"
 
 [tool.hatch.build.targets.wheel]
-include = ["outside.py"]
+include = ["components.py"]
 """
 
 CONFIG = """
@@ -165,35 +164,10 @@ decide = "one"
 """  # noqa: E501  an inline table is one line
 
 
-def hanme(*arguments: str, folder: Path, plugins: Path | None) -> subprocess.CompletedProcess[str]:
-    paths = [str(plugins)] if plugins else []
-    paths.append(os.environ.get("PYTHONPATH", ""))
-    return subprocess.run(
-        [sys.executable, "-m", "hanme", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the package into a folder of its own."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("plugins")
-    (source / "outside.py").write_text(CODE)
-    (source / "pyproject.toml").write_text(PROJECT)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    done = subprocess.run(
-        [*pip, "--no-build-isolation", "--target", str(target), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return target
+    return install(tmp_path_factory.mktemp("package"), "components", CODE, PROJECT)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def in_a_process(*arguments: object) -> subprocess.CompletedProcess[str]:
         [HANME, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         check=False,
     )
