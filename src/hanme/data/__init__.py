@@ -141,6 +141,8 @@ def known_name(name: str) -> str:
         return str(Path(name).absolute())
     if is_tables(name):
         return str(config_path(name))
+    if os.path.isdir(name):
+        raise HanmeError(f"{name}: a folder without a {FILE}; write one with: hanme init {name}")
     raise HanmeError(
         f"unknown data set {name!r}; expected {', '.join(METAPATHS)}, a graph.toml or a store"
     )
