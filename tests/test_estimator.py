@@ -222,7 +222,7 @@ def test_a_graph_is_used_as_passed(model: str, films: Path) -> None:
 @pytest.mark.slow
 def test_a_data_set_by_its_path_or_name(films: Path, fitted: Classifier) -> None:
     for path in (films, str(films / "graph.toml")):
-        found = Classifier(**SMALL).fit(path)
+        found = Classifier(**WITH_TREES).fit(path)
         np.testing.assert_allclose(found.predict_proba(), fitted.predict_proba(), atol=1e-6)
         assert len(found.predict(path)) == 120
     assert Classifier(**ACTORS).fit("planted").predict().shape == (600, 5)
