@@ -233,7 +233,9 @@ def test_a_piece_of_a_piece_still_knows_its_roots(case, keep: int) -> None:
 def test_distinct_ends_restrict_before_or_after(case) -> None:
     data, texts, roots = case
     chain = chain_of(data, texts[0])
+    links = [part.clone() for part in (*chain.indptr, *chain.indices)]
     after, before = chain.ends.restrict(roots), chain.restrict(roots)
+    assert all(map(torch.equal, links, (*chain.indptr, *chain.indices)))  # not summed in place
     for piece, ends in ((after, after.chain), (before, before.chain.ends)):
         found = ends.instances(piece.roots).nodes
         last = piece.nodes[ends.metapath.node_types[-1]][found[:, 1]]

@@ -273,7 +273,8 @@ class Chain:
     def _matrix(self, hop: int) -> csr_array:
         indices, indptr = self.indices[hop].cpu().numpy(), self.indptr[hop].cpu().numpy()
         ones = torch.ones(len(indices), dtype=torch.int32).numpy()
-        matrix = csr_array((ones, indices, indptr), shape=self.sizes[hop : hop + 2])
+        shape = self.sizes[hop : hop + 2]
+        matrix = csr_array((ones, indices, indptr), shape=shape, copy=True)  # the chain is shared
         matrix.sum_duplicates()
         return matrix
 
