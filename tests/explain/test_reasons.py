@@ -283,3 +283,71 @@ def test_columns_of_every_kind_and_linked_rows_add_up() -> None:
     assert re.fullmatch(r"its \d+ orders together", texts["link"].text)
     aggregates = [one.text for one in texts.values() if one.text.startswith("total amount of its")]
     assert aggregates
+
+
+MATCHES = {
+    "target": "match",
+    "nodes": {
+        "match": {
+            "table": "matches",
+            "id": "id",
+            "label": "result",
+            "features": {"referee": "category", "sponsors": {"kind": "list", "separator": "|"}},
+        }
+    },
+    "relations": {
+        "home": {"columns": ["home"], "type": "team"},
+        "away": {"columns": ["away"], "type": "team"},
+        "referee": {"columns": ["referee"]},
+        "sponsors": {"columns": ["sponsors"], "separator": "|", "type": "sponsor"},
+    },
+}
+
+
+def matches(**changes: str) -> tuple[pd.DataFrame, Graph]:
+    """Matches that the better team wins; some cells of the first one can be changed."""
+    random = np.random.default_rng(0)
+    home = random.integers(0, 8, 160)
+    away = (home + random.integers(1, 8, 160)) % 8
+    referee = random.integers(0, 5, 160)
+    score = home - away + 2 * referee + random.normal(0, 1, 160)
+    pairs = random.choice(["acme", "bolt", "core", "dyne"], (160, 2))
+    frame = pd.DataFrame(
+        {
+            "id": [f"m{i}" for i in range(160)],
+            "home": [f"team {i}" for i in home],
+            "away": [f"team {i}" for i in away],
+            "referee": [f"ref {i}" for i in referee],
+            "sponsors": ["|".join(dict.fromkeys(pair)) for pair in pairs],
+            "result": np.where(score > np.median(score), "home", "away"),
+        }
+    )
+    for column, value in changes.items():
+        frame.loc[0, column] = value
+    return frame, Graph.from_frames({"matches": frame}, MATCHES)
+
+
+def test_links_count_by_role_and_cells_that_are_links_are_one_reason() -> None:
+    frame, graph = matches()
+    options = {"linear": True, "trees": False, "epochs": 2}
+    classifier = Classifier("linear", training=options).fit(graph)
+    found = classifier.explain("m0")
+    check_sum(found)
+    reasons = {one.text: one for one in found.reasons}
+    first, known = frame.iloc[0], (graph.split.train | graph.split.val).numpy()
+    for role in ("home", "away"):
+        others = frame[(frame[role] == first[role]) & known & (frame.id != "m0")]
+        same = int((others.result == found.label).sum())
+        assert reasons[f"{role}: {first[role]}"].counts == (same, len(others))
+    assert sum(text.startswith("referee: ") for text in reasons) == 1
+    sponsors = first.sponsors.split("|")
+    assert {text for text in reasons if "sponsor" in text} == {f"sponsor: {s}" for s in sponsors}
+    # Without a link, its cell is empty, too.
+    rest = "|".join(sponsors[1:])
+    for text, changes in (
+        (f"referee: {first.referee}", {"referee": ""}),
+        (f"sponsor: {sponsors[0]}", {"sponsors": rest}),
+    ):
+        _, changed = matches(**changes)
+        p = classifier.predict_proba(changed)[0, graph.labels.index(found.label)]
+        assert reasons[text].without == pytest.approx(p, abs=2e-3)

@@ -39,7 +39,7 @@ def explain(
         node: Id or name of a target node; RUN may be left out.
         out: Also draw it as an .svg or .html file.
         top: Number of reasons to show.
-        label: Explain this label (default: the most likely one).
+        label: Explain this label (default: the predicted one).
         details: Also show how the model computes it, by metapath, block and instance.
         fidelity: Remove each link and column of test nodes, one at a time, and count how often the
             first reason changes the probability most.

@@ -141,6 +141,14 @@ class Decision(BaseModel):
         fitted = Fitted(self.thresholds, self.weights)
         return rule().labels(self.calibrated(logits), fitted, multilabel=multilabel)
 
+    def threshold(self, label: int, *, labels: int, multilabel: bool) -> float | None:
+        """Return the probability from which on a label is chosen; None for the most likely one."""
+        if multilabel:
+            return self.thresholds[label] if self.thresholds else 0.5
+        if labels != 2 or not self.weights:
+            return None
+        return self.weights[1 - label] / sum(self.weights)
+
     def surprise(self, logits: Tensor, labels: Tensor, *, multilabel: bool) -> Tensor:
         """Return -log2 of the probability of each node's given labels, in bits, ``[N]``.
 

@@ -89,18 +89,19 @@ class WhatIf:
         """Return a node's logits without a neighbour or with a column missing, ``[C]``."""
         if source.channel or (source.kind and self._frozen.samples()):
             raise HanmeError("the model cannot be computed without it")
+        row = None
+        if source.own is not None:
+            own = self.graph.targets.rows(torch.tensor([node]))
+            assert own is not None
+            row = blank(own.to_dense()[0], source.own)
         if source.kind:
             remove = []
             for e in self.graph.links:
                 if (e[0], e[2]) == (self.graph.target, source.kind):
                     ends = set(self.graph.adjacency(e).of_node(node).tolist())
                     remove += [Link(e, node, end) for end in source.numbers if end in ends]
-            return self.logits(node, remove=remove)[0]
-        if source.own is None:
-            return self.logits(node, missing=frozenset(source.aggregates))[0]
-        row = self.graph.targets.rows(torch.tensor([node]))
-        assert row is not None
-        return self.logits(node, row=blank(row.to_dense()[0], source.own))[0]
+            return self.logits(node, remove=remove, row=row)[0]
+        return self.logits(node, row=row, missing=frozenset(source.aggregates))[0]
 
     def _changed(self, remove: Sequence[Link], add: Sequence[Link]) -> Graph:
         """Return the graph without some links and with others."""

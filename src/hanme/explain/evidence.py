@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.text import printable
+from hanme.explain.change import reverses
 from hanme.explain.explanation import percent
 from hanme.explain.sources import OWN, Columns, Source
 from hanme.explain.wording import Wording, in_words
 from hanme.graph import Graph
+from hanme.graph.metapath import EdgeType
 from hanme.linear.aggregates import column_values
 from hanme.linear.rows import Field
 
@@ -51,6 +53,11 @@ class Known:
     def labelled(self) -> Tensor:
         """The target nodes with a known label, ``[N]``."""
         return self.graph.split.train | self.graph.split.val
+
+    @cached_property
+    def reverse(self) -> dict[EdgeType, EdgeType]:
+        """The relations that are each other's reverse."""
+        return reverses(self.graph)
 
     @cached_property
     def base_rate(self) -> Tensor:
@@ -91,7 +98,9 @@ class Known:
         said = f"{same} of {known} other {others_are} {labels[label]}" if known else ""
         return Evidence(text, said, (same, known), shared, sharing)
 
-    def sentence(self, node: int, label: int, p: float, leads: Sequence[Evidence]) -> str:
+    def sentence(
+        self, node: int, label: int, p: float, leads: Sequence[Evidence], why: str = ""
+    ) -> str:
         """Say what is predicted, and lead with the main reason.
 
         Args:
@@ -99,6 +108,7 @@ class Known:
             label: The label.
             p: Its probability.
             leads: The reasons in favour, those whose removal changes the probability most first.
+            why: Why the label is predicted although its probability is low.
         """
         name, base = self.graph.labels[label], float(self.base_rate[label])
         counted = [one for one in leads if one.shared and one.counts[1]]
@@ -112,7 +122,7 @@ class Known:
         else:
             said = f"No single link or column supports it ({rate})"
         title = self.graph.targets.title(node)
-        return printable(f"{title}: {name}, {percent(p)}. {said}.")
+        return printable(f"{title}: {name}, {percent(p)}{why}. {said}.")
 
     def _said(self, lead: Evidence, label: str) -> str:
         """Return the known labels of the nodes that share a reason, as a sentence."""
@@ -128,7 +138,9 @@ class Known:
 
     def _of_link(self, kind: str, number: int, node: int, label: int) -> Evidence:
         graph, title = self.graph, self.graph.nodes[kind].title(number)
-        text = f"{self.words.role(kind, number, node)}: {title}"
+        relations = self.words.relations(kind, number, node)
+        role = self.words.role(kind, relations)
+        text = f"{role}: {title}"
         if kind == graph.target:
             given = graph.labels_given(torch.tensor([number]))[0].nonzero().flatten().tolist()
             if not self.labelled[number] or not given:
@@ -136,17 +148,18 @@ class Known:
             names = tuple(graph.labels[i] for i in given)
             counts, sharing = (int(label in given), 1), ((number, title, names),)
             return Evidence(text, f"is {', '.join(names)}", counts, f"linked to {title}", sharing)
-        return self._shared(text, f"with {title}", self._linked_to(kind, number), node, label)
+        named = title if role == self.words.names[kind].singular else f"{role} {title}"
+        return self._shared(text, f"with {named}", self._linked_to(number, relations), node, label)
 
-    def _linked_to(self, kind: str, number: int) -> Tensor:
-        """Return the target nodes that are linked to a node."""
-        graph, ends = self.graph, [torch.empty(0, dtype=torch.long)]
-        back = [e for e in graph.links if (e[0], e[2]) == (kind, graph.target)]
-        for e in back:
-            ends.append(graph.adjacency(e).of_node(number).long())
-        for e in graph.links if not back else ():
-            if (e[0], e[2]) == (graph.target, kind):
-                ends.append(graph.links[e][0][graph.links[e][1] == number])
+    def _linked_to(self, number: int, relations: Sequence[EdgeType]) -> Tensor:
+        """Return the target nodes that are linked to a node by some relations."""
+        ends = [torch.empty(0, dtype=torch.long)]
+        for e in relations:
+            if e in self.reverse:
+                ends.append(self.graph.adjacency(self.reverse[e]).of_node(number).long())
+            else:
+                links = self.graph.links[e]
+                ends.append(links[0][links[1] == number])
         return torch.cat(ends)
 
     def _of_column(self, source: Source, field: Field, node: int, label: int) -> Evidence:

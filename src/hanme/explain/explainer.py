@@ -14,13 +14,12 @@ from torch import Tensor
 from hanme.decision import Decision
 from hanme.errors import HanmeError
 from hanme.explain.attribution import attribute
-from hanme.explain.change import WhatIf, reverses
+from hanme.explain.change import WhatIf
 from hanme.explain.evidence import Evidence, Known
-from hanme.explain.explanation import Details, Explanation, Instance, Reason
+from hanme.explain.explanation import Details, Explanation, Instance, Reason, percent
 from hanme.explain.removal import OpenModel, Path, Pause, Root, open_at
 from hanme.explain.sources import Source, merge
 from hanme.graph import Graph
-from hanme.graph.metapath import EdgeType
 from hanme.linear.learner import Values
 from hanme.nn import Model
 from hanme.training.stacked import Stacked
@@ -82,10 +81,6 @@ class Explainer:
     def known(self) -> Known:
         """The known labels and the columns of the graph."""
         return Known(self.graph)
-
-    @cached_property
-    def _reverse(self) -> dict[EdgeType, EdgeType]:
-        return reverses(self.graph)
 
     @cached_property
     def _frozen(self) -> Stacked:
@@ -150,6 +145,12 @@ class Explainer:
                 leads.append((float(shares[index]) - p, about))
         main = [about for effect, about in leads if effect >= LEADING * leads[0][0]]
         given = graph.label_matrix[root.node]
+        least = self.decision.threshold(
+            index, labels=len(graph.labels), multilabel=graph.multilabel
+        )
+        why = ""
+        if least is not None and least <= shares[index] < 0.5:
+            why = f" ({label} is predicted from {percent(least)} on)"
         predicted = self.decision.labels(root.logits[None], multilabel=graph.multilabel)[0]
         return Explanation(
             node=targets.title(root.node),
@@ -160,7 +161,7 @@ class Explainer:
             probabilities=self._by_label(shares),
             logits=self._by_label(root.logits),
             label=label,
-            sentence=known.sentence(number, index, float(shares[index]), main),
+            sentence=known.sentence(number, index, float(shares[index]), main, why),
             reasons=tuple(reasons),
             base=self._by_label(torch.from_numpy(base)),
             base_rate=self._by_label(known.base_rate),
@@ -195,7 +196,9 @@ class Explainer:
     ) -> tuple[Reason, Evidence]:
         """Describe a source; only the first ones are described in full."""
         graph = self.graph
-        neighbour, column = None, source.own.name if source.own else source.channel or None
+        neighbour, column = None, source.channel or None
+        if source.own and not source.kind:
+            column = source.own.name
         if source.kind and len(source.numbers) == 1:
             (number,), nodes = source.numbers, graph.nodes[source.kind]
             neighbour = source.kind, number, nodes.identity(number)
@@ -221,7 +224,7 @@ class Explainer:
         self, root: Root, sources: Sequence[Source], label: int, pause: Pause = lambda: None
     ) -> list[tuple[float, bool]]:
         """Return the probability of a label without each source, and whether it is estimated."""
-        found, what_if = [], WhatIf(root.model, self.graph, self._reverse)
+        found, what_if = [], WhatIf(root.model, self.graph, self.known.reverse)
         node = root.model.graph.targets.original(root.node)
         for source in sources:
             pause()

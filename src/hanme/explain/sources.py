@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hanme.graph import Graph
+from hanme.graph import Graph, display
 from hanme.graph.metapath import EdgeType, Walk
 from hanme.linear import Column, Contributions
 from hanme.linear.learner import Values
@@ -25,12 +25,14 @@ OWN = "own features"
 class Source:
     """A neighbour or a column of a node, and what it adds to the logits.
 
+    A cell that is a feature and a link as well is one source, with the neighbour's kind and number.
+
     Args:
         values: What it adds, ``[C]``.
         kind: The type of the neighbour; empty for a column.
         numbers: Its number. Neighbours without names that are linked to no other node are one
             source, such as the orders of a customer.
-        own: A column of the node.
+        own: A column of the node, or the part of it that says the same as the link.
         parts: What each feature of ``own``, or each aggregate, adds, ``[C]`` each.
         channel: What it is in words, if it is a channel of the network or a column of a block of
             another package.
@@ -46,7 +48,7 @@ class Source:
     @property
     def aggregates(self) -> tuple[Column, ...]:
         """The aggregates of linked rows that it stands for."""
-        return () if self.own or self.channel else tuple(self.parts)
+        return () if self.kind or self.own or self.channel else tuple(self.parts)
 
 
 class Columns:
@@ -109,6 +111,11 @@ def merge(found: Contributions, graph: Graph, columns: Columns, node: int) -> li
                 source.values = source.values + values
                 source.channel = "" if field else part.block
                 source.parts[number] = source.parts.get(number, 0) + values
+    relations = display(columns.graph)[graph.target].links
+    for cell in (one for one in columns.own if one.name in relations):
+        name = f"own:{cell.name}"
+        if links.take(own.get(name, Source(0 * found.bias)), cell, relations[cell.name]):
+            own.pop(name, None)
     return [*links.merged(), *own.values()]
 
 
@@ -146,6 +153,7 @@ class _Links:
         self._values: dict[str, list[Values]] = {}
         self._neighbours: dict[EdgeType, list[int]] = {}
         self._shares: dict[Walk, Values | None] = {}
+        self._cells: dict[tuple[str, int], Field] = {}
 
     def of(self, step: EdgeType) -> list[int]:
         """Return the distinct neighbours of the node along a relation."""
@@ -170,6 +178,32 @@ class _Links:
             self._shares[walk] = share
         return self._shares[walk]
 
+    def take(self, source: Source, field: Field, relation: str) -> bool:
+        """Count what a column adds for the neighbours that its cell names, if it names some.
+
+        What absent values of a list add is divided among those that are there.
+        """
+        step = next((e for e in self.graph.links if e[:2] == (self.graph.target, relation)), None)
+        row = self.graph.targets.rows(torch.tensor([self.node]))
+        if step is None or row is None:
+            return False
+        names: Sequence[str] = field.fitted.get("values", ())
+        cell = row.to_dense()[0][field.start : field.start + len(names)].nonzero().flatten()
+        values = {names[i]: field.start + i for i in cell.tolist()}
+        places = {self.graph.nodes[step[2]].identity(n): n for n in self.of(step)}
+        if not values and len(places) == 1:  # a rare value, or a number
+            values = dict.fromkeys(places, -1)
+        if not values or not values.keys() <= places.keys():
+            return False
+        own = {name: source.parts.get(i, 0 * source.values) for name, i in values.items()}
+        rest = (source.values - sum(own.values())) / len(own)
+        for name, i in values.items():
+            part = Field(field.name, field.kind, i, 1, {}) if len(values) > 1 else field
+            self._cells[step[2], places[name]] = part
+            if source.parts:
+                self.add(step[2], np.array([places[name]]), (own[name] + rest)[None])
+        return True
+
     def add(self, kind: str, numbers: NDArray[Any], values: Values) -> None:
         self._numbers.setdefault(kind, []).append(numbers)
         self._values.setdefault(kind, []).append(values)
@@ -184,7 +218,7 @@ class _Links:
                 yield Source(total.sum(0), kind, tuple(numbers.tolist()))
                 continue
             for number, row in zip(numbers.tolist(), total, strict=True):
-                yield Source(row, kind, (number,))
+                yield Source(row, kind, (number,), own=self._cells.get((kind, number)))
 
     def _are_private(self, kind: str, numbers: torch.Tensor) -> bool:
         """Return whether some nodes have no names, and are linked to no other target node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections.abc import Sequence
 
 from hanme.explain.sources import Columns
 from hanme.graph import Graph, display
@@ -64,13 +65,16 @@ class Wording:
         """Return what people call a column of the target nodes."""
         return self.names[self.graph.target].title(column)
 
-    def role(self, kind: str, number: int, node: int) -> str:
-        """Return what a neighbour is to a node: its type or, if several lead there, relations."""
+    def relations(self, kind: str, number: int, node: int) -> list[EdgeType]:
+        """Return the relations by which a neighbour is linked to a node."""
         graph = self.graph
-        relations = [e for e in graph.links if (e[0], e[2]) == (graph.target, kind)]
-        if len(relations) > 1:
-            linked = [e[1] for e in relations if number in graph.adjacency(e).of_node(node)]
-            return ", ".join(name.replace("_", " ") for name in linked)
+        known = [e for e in graph.links if (e[0], e[2]) == (graph.target, kind)]
+        return [e for e in known if number in graph.adjacency(e).of_node(node)]
+
+    def role(self, kind: str, relations: Sequence[EdgeType]) -> str:
+        """Return what a neighbour is to a node: its type or, if several lead there, relations."""
+        if sum((e[0], e[2]) == (self.graph.target, kind) for e in self.graph.links) > 1:
+            return ", ".join(e[1].replace("_", " ") for e in relations)
         return self.names[kind].singular
 
     def aggregate(self, column: Column) -> str:

@@ -105,6 +105,7 @@ class TypeNames:
     plural: str
     titles: Mapping[str, str]  # of columns that the user named
     units: Mapping[str, str]
+    links: Mapping[str, str]  # of columns that are features and links as well: their relations
 
     def title(self, column: str) -> str:
         """Return what people call a column: the user's title, or its name as words."""
@@ -117,12 +118,12 @@ class TypeNames:
 
 def display(graph: Graph) -> dict[str, TypeNames]:
     """Return what people call each node type and its columns, as in ``graph.toml`` or derived."""
-    names = {}
+    names, keys = {}, ("titles", "units", "links")
     for kind in graph.nodes:
         own = graph.provenance.display.get(kind, {})
         one = own.get("singular") or spoken(kind)
         many = own.get("plural") or plural(one)
-        names[kind] = TypeNames(one, many, own.get("titles", {}), own.get("units", {}))
+        names[kind] = TypeNames(one, many, *(own.get(key, {}) for key in keys))
     return names
 
 

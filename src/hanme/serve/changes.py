@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hanme.explain.change import Link
-from hanme.graph import EdgeType
+from hanme.graph import EdgeType, Graph, Texts
 from hanme.serve import schemas
 from hanme.serve.rows import read_upload, with_nodes
 from hanme.serve.served import NotFound, NotSupported, ServedRun, require
@@ -48,31 +48,70 @@ def with_rows(served: ServedRun, rows: Sequence[schemas.NewRow]) -> ServedRun:
         raise NotSupported("the graph is read from disk: predict new rows by predict --graph")
     known, first = index.rows.columns(graph.target), graph.targets.num_nodes
     links: dict[EdgeType, list[tuple[int, int]]] = {}
-    cells = [_cells(row.columns) for row in rows]
-    for number, row in enumerate(rows, first):
+    cells, counts = [_cells(row.columns) for row in rows], []
+    for i, row in enumerate(rows):
         for column in row.columns:
             require("column", column, known)
-        for text, ends in row.links.items():
-            e = relation(served, text)
-            for end in dict.fromkeys(served.find(e[2], end) for end in ends):
-                links.setdefault(e, []).append((number, end))
-                if e in index.reverse:
-                    links.setdefault(index.reverse[e], []).append((end, number))
+        ends = _ends(served, i, row)
+        for column, e in _linking(served).items():  # a cell and a link that say the same
+            if e not in ends and (end := _known(graph, e[2], cells[i].get(column))) is not None:
+                ends[e] = [end]
+            elif len(ends.get(e, ())) == 1:
+                cells[i].setdefault(column, graph.nodes[e[2]].identity(ends[e][0]))
+        counts.append(sum(map(len, ends.values())))
+        for e, numbers in ends.items():
+            links.setdefault(e, []).extend((first + i, end) for end in numbers)
+            if e in index.reverse:
+                back = links.setdefault(index.reverse[e], [])
+                back.extend((end, first + i) for end in numbers)
     x = index.rows.encode(graph.target, served.fitted, cells)
     names = [
         index.rows.name_of(graph.target, row) or f"new {index.names[graph.target].singular}"
         for row in cells
     ]
     ids = [f"new {number}" for number in range(first, first + len(rows))]
+    for i, own in enumerate(cells):
+        given = index.rows.id_of(graph.target, own)
+        if given and given not in ids and _known(graph, graph.target, given) is None:
+            ids[i] = given
     other = copy(served)
     other.recent = Recent(len(rows))
     other.run = served.run.with_graph(with_nodes(graph, x, ids, names, links))
     other.graph = other.run.graph
-    counts = [sum(len(ends) for ends in row.links.values()) for row in rows]
     degree = np.concatenate([index.degree, np.array(counts, np.int64)])
     other.table = Table(other.run.predict(), degree)
     other.explainer = other.run.explainer if served.explainer else None
     return other
+
+
+def _linking(served: ServedRun) -> dict[str, EdgeType]:
+    """Return the categories of the target that are links as well, and their relations."""
+    target, names = served.graph.target, served.index.names[served.graph.target].links
+    steps = {e[1]: e for e in served.graph.links if e[0] == target}
+    return {
+        column: steps[name]
+        for column, name in names.items()
+        if name in steps and column in served.fitted and served.fitted[column].kind == "category"
+    }
+
+
+def _known(graph: Graph, kind: str, identity: str | None) -> int | None:
+    """Return the number of the node with an id, None if there is none."""
+    ids = graph.nodes[kind].ids
+    return next(iter(Texts.of(ids).find(identity)), None) if ids and identity else None
+
+
+def _ends(served: ServedRun, number: int, row: schemas.NewRow) -> dict[EdgeType, list[int]]:
+    """Return the nodes that a new row is linked to, by relation."""
+    ends: dict[EdgeType, list[int]] = {}
+    for text, names in row.links.items():
+        e = relation(served, text)
+        try:
+            found = [served.find(e[2], name) for name in names]
+        except NotFound as error:
+            raise NotFound(f"row {number}, {text}: {error}") from None
+        ends[e] = list(dict.fromkeys([*ends.get(e, ()), *found]))
+    return ends
 
 
 def read_rows(served: ServedRun, body: bytes) -> list[schemas.NewRow]:
@@ -146,10 +185,27 @@ def change(
         [Link(relations[link.relation], link.source, link.target) for link in links]
         for links in (changes.remove, changes.add)
     )
-    row = _edited(served, node, changes.columns) if changes.columns else None
+    columns = _cells_of(served, node, remove, add) | changes.columns
+    row = _edited(served, node, columns) if columns else None
     after, _ = served.what_if.logits(node, remove=remove, add=add, row=row, pause=pause)
     logits = torch.stack([served.run.logits()[node], after.float()]).cpu()
     return dict(zip(("before", "after"), _outcomes(served, node, logits), strict=True))
+
+
+def _cells_of(
+    served: ServedRun, node: int, remove: Sequence[Link], add: Sequence[Link] = ()
+) -> dict[str, str | None]:
+    """Return what cells become that say the same as some links which go or come."""
+    own, cells = served.index.rows.row(served.graph.target, node), dict[str, str | None]()
+    for column, e in _linking(served).items() if own else ():
+        ids = served.graph.nodes[e[2]].identity
+        gone = {ids(link.target) for link in remove if link.relation == e}
+        come = [ids(link.target) for link in add if link.relation == e]
+        if own.get(column) in gone:
+            cells[column] = None
+        if come and not (own | cells).get(column):
+            cells[column] = come[0]
+    return cells
 
 
 def _outcomes(served: ServedRun, node: int, logits: Tensor) -> list[schemas.Outcome]:
@@ -183,6 +239,7 @@ def _other_cells(served: ServedRun, node: int) -> list[tuple[str, str | None, Te
     tried = [
         (column, value)
         for column, fitted in served.fitted.items()
+        if column not in _linking(served)
         for value in rows.common(kind, column, fitted)
         if value != own.get(column)
     ]
@@ -207,7 +264,10 @@ def _effects(
         require("label", label, served.graph.labels)
     node = served.target(node)
     before = served.table.row(node)
-    at = served.graph.labels.index(label) if label else int(np.argmax(before.probabilities))
+    names = served.graph.labels
+    likely = sorted(zip(before.probabilities, names, strict=True), reverse=True)
+    chosen = [name for _, name in likely if name in before.predicted] or [likely[0][1]]
+    at = names.index(label or chosen[0])
     tried: list[schemas.Effect] = []
 
     def attempt(text: str, logits: Tensor, **change: Any) -> None:
@@ -226,7 +286,10 @@ def _effects(
     own = [(n, e) for n, e in served.index.relations.items() if e[0] == served.graph.target]
     for name, e in own:
         for end in torch.unique(served.graph.adjacency(e).of_node(node)).tolist()[:MOST_LINKS]:
-            logits, _ = served.what_if.logits(node, remove=[Link(e, node, end)], pause=pause)
+            gone = [Link(e, node, end)]
+            cells = _cells_of(served, node, gone)
+            row = _edited(served, node, cells) if cells else None
+            logits, _ = served.what_if.logits(node, remove=gone, row=row, pause=pause)
             ref = schemas.LinkRef(relation=name, source=node, target=end)
             title = served.graph.nodes[e[2]].title(end)
             attempt(f"without {served.index.names[e[2]].singular} {title}", logits, remove=ref)

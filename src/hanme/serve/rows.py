@@ -109,6 +109,11 @@ class TableRows:
         column = self.source.config.nodes[kind].name if self.source else None
         return cells.get(column) if column else None
 
+    def id_of(self, kind: str, cells: Mapping[str, str | None]) -> str | None:
+        """Return the id that a row of a node type gives its node."""
+        column = self.source.config.nodes[kind].id if self.source else None
+        return cells.get(column) if column else None
+
     def column_relation(self, column: str) -> str | None:
         """Return the relation that a column of the target makes, if it makes one."""
         relations = self.source.config.relations if self.source else {}

@@ -77,8 +77,8 @@ class ServedRun:
         A node gets a label from its ``threshold`` on; without one, where it is the most likely.
         """
         run, graph = self.run, self.graph
-        half = [0.5 if graph.multilabel else None] * len(graph.labels)
-        thresholds = zip(graph.labels, run.decision.thresholds or half, strict=True)
+        find, size = run.decision.threshold, len(graph.labels)
+        thresholds = [find(i, labels=size, multilabel=graph.multilabel) for i in range(size)]
         return {
             "name": self.name,
             "model": run.config.model.name,
@@ -90,7 +90,10 @@ class ServedRun:
             "differs_from_training": run.differs_from_training,
             "explains": self.explainer is not None,
             "why_not": self.why_not,
-            "labels": [{"name": name, "threshold": threshold} for name, threshold in thresholds],
+            "labels": [
+                {"name": name, "threshold": threshold}
+                for name, threshold in zip(graph.labels, thresholds, strict=True)
+            ],
         }
 
     def graph_info(self) -> Json:

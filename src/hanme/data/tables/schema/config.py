@@ -131,6 +131,14 @@ class GraphConfig(Section):
                 "plural": nodes.plural,
                 "titles": {column: spec.title for column, spec in columns if spec.title},
                 "units": {column: spec.unit for column, spec in columns if spec.unit},
+                "links": {
+                    column: name
+                    for name, relation in self.relations.items()
+                    if not isinstance(relation, LinkTable)
+                    and (relation.source or self.target) == kind
+                    for column in relation.columns
+                    if column in nodes.features
+                },
             }
             names[kind] = {key: value for key, value in own.items() if value}
         return {kind: own for kind, own in names.items() if own}

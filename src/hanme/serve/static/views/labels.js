@@ -20,7 +20,7 @@ export function says(run, prediction, asked, report) {
     return h("li", {}, asked === null || report ? h("span.row", {}, inside)
       : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name }) }, h("span.unseen", {}, "Why "), inside));
   });
-  const rule = run.multilabel ? "A label is given where its bar passes the mark." : "The likeliest label is given.";
+  const rule = run.multilabel ? "A label is given where its bar passes the mark." : run.labels.some((one) => one.threshold !== null) ? "The label whose bar passes its mark is given." : "The likeliest label is given.";
   return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), shown.length < order.length && h("p.hint", {}, `${some(order.length - shown.length, "less likely label")} not shown.`), verdict(prediction));
 }
 
