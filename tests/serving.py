@@ -143,6 +143,7 @@ def number_tables(folder: Path) -> Path:
         '[relations.visits]\ntable = "visits.csv"\n'
         'source = {type = "customer", column = "customer"}\n'
         'target = {type = "shop", column = "shop"}\n'
+        '[relations.plan]\ncolumns = "plan"\n'  # a cell that is a feature and a link as well
     )
     return folder / "graph.toml"
 

@@ -426,6 +426,32 @@ def test_a_new_row_is_predicted_as_by_predict_graph(
     )
     (same,) = server.get("runs/numbers/rows.csv", data=text.encode())["rows"]
     assert same == new
+    reasons = [one["text"] for one in new["explanation"]["reasons"] if "plan" in one["text"]]
+    assert reasons == [f"plan: {cells['plan']}"]
+    linked = {"columns": {**row["columns"], "plan": None}, "links": {**row["links"]}}
+    linked["links"]["plan"] = [cells["plan"]]
+    del linked["columns"]["plan"]
+    (same,) = server.get("runs/numbers/rows", json={"rows": [linked]})["rows"]
+    assert same == new
+    (named,) = server.get("runs/numbers/rows.csv", data=b"id,shop\nx1,s1\n")["rows"]
+    assert named["prediction"]["id"] == "x1"
+
+
+def test_a_link_that_is_a_cell_as_well_goes_with_it(server: Server) -> None:
+    node = server.get("runs/numbers/nodes/customer/7")
+    (plan,) = (one for group in node["links"] for one in group["nodes"] if one["type"] == "plan")
+    found = server.get("runs/numbers/explanations/7")
+    (reason,) = (one for one in found["reasons"] if one["text"].startswith("plan: "))
+    link = {"relation": "customer-plan-plan", "source": 7, "target": plan["number"]}
+    outcome = server.get("runs/numbers/changes/7", json={"remove": [link]})
+    both = server.get("runs/numbers/changes/7", json={"remove": [link], "columns": {"plan": None}})
+    assert outcome == both
+    after = outcome["after"]["probabilities"][["no", "yes"].index(found["label"])]
+    assert after == pytest.approx(reason["without"], abs=1e-4)
+    effects = server.get(f"runs/numbers/changes/7?label={found['label']}")["effects"]
+    (effect,) = (one for one in effects if one["remove"] == link)
+    assert effect["probability"] == pytest.approx(after, abs=1e-6)
+    assert server.get("runs/numbers/changes/7", json={"columns": {"plan": None}}) == outcome
 
 
 def test_new_rows_need_no_columns(server: Server) -> None:

@@ -119,6 +119,8 @@ def read_rows(served: ServedRun, body: bytes) -> list[schemas.NewRow]:
     head, lines = read_upload(body)
     known, relations = served.index.rows.columns(served.graph.target), dict[str, str]()
     for column in head:
+        if column in _linking(served):
+            continue
         if column not in known or served.index.rows.column_relation(column):
             try:
                 relations[column] = "-".join(relation(served, column))
@@ -186,6 +188,11 @@ def change(
         for links in (changes.remove, changes.add)
     )
     columns = _cells_of(served, node, remove, add) | changes.columns
+    for column, value in _cells(changes.columns).items():
+        e = _linking(served).get(column)
+        if e and not any(link.relation == e for link in (*remove, *add)):
+            gone, come = _links_of(served, node, column, value)
+            remove, add = [*remove, *gone], [*add, *come]
     row = _edited(served, node, columns) if columns else None
     after, _ = served.what_if.logits(node, remove=remove, add=add, row=row, pause=pause)
     logits = torch.stack([served.run.logits()[node], after.float()]).cpu()
@@ -206,6 +213,21 @@ def _cells_of(
         if come and not (own | cells).get(column):
             cells[column] = come[0]
     return cells
+
+
+def _links_of(
+    served: ServedRun, node: int, column: str, value: str | None
+) -> tuple[list[Link], list[Link]]:
+    """Return the links that go and that come where a cell that is a link as well changes."""
+    e = _linking(served).get(column)
+    if e is None:
+        return [], []
+    own = served.index.rows.row(served.graph.target, node).get(column)
+    old, new = (_known(served.graph, e[2], cell) for cell in (own, value))
+    ends = served.graph.adjacency(e).of_node(node).tolist()
+    gone = [Link(e, node, old)] if old is not None and old in ends and old != new else []
+    come = [Link(e, node, new)] if new is not None and new not in ends else []
+    return gone, come
 
 
 def _outcomes(served: ServedRun, node: int, logits: Tensor) -> list[schemas.Outcome]:
@@ -239,7 +261,6 @@ def _other_cells(served: ServedRun, node: int) -> list[tuple[str, str | None, Te
     tried = [
         (column, value)
         for column, fitted in served.fitted.items()
-        if column not in _linking(served)
         for value in rows.common(kind, column, fitted)
         if value != own.get(column)
     ]
@@ -294,7 +315,8 @@ def _effects(
             title = served.graph.nodes[e[2]].title(end)
             attempt(f"without {served.index.names[e[2]].singular} {title}", logits, remove=ref)
     for column, value, row in _other_cells(served, node):
-        logits, _ = served.what_if.logits(node, row=row, pause=pause)
+        gone, come = _links_of(served, node, column, value)
+        logits, _ = served.what_if.logits(node, remove=gone, add=come, row=row, pause=pause)
         title = served.index.names[served.graph.target].title(column)
         attempt(f"{title} {value or 'empty'}", logits, column=column, value=value)
     now = before.probabilities[at]
