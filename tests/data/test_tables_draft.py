@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from drafts import csv_text, sqlite_file, write_draft
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.load import load_tables
+from hanme.data.tables.draft.draft import render
+from hanme.data.tables.draft.infer import infer
 from hanme.errors import HanmeError
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
@@ -803,3 +805,51 @@ def test_equal_rows_without_an_id_are_all_kept(tmp_path: Path) -> None:
     found = guessed(tmp_path, people_csv=f"survived,sex,age,class\n{rows}")
     assert "duplicates" not in found["nodes"]["person"]
     assert load_tables(tmp_path).targets.num_nodes == 400
+
+
+def test_numbers_with_a_decimal_comma(tmp_path: Path) -> None:
+    cells = [
+        [f"{60 + i % 45},{i % 10}5", f"1.{200 + i}{',5' * (i % 2)}", f"{1.5 * i}"]
+        + [f"2.{100 + i * 7 % 60}"]
+        for i in range(60)
+    ]
+    lines = [f"{i};{'xy'[i % 2]};{';'.join(row)};{i * 7 % 31}\n" for i, row in enumerate(cells)]
+    found = guessed(tmp_path, flats_csv="id;class;size;rent;factor;price;rooms\n" + "".join(lines))
+    comma = {"kind": "number", "decimal": ","}
+    assert found["nodes"]["flat"]["features"] == {
+        "size": comma, "rent": comma, "factor": "number", "price": comma, "rooms": "number",
+    }  # fmt: skip
+    fitted = load_tables(tmp_path).provenance.fitted
+    assert fitted is not None
+    means = {column: one["mean"] for column, one in fitted["features"]["flat"].items()}
+    for place, column in ((0, "size"), (1, "rent"), (3, "price")):
+        numbers = [float(row[place].replace(".", "").replace(",", ".")) for row in cells]
+        assert means[column] == pytest.approx(sum(numbers) / 60)
+    assert means["factor"] == pytest.approx(1.5 * 29.5)
+
+
+def test_thousands_are_no_decimals(tmp_path: Path) -> None:
+    rows = "".join(f'{i},{"xy"[i % 2]},"{i},{i + 100}",<{i / 8}\n' for i in range(1, 61))
+    found = guessed(tmp_path, a_csv=f"id,class,people,limit\n{rows}")
+    assert found["nodes"]["a"]["features"] == {"people": "number", "limit": "number"}
+
+
+def test_columns_without_a_name_and_stray_bytes_are_mentioned(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        ",class,x\n" + "".join(f"{i},{'xy'[i % 2]},{i * 7 % 31}\n" for i in range(60))
+    )
+    write_draft(tmp_path)
+    assert "1 column has no name in the header: left out" in (tmp_path / "graph.toml").read_text()
+    body = "".join(f"{i},{'xy'[i % 2]},K\u00f6ln\n" for i in range(60)).encode()
+    (tmp_path / "a.csv").write_bytes(b"id,class,city\n" + body + b"61,x,K\xf6ln\n")
+    with pytest.raises(HanmeError, match=r"a\.csv line 62: a byte that is not UTF-8"):
+        infer(tmp_path)
+    (tmp_path / "a.csv").write_bytes(b"id,class,city\n" + body.replace("\u00f6".encode(), b"\xf6"))
+    assert "latin-1" in render(infer(tmp_path))
+
+
+def test_a_label_of_many_numbers_is_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i * 7 % 997}\n" for i in range(200))
+    (tmp_path / "a.csv").write_text(f"id,price\n{rows}")
+    with pytest.raises(HanmeError, match="price: 200 different numbers, but hanme predicts class"):
+        infer(tmp_path, label="price")

@@ -41,13 +41,15 @@ def init(
     write(inferred, path)
     config = inferred.config
     column = config.nodes[config.target].label
-    described = f"label column: {column}" if column else "no label column: set one"
+    described = f"label column: {column}" if column else "no label column"
     lines = [f"Wrote {path}. Target: {config.target}; {described}."]
     lines += [f"Skipped: {reason}" for reason in inferred.skipped]
     is_data_set = str(path.parent) in METAPATHS
     name = shlex.quote(f"./{path.parent}" if is_data_set else str(path.parent))
     if column and not label:
         lines.append(f"Wrong column? Run hanme init {name} --force --label COLUMN.")
+    if not column:
+        lines.append(f"Which column holds the labels? hanme init {name} --force --label COLUMN")
     lines.append("Everything is inferred from names and values: check the file, then run:")
     lines += [f"  hanme inspect {name}", f"  hanme train {name}"]
     print(*map(printable, lines), sep="\n")

@@ -48,7 +48,7 @@ def with_rows(served: ServedRun, rows: Sequence[schemas.NewRow]) -> ServedRun:
         raise NotSupported("the graph is read from disk: predict new rows by predict --graph")
     known, first = index.rows.columns(graph.target), graph.targets.num_nodes
     links: dict[EdgeType, list[tuple[int, int]]] = {}
-    cells, counts = [_cells(row.columns) for row in rows], []
+    cells, counts = [_cells(served, row.columns) for row in rows], []
     for i, row in enumerate(rows):
         for column in row.columns:
             require("column", column, known)
@@ -161,7 +161,7 @@ def predict_rows(
                 f"{served.index.names[served.graph.target].title(column)}: the model does not know "
                 f"{value!r}, so it counts as none of the known values"
                 for column, value in served.index.rows.unknown(
-                    served.graph.target, served.fitted, _cells(row.columns)
+                    served.graph.target, served.fitted, _cells(served, row.columns)
                 )
             ],
         )
@@ -169,9 +169,10 @@ def predict_rows(
     ]
 
 
-def _cells(columns: Mapping[str, str | float | None]) -> dict[str, str | None]:
-    """Return cells as text, as a table has them: 3, not 3.0."""
-    return {c: f"{v:.15g}" if isinstance(v, float) else v for c, v in columns.items()}
+def _cells(served: ServedRun, columns: Mapping[str, str | float | None]) -> dict[str, str | None]:
+    """Return cells as text, as the table has them."""
+    write, target = served.index.rows.written, served.graph.target
+    return {c: write(target, c, v) if isinstance(v, float) else v for c, v in columns.items()}
 
 
 def change(
@@ -188,7 +189,7 @@ def change(
         for links in (changes.remove, changes.add)
     )
     columns = _cells_of(served, node, remove, add) | changes.columns
-    for column, value in _cells(changes.columns).items():
+    for column, value in _cells(served, changes.columns).items():
         e = _linking(served).get(column)
         if e and not any(link.relation == e for link in (*remove, *add)):
             gone, come = _links_of(served, node, column, value)
@@ -248,7 +249,7 @@ def _edited(served: ServedRun, node: int, columns: Mapping[str, str | float | No
     for column in columns:
         require("column that the model reads", column, served.fitted)
     kind = served.graph.target
-    cells = served.index.rows.row(kind, node) | _cells(columns)
+    cells = served.index.rows.row(kind, node) | _cells(served, columns)
     encoded = served.index.rows.encode(kind, served.fitted, [cells])
     return torch.from_numpy(encoded.toarray()[0])
 

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, hstack, vstack
 from torch import Tensor
 
 from hanme.data import is_store, is_tables
-from hanme.data.tables.build.features import Fitted, fit, request
+from hanme.data.tables.build.features import Fitted, cell_sql, fit, request
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import open_source
 from hanme.data.tables.build.nodes import feature_aliases
@@ -99,10 +99,22 @@ class TableRows:
             table = self._table(kind)
             assert table is not None
             alias = next(a for a, name in table.columns.items() if name == column)
-            cell = f"TRY_CAST({alias} AS DOUBLE)" if fitted.kind == "number" else alias
+            assert self.source is not None
+            spec = self.source.config.nodes[kind].features[column]
+            cell = cell_sql(alias, spec) if fitted.kind == "number" else alias
             quantiles = f"SELECT quantile_disc({cell}, [0.1, 0.5, 0.9]) FROM {table.sql}"
             ((values,),) = table.reader.rows(quantiles)
-        return list(dict.fromkeys(v if isinstance(v, str) else f"{v:.10g}" for v in values or []))
+        return list(
+            dict.fromkeys(
+                v if isinstance(v, str) else self.written(kind, column, v) for v in values or []
+            )
+        )
+
+    def written(self, kind: str, column: str, number: float) -> str:
+        """Write a number as a cell of a column: 3, not 3.0, and with the column's decimal sign."""
+        text, nodes = f"{number:.15g}", self.source.config.nodes[kind] if self.source else None
+        spec = nodes.features.get(column) if nodes else None
+        return text.replace(".", spec.decimal) if spec else text
 
     def name_of(self, kind: str, cells: Mapping[str, str | None]) -> str | None:
         """Return the name that a row of a node type gives its node."""

@@ -89,10 +89,10 @@ class FittedNumber(Closed):
         return csr_array(hstack(blocks, format="csr", dtype=np.float32))
 
 
-def _number_sql(alias: str, spec: Feature) -> str:
+def cell_sql(alias: str, spec: Feature) -> str:
     """Return SQL for the number of a cell; that of a date is its year, 2004.5 in its middle."""
     if spec.kind == "number":
-        return number_sql(alias)
+        return number_sql(alias, spec.decimal)
     date = f"TRY_CAST({alias} AS TIMESTAMP)"
     if spec.format is not None:
         date = f"coalesce(try_strptime({alias}, {quoted(spec.format)}), {date})"
@@ -102,7 +102,7 @@ def _number_sql(alias: str, spec: Feature) -> str:
 def _numbers(table: Table, alias: str, spec: Feature) -> NDArray[np.float64]:
     """Return a column of numbers or dates, NaN for an empty cell."""
     (numbers,) = table.reader.arrays(
-        f"SELECT {_number_sql(alias, spec)} FROM {table.sql} ORDER BY rowid", missing=np.nan
+        f"SELECT {cell_sql(alias, spec)} FROM {table.sql} ORDER BY rowid", missing=np.nan
     )
     return np.asarray(np.where(np.isfinite(numbers), numbers, np.nan), np.float64)
 
@@ -250,7 +250,7 @@ def _check_numbers(table: Table, alias: str, spec: Feature) -> None:
     ((filled, wrong, row, text),) = table.reader.rows(
         f"SELECT count({alias}), count(*) FILTER (wrong), min(rowid) FILTER (wrong), "
         f"arg_min({alias}, rowid) FILTER (wrong) FROM (SELECT rowid, {alias}, {alias} IS NOT NULL "
-        f"AND NOT coalesce(isfinite({_number_sql(alias, spec)}), false) AS wrong FROM {table.sql})"
+        f"AND NOT coalesce(isfinite({cell_sql(alias, spec)}), false) AS wrong FROM {table.sql})"
     )
     expected = (
         "finite number" if spec.kind == "number" else f"date as {spec.format or '2004-11-12'}"

@@ -75,7 +75,8 @@ def load_frames(
     seed: int = 0,
 ) -> Graph:
     """Make a graph from frames, see :meth:`hanme.graph.Graph.from_frames`."""
-    if not frames or not all(isinstance(name, str) and name for name in frames):
+    named = isinstance(frames, Mapping) and all(isinstance(n, str) and n for n in frames)
+    if not named or not frames:
         raise HanmeError("Expected `frames` to be tables by name, such as {'films': films}")
     path = Path.cwd() / FILE
     if config is not None and label is not None:

@@ -23,6 +23,7 @@ from hanme.data.tables.draft.relations import (
     source_values,
 )
 from hanme.data.tables.draft.roles import (
+    MAX_LABELS,
     MIN_ROWS,
     NAME_WORDS,
     count_labels,
@@ -127,7 +128,11 @@ def _add_nodes(
     """
     place = ("nodes", table.kind)
     facts = "; each is a link, and a node with the numbers and dates" if table.is_links else ""
-    draft.set(place, source_values(table.source), f"{table.size:,} rows{facts}")
+    unnamed = ""
+    if table.unnamed:
+        columns = "1 column has" if table.unnamed == 1 else f"{table.unnamed} columns have"
+        unnamed = f"; {columns} no name in the header: left out"
+    draft.set(place, source_values(table.source), f"{table.size:,} rows{facts}{unnamed}")
     for key, reason in (("encoding", "not UTF-8"), ("empty", "such cells count as empty")):
         if key in draft.nodes[table.kind]:
             draft.reasons[(*place, key)] = reason
@@ -207,7 +212,8 @@ def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
             return None, "row numbers"
         is_id = column.unique and column.filled > 2 and column.named(("id", "key", "code"))
         written = f"numbers as people write them, such as {column.written}"
-        return (None, "ids") if is_id else ("number", written if column.written else "")
+        feature = {"kind": "number", "decimal": ","} if column.decimal == "," else "number"
+        return (None, "ids") if is_id else (feature, written if column.written else "")
     if column.is_address and column.distinct > FEW_VALUES:
         return None, "addresses"
     if column.separator:
@@ -215,10 +221,12 @@ def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
     if column.words >= 4 and column.distinct > max(FEW_VALUES, column.filled / 10):
         return TEXT, ""
     if column.distinct <= min(MAX_CATEGORIES, max(20, column.filled / 2)):
-        return "category", f"{column.distinct:,} values"
+        mixed = f", some of them no numbers, such as {column.other!r}" if column.other else ""
+        return "category", f"{column.distinct:,} values{mixed}"
     if column.words >= 2 and column.repetition >= 2:  # other rows use the same words
         return TEXT, ""
-    return None, f"{column.distinct:,} different values"
+    mixed = f": numbers, but also {column.other!r}" if column.other else ""
+    return None, f"{column.distinct:,} different values{mixed}"
 
 
 def is_also_category(column: ColumnProfile, separator: str | None) -> bool:
@@ -240,6 +248,12 @@ def _add_label(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) 
     if label is None:
         draft.set((*place, "label"), None, "no column looks like a label: name one")
         return
+    if label.number and label.distinct > MAX_LABELS:
+        raise HanmeError(
+            f"--label {label.name}: {label.distinct:,} different numbers, but hanme predicts "
+            "classes; make a column of ranges first, in the file or by a query with "
+            f'ntile(4) OVER (ORDER BY "{label.name}")'
+        )
     examples, rare = count_labels(table, label)
     more = ", ..." if label.values > len(examples) else ""
     for names in (reference.table for reference in table.refers(label)[:1]):

@@ -83,6 +83,8 @@ class ColumnProfile:
     is_row_number: bool  # whether it increases by 1 from row to row
     is_address: bool  # whether most cells are URLs, e-mail addresses or paths
     written: str | None = None  # a number that is written as 1,234 or $5 or 12 %, if there is one
+    decimal: str = "."  # the decimal sign of its numbers
+    other: str | None = None  # a cell that is no number, if at least half of them are numbers
     is_vector: bool = False  # whether every cell has the same number of numbers
     date: str | None = None  # format of the dates, empty for ISO 8601; None if there are none
     repetition: float = 0  # how often a word of the first rows occurs, on average
@@ -171,6 +173,7 @@ class ProfiledTable:
     columns: list[ColumnProfile]
     repeated: int  # number of rows that are equal to an earlier one
     declared: DeclaredKeys  # keys that the database declares
+    unnamed: int = 0  # number of columns without a name, which nothing can refer to
     id: ColumnProfile | None = None  # the column of ids; without one, rows are numbered
     references: list[Reference] = field(default_factory=list)
     hints: dict[str, str] = field(default_factory=dict)  # what a column may be, and what to write
@@ -210,10 +213,13 @@ class ProfiledTable:
 
 def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
     """Read a table and profile its columns, again if some texts turn out to mean empty cells."""
-    names = [name for name in reader.columns(source) if name]
+    every = reader.columns(source)
+    names = [name for name in every if name]
     requests = {f"c{i}": ColumnRequest(name) for i, name in enumerate(names)}
     table = reader.read(source, requests)
     columns = [_profile(table, alias) for alias in requests]
+    if any(column.decimal == "," for column in columns):  # then 1.234 is no fraction, either
+        columns = [_grouped(table, column) for column in columns]
     missing = sorted({text for column in columns for text in column.missing})
     if missing and not source.spec.empty:
         spec = source.spec.model_copy(update={"empty": missing})
@@ -222,14 +228,18 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
     title = source.spec.table or ""
     repeated = table.size - distinct
     keys = declared_keys(source)
-    return ProfiledTable(title, source.spec, table, type_name(title), columns, repeated, keys)
+    kind, unnamed = type_name(title), len(every) - len(names)
+    return ProfiledTable(title, source.spec, table, kind, columns, repeated, keys, unnamed)
 
 
-def _profile(table: Table, alias: str) -> ColumnProfile:
-    number, first = number_sql(alias), f"FILTER (rowid < {SAMPLE})"
+def _profile(table: Table, alias: str, decimal: str = ".") -> ColumnProfile:
+    """Profile a column; with another decimal sign if its cells are no numbers else."""
+    number = number_sql(alias, decimal)
+    comma, first = number_sql(alias, ","), f"FILTER (rowid < {SAMPLE})"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
     row = table.reader.rows(
         f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
+        f"count({comma}), min({alias}) FILTER (NOT coalesce(isfinite({number}), false)), "
         f"coalesce(avg(len({WORDS.format(alias)})) {first}, 0), "
         f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), count(*) FILTER ({missing}), "
         f"min({number} - rowid) = max({number} - rowid), "
@@ -239,13 +249,16 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         + ", ".join(f"count(*) FILTER (contains({alias}, '{s}'))" for s in SEPARATORS)
         + f" FROM {table.sql}"
     )[0]
-    filled, distinct, finite, words, texts, empty, steps, objects, address, written, *counts = row
+    filled, distinct, finite, commas, other, words, texts, empty, *rest = row
+    steps, objects, address, written, *counts = rest
     examples = table.reader.rows(
         f"SELECT {alias}, count(*) AS n FROM {table.sql} WHERE {alias} IS NOT NULL "
         f"GROUP BY {alias} ORDER BY n DESC, {alias} LIMIT 3"
     )
     others = filled - finite  # cells that are not numbers
     junk = JUNK * filled if distinct > FEW_VALUES else 0  # else a category with letters in it
+    if decimal == "." and others - empty > junk and filled - commas - empty <= junk:
+        return _profile(table, alias, decimal=",")
     numbers_otherwise = finite > 0 and others - empty <= junk
     column = ColumnProfile(
         name=table.columns[alias],
@@ -262,6 +275,8 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         is_row_number=2 < filled == finite and bool(steps),
         is_address=bool(address),
         written=written,
+        decimal=decimal,
+        other=other if 2 * finite >= filled else None,
     )
     if column.number or not filled:
         return column
@@ -275,6 +290,16 @@ def _profile(table: Table, alias: str) -> ColumnProfile:
         is_vector=_is_vector(table, column),
         splits={s: _split(table, alias, s) for s in (["|"] if column.is_list else present)},
     )
+
+
+def _grouped(table: Table, column: ColumnProfile) -> ColumnProfile:
+    """Return a column of numbers such as 1.234 profiled with a decimal comma, if all are such."""
+    ((points, commas),) = table.reader.rows(
+        f"SELECT count(*) FILTER (contains({column.alias}, '.')), "
+        f"count({number_sql(column.alias, ',')}) FROM {table.sql}"
+    )
+    grouped = column.number and points > 0 and commas >= (1 - JUNK) * column.filled
+    return _profile(table, column.alias, decimal=",") if grouped else column
 
 
 def _split(table: Table, alias: str, separator: str) -> SplitProfile:

@@ -13,7 +13,10 @@ from hanme.errors import HanmeError
 NAME_WORDS = ("name", "title")
 """Words in the name of a column that holds names for people to read."""
 
-LABEL_WORDS = ("label", "genre", "class", "category", "topic", "target", "fraud", "churn")
+LABEL_WORDS = (
+    "label", "genre", "class", "category", "topic", "target", "fraud", "churn", "churned",
+    "rating", "default", "defaulted", "readmitted",
+)  # fmt: skip
 """Words in the name of a column of labels."""
 
 OUTCOMES = (

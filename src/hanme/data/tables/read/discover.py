@@ -81,7 +81,11 @@ def _sniff(path: Path) -> Format:
 
 
 def _encoding(path: Path) -> Encoding:
-    """Guess the encoding: UTF-16 begins with a mark, and all that is not UTF-8 is latin-1."""
+    """Guess the encoding: UTF-16 begins with a mark, and all that is not UTF-8 is latin-1.
+
+    A file with a few bytes that are not UTF-8 among many that are is refused: as latin-1, all
+    others would be read wrongly.
+    """
     with open_text(path, "latin-1") as text:
         if text.read(2) == "\xff\xfe":
             return "utf-16"
@@ -90,5 +94,18 @@ def _encoding(path: Path) -> Encoding:
             while text.read(1 << 20):
                 pass
     except UnicodeDecodeError:
+        _refuse_stray_bytes(path)
         return "latin-1"
     return "utf-8"
+
+
+def _refuse_stray_bytes(path: Path) -> None:
+    good = bad = first = 0
+    with open_text(path, "utf-8", "surrogateescape") as text:
+        for number, line in enumerate(text, 1):
+            others = [c for c in line if c > "\x7f"]
+            wrong = sum("\udc80" <= c <= "\udcff" for c in others)
+            first = first or (number if wrong else 0)
+            bad, good = bad + wrong, good + len(others) - wrong
+    if good > 2 * bad:
+        raise HanmeError(f"{path} line {first}: a byte that is not UTF-8, though the rest is")

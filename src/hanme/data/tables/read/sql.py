@@ -30,14 +30,24 @@ MESSAGES = (
 )
 
 
-WRITTEN_NUMBER = r"^[-+]?\s*[$€£¥]?\s*(\d{1,3}(,\d{3})+|\d+)(\.\d+)?\s*[%$€£¥]?$"
-"""A number as people write it: 1,234 or $5 or 12 %."""
+WRITTEN_NUMBER = (
+    r"^([<>≤≥~≈]=?)?\s*[-+]?\s*[$€£¥]?\s*(\d{{1,3}}({group}\d{{3}})+|\d+)({decimal}\d+)?"
+    r"\s*[%$€£¥]?$"
+)
+"""A number as people write it: 1,234 or $5 or 12 % or <0.5."""
 
 
-def number_sql(cell: str) -> str:
-    """Return SQL for the number that a cell holds, as programs or as people write it."""
-    digits = f"regexp_replace({cell}, '[^0-9.+-]', '', 'g')"
-    written = f"CASE WHEN regexp_matches({cell}, '{WRITTEN_NUMBER}') THEN {digits} END"
+def number_sql(cell: str, decimal: str = ".") -> str:
+    """Return SQL for the number that a cell holds, as programs or as people write it.
+
+    With a decimal comma, 1.234 is 1234, and 1,5 is 1.5.
+    """
+    group, point = (",", r"\.") if decimal == "." else (r"\.", ",")
+    digits = f"regexp_replace({cell}, '[^0-9{decimal}+-]', '', 'g')"
+    pattern = WRITTEN_NUMBER.format(group=group, decimal=point)
+    written = f"CASE WHEN regexp_matches({cell}, '{pattern}') THEN {digits} END"
+    if decimal == ",":
+        return f"TRY_CAST(replace({written}, ',', '.') AS DOUBLE)"
     return f"coalesce(TRY_CAST({cell} AS DOUBLE), TRY_CAST({written} AS DOUBLE))"
 
 

@@ -46,7 +46,7 @@ class Section(BaseModel):
 Kind = Literal["number", "category", "list", "text", "date", "vector"]
 OPTIONS = {
     "category": {"size"}, "list": {"size", "separator"}, "text": {"size", "method"},
-    "date": {"format"}, "number": {"unit"},
+    "date": {"format"}, "number": {"unit", "decimal"},
 }  # fmt: skip
 
 
@@ -69,6 +69,8 @@ class Feature(Section):
     """list: the text between two values."""
     format: Filled | None = None
     """date: its format, such as %d.%m.%Y (default: 2004-11-12, a time may follow)."""
+    decimal: Literal[".", ","] = "."
+    """number: the decimal sign; with a comma, 1.234,5 is 1234.5."""
     method: Literal["tfidf"] = "tfidf"
     """text: the only method."""
     title: Filled | None = None
