@@ -92,6 +92,28 @@ def test_train_starts_from_a_configuration_and_options_go_before_it(tmp_path: Pa
     assert config["training"]["decide"] == "half"
 
 
+def test_a_configuration_leaves_metapaths_to_the_graph(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'data = {name = "planted", options = {movies = 100}}\nmodel.name = "hanme"\n'
+    )
+    given = ["--config", tmp_path / "mine.toml", "--epochs", 1, "--hidden", 8, "--heads", 2]
+    quick = ["--set", "training.trees=false", "-m", "movie-actor-movie"]
+    for options, paths in ((quick, quick[-1:]), (quick[:2], ["movie-director-movie", *quick[-1:]])):
+        done = hanme("train", *given, *options, "--out", tmp_path / str(len(options)))
+        assert done.returncode == 0, done.stderr
+        config = json.loads((tmp_path / str(len(options)) / "config.json").read_text())
+        assert config["model"]["options"]["metapaths"] == paths
+
+
+def test_an_unknown_option_is_refused_where_there_is_no_network(
+    tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    rows = "".join(f"{i},{'xy'[i % 2]},{i * 7 % 31}\n" for i in range(60))
+    (tmp_path / "a.csv").write_text(f"id,class,size\n{rows}")
+    assert hanme("init", tmp_path).returncode == 0
+    assert "hanme has no option 'foo'" in refused("train", tmp_path, "--set", "foo=1")
+
+
 def test_inspect_shows_types_relations_metapaths_and_costs() -> None:
     found = json.loads(
         hanme("inspect", "planted", "--set", "data.options.movies=100", "--json").stdout

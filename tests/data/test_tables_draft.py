@@ -809,9 +809,8 @@ def test_equal_rows_without_an_id_are_all_kept(tmp_path: Path) -> None:
 
 def test_numbers_with_a_decimal_comma(tmp_path: Path) -> None:
     cells = [
-        [f"{60 + i % 45},{i % 10}5", f"1.{200 + i}{',5' * (i % 2)}", f"{1.5 * i}"]
-        + [f"2.{100 + i * 7 % 60}"]
-        for i in range(60)
+        (f"{60 + i % 45},{i % 10}5", f"1.{200 + i}{',5' * (i % 2)}", f"{1.5 * i}", f"2.{100 + j}")
+        for i, j in ((i, i * 7 % 60) for i in range(60))
     ]
     lines = [f"{i};{'xy'[i % 2]};{';'.join(row)};{i * 7 % 31}\n" for i, row in enumerate(cells)]
     found = guessed(tmp_path, flats_csv="id;class;size;rent;factor;price;rooms\n" + "".join(lines))

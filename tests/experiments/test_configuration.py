@@ -9,7 +9,8 @@ import pytest
 from hanme.common.toml import read_toml
 from hanme.data import METAPATHS
 from hanme.errors import HanmeError
-from hanme.experiments.benchmark import published
+from hanme.experiments import protocols
+from hanme.experiments.benchmark import Entry, Experiment, published
 from hanme.experiments.configuration import find_config, models, override, packaged, read_config
 from hanme.experiments.tune import search_space
 from hanme.runs import RunConfig, build_network, load_graph
@@ -115,3 +116,22 @@ def test_published_figures_name_a_model_a_graph_a_rule_and_a_source() -> None:
         assert figure in published(figure["graph"], figure["model"])
     others = {"echoless-lp", "lmsps"}  # the best published figures; not among our models
     assert {f["model"] for f in PUBLISHED["figure"]} <= set(models("IMDB")) | others
+
+
+def test_rows_that_would_share_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'title = "x"\nabout = ""\nseeds = [1]\nrule = "with_fallback"\n'
+        '[base]\ndata.name = "planted"\n'
+        'model.name = "linear"\n[[row]]\nname = "A plain"\n[[row]]\nname = "a  plain"\n'
+    )
+    experiment = Experiment.read(str(tmp_path / "mine.toml"))
+    with pytest.raises(HanmeError, match="rows 'A plain' and 'a  plain' would share a run folder"):
+        experiment.entries({})
+
+
+def test_only_what_was_refitted_has_a_row_of_its_own() -> None:
+    training = {"linear": True, "refit": True}
+    for model, weights in (("gat", 1), ("linear", 2)):
+        values = {"data": {"name": "planted"}, "model": {"name": model}, "training": training}
+        tested = protocols.Tested(Entry(model, model, RunConfig.make(values), model), ())
+        assert len(tested.weights) == weights

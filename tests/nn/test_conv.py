@@ -258,3 +258,47 @@ def test_features_of_another_type_than_the_weights_are_named() -> None:
     logits(model, data)
     with pytest.raises(HanmeError, match=r"torch.float64, but got torch.float32"):
         logits(model.double(), data)
+
+
+def test_a_layer_without_sizes_is_saved_and_loaded_as_those_of_pyg() -> None:
+    data = small_graph()
+    torch.manual_seed(0)
+    sized = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
+    empty = sized.state_dict()
+    expected = sized(data.x_dict, data.edge_index_dict)["m"]
+    loaded = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
+    loaded.load_state_dict(sized.state_dict())
+    assert torch.equal(loaded(data.x_dict, data.edge_index_dict)["m"], expected)
+    again = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
+    again.load_state_dict(empty)  # still without sizes
+    assert again(data.x_dict, data.edge_index_dict)["m"].shape == (12, 8)
+
+
+def test_roots_of_several_types_are_refused() -> None:
+    data = small_graph()
+    conv = HANMEConv(-1, 8, data.metadata(), ["m-a-m", "a-m-a"], heads=2)
+    with pytest.raises(HanmeError, match="several types: m, a"):
+        conv(data.x_dict, data.edge_index_dict, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("metapaths", [METAPATHS, METAPATHS[:1]])
+def test_the_result_has_the_type_of_the_weights_under_autocast(metapaths: list[str]) -> None:
+    data = small_graph()
+    conv = HANMEConv(-1, 8, data.metadata(), metapaths, heads=2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert conv(data.x_dict, data.edge_index_dict)["m"].dtype == torch.float32
+
+
+def test_links_listed_twice_stay_two_after_han() -> None:
+    data = small_graph()
+    for step in (("m", "to", "a"), ("a", "to", "m")):
+        links = data[step].edge_index
+        data[step].edge_index = torch.cat([links, links[:, ::3]], 1)
+    torch.manual_seed(0)
+    conv = HANMEConv(-1, 8, data.metadata(), ["m-a-m"], heads=2, encoder="mean", backend="eager")
+    expected = conv(data.x_dict, data.edge_index_dict)["m"]
+    other = data.clone()  # whose chains are not cached yet
+    HANMEConv(-1, 8, data.metadata(), ["m-a-m"], heads=2, encoder="end")(
+        other.x_dict, other.edge_index_dict
+    )
+    assert torch.equal(conv(other.x_dict, other.edge_index_dict)["m"], expected)

@@ -83,7 +83,7 @@ def inspect(
     else:
         _show(summary)
         if search:
-            _show_search(graph, summary["search"])
+            _show_search(graph, summary["search"], budget or BUDGET)
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def _show(summary: dict[str, Any]) -> None:
     print(*map(printable, notes), sep="\n")
 
 
-def _show_search(graph: str, rows: list[dict[str, Any]]) -> None:
+def _show_search(graph: str, rows: list[dict[str, Any]], budget: int) -> None:
     from hanme.common.text import short
 
     shown = [
@@ -135,4 +135,6 @@ def _show_search(graph: str, rows: list[dict[str, Any]]) -> None:
     print_table(shown, title="Search", caption=f"{about} gain: beyond those selected before it.")
     chosen = " ".join(f"-m {row['metapath']}" for row in rows if row["rank"])
     found = "Known labels along metapaths predict no better than the base rate."
+    if rows and all(row["instances"] > budget for row in rows):
+        found = f"Every metapath has more instances than the budget, {budget:,}; see --budget."
     print(printable(f"Next: hanme train {graph} {chosen}" if chosen else found))

@@ -58,6 +58,7 @@ def train(
     """
     from hanme import runs
     from hanme.common import ranks
+    from hanme.common.toml import read_toml
     from hanme.experiments import configuration
     from hanme.graph.defaults import why_none
     from hanme.runs.reviewed import read_reviewed
@@ -66,7 +67,7 @@ def train(
         raise HanmeError("no graph to train on: name one, or a --config")
     if ranks.under_torchrun() and out is None:
         raise HanmeError("torchrun restarts lost processes: name the run folder with --out")
-    values = configuration.read_config(configuration.find_config(config)) if config else {}
+    values = read_toml(configuration.find_config(config)) if config else {}
     changed = changed_fields(changes) | ({"data.name": graph} if graph else {}) | chosen(fields)
     if with_ is not None:
         changed["data.reviewed"] = read_reviewed(with_)
@@ -92,7 +93,7 @@ def train(
 
 
 def _show(run: Run) -> None:
-    from hanme.nn import HANME, MODELS
+    from hanme.nn import FUSIONS, HANME, MODELS, Fusion
 
     result, config = run.result(), run.config
     name, options = config.model.name, config.model.options
@@ -105,8 +106,10 @@ def _show(run: Run) -> None:
         why = SELECTED[config.training.select]
         print(f"Best epoch: {result['best_epoch']} of {result['epochs']} ({why}).", end=" ")
     kind = MODELS.get(name)
-    semantic = options.get("fusion", "semantic") == "semantic"
-    attends = isinstance(kind, type) and issubclass(kind, HANME) and semantic
+    fusion = options.get("fusion", "semantic")
+    fuses = FUSIONS[fusion["name"] if isinstance(fusion, dict) else fusion]
+    weighs = fuses.weights is not Fusion.weights  # else it is no weighted sum
+    attends = isinstance(kind, type) and issubclass(kind, HANME) and weighs
     explains = attends or dropped or kind is None  # without a network
     commands = "predict, evaluate or explain" if explains else "predict or evaluate"
     print(f"The run is in {run.folder}. Next: hanme {commands}.")

@@ -75,6 +75,9 @@ class Registry(MutableMapping[str, C], Generic[C]):
         return name in self._known or name in self._entries
 
     def __setitem__(self, name: str, value: C) -> None:
+        if not (isinstance(value, type) and issubclass(value, self.base)):
+            base = f"{self.base.__module__}.{self.base.__qualname__}"
+            raise HanmeError(f"{self.kind} {name!r}: expected a subclass of {base}, not {value!r}")
         self._known[name] = value
 
     def __delitem__(self, name: str) -> None:

@@ -126,6 +126,15 @@ class Experiment(Closed):
             entry = Entry(row.name, row.published or config.model.name, config, slug(row.name))
             figures = published(entry.graph, row.published, self.sources) if row.published else []
             entries.append(replace(entry, published=figures, curves=row.curves))
+        names: dict[str, str] = {}
+        for entry in entries:
+            if entry.folder in names:
+                both = f"{names[entry.folder]!r} and {entry.name!r}"
+                raise HanmeError(
+                    f"{self.name}.toml: rows {both} would share a run folder; names must differ in "
+                    "letters a to z and digits"
+                )
+            names[entry.folder] = entry.name
         return entries
 
 

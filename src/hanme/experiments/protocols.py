@@ -108,7 +108,7 @@ class Tested:
     def weights(self) -> list[str]:
         """The weights to report: the final ones only if they were refitted."""
         config = self.entry.config
-        refitted = config.training.linear or config.model.name == LINEAR
+        refitted = is_stacked(config) or config.model.name == LINEAR
         return list(WEIGHTS) if config.training.refit and refitted else ["held_out"]
 
     def stacked(self, weights: str, rule: str) -> tuple[Labels, Labels]:

@@ -92,7 +92,7 @@ class SemanticAttention(Fusion):
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return Z, ``[R, C]``, from z of each channel, ``[R, C]``."""
         z = torch.stack(list(vectors))
-        return torch.einsum("p,pnc->nc", self._beta(z), z)
+        return torch.einsum("p,pnc->nc", self._beta(z), z).to(z.dtype)  # autocast narrows it
 
     def weights(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return β."""

@@ -217,6 +217,11 @@ class HANMEConv(nn.Module):
         over these. With ``return_semantic_attention_weights``, also return β by node type.
         """
         zs: dict[str, list[Tensor]] = {}
+        types = dict.fromkeys(metapath.root for metapath in self.channels.metapaths)
+        if roots is not None and len(types) > 1:
+            raise HanmeError(
+                f"Expected no `roots`, as metapaths start at several types: {', '.join(types)}"
+            )
         batch = Batch(x_dict, edge_index_dict, roots, edge_attr=edge_attr_dict)
         vectors = self.channels(batch, self._link_masks())
         for metapath, z in zip(self.channels.metapaths, vectors, strict=True):

@@ -148,6 +148,25 @@ class Projection(nn.Module):
             if self.bias is not None:
                 nn.init.uniform_(self.bias, -bound, bound)
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Save weights whose size is not known yet as they are, as PyG's layers do."""
+        if not is_lazy(self.weight):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            return
+        destination[f"{prefix}weight"] = self.weight
+        if self.bias is not None:
+            destination[f"{prefix}bias"] = self.bias if keep_vars else self.bias.detach()
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Take the size of the weights from those that are loaded."""
+        given = state.get(f"{prefix}weight")
+        if isinstance(self.weight, UninitializedParameter):
+            if isinstance(given, UninitializedParameter):
+                return
+            if given is not None:
+                self.weight.materialize(given.shape)
+        super()._load_from_state_dict(state, prefix, *rest)
+
     def forward(self, x: Tensor, heads: int | None = None) -> Tensor:
         """Return ``[N, out_channels]``, or split among K heads, ``[N, K, D]``."""
         if isinstance(self.weight, UninitializedParameter):

@@ -15,10 +15,10 @@ from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.defaults import why_none
-from hanme.nn import MODELS
+from hanme.nn import ENCODERS, MODELS
 from hanme.nn.channels import MetapathChannels
 from hanme.nn.model import Model
-from hanme.runs.config import PYTHON, ModelConfig, RunConfig
+from hanme.runs.config import PYTHON, ModelConfig, RunConfig, model_options
 from hanme.runs.reviewed import with_reviewed
 
 MANY_ROOTS, FEWER = 50_000, 64
@@ -132,6 +132,10 @@ def with_metapaths(
         size = {"hidden_channels": FEWER} if by_default and many and "heads" not in options else {}
         return model, {"metapaths": graph.metapaths, **size, **options}
     if by_default:
+        known = model_options(model)
+        for name in options:
+            if name not in known and options.get("encoder") in (None, *ENCODERS.builtin):
+                raise HanmeError(f"model {model} has no option {name!r}; it has {', '.join(known)}")
         return "linear", {}
     raise HanmeError(f"model {model}: {why_none(graph)}; --model linear needs no metapath")
 

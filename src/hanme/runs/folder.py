@@ -322,6 +322,8 @@ def fitting(path: Path) -> Iterator[None]:
     """Report tensors of ``path`` that do not fit the model in one line."""
     try:
         yield
+    except HanmeError as error:  # such as a component of a package that is not installed
+        raise HanmeError(f"{path}: {error}") from None
     except (RuntimeError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         why = f"weights of another model than config.json says: {one_line(error)}"
         raise HanmeError(f"{path}: {why}") from None

@@ -146,6 +146,8 @@ class OpenedRun:
         return self.model.embed(self.graph, None if nodes is None else self._numbers(nodes))
 
     def _numbers(self, nodes: Sequence[str | int]) -> Tensor:
+        if isinstance(nodes, str):
+            raise HanmeError(f"Expected `nodes` to be a list, such as [{nodes!r}], but got a text")
         return torch.tensor([self.graph.targets.find(node) for node in nodes], dtype=torch.long)
 
     def evaluate(self) -> dict[str, Any]:
