@@ -245,7 +245,8 @@ def suggest_names(graph: Graph) -> Iterator[None]:
     except UnknownNode as error:
         targets = graph.targets
         similar = Search({graph.target: targets}).find(error.text, [graph.target], SUGGESTED)
-        names = [f"{targets.title(i)} ({targets.identity(i)})" for _, i in similar]
+        pairs = [(targets.title(i), targets.identity(i)) for _, i in similar]
+        names = [name if name == own else f"{name} ({own})" for name, own in pairs]
         raise HanmeError(f"{error}{'; similar: ' if names else ''}{', '.join(names)}") from None
 
 

@@ -94,8 +94,9 @@ class Known:
             (n, titles.title(n), tuple(labels[i] for i in row.nonzero().flatten().tolist()))
             for n, row in zip(others[:SHARING].tolist(), given[:SHARING], strict=True)
         )
-        others_are = f"{self.words.one} is" if known == 1 else f"{self.words.many} are"
-        said = f"{same} of {known} other {others_are} {labels[label]}" if known else ""
+        said = f"{same} of {known} other {self.words.many} are {labels[label]}" if known else ""
+        if known == 1:
+            said = f"the only other {self.words.one} is {'' if same else 'not '}{labels[label]}"
         return Evidence(text, said, (same, known), shared, sharing)
 
     def sentence(
@@ -211,7 +212,9 @@ class Known:
         lower, higher = (every < value - slack).mean(), (every > value + slack).mean()
         words = ("later", "earlier") if date else ("higher", "lower")
         share, word = (lower, words[0]) if lower >= higher else (higher, words[1])
-        return f"{word} than {100 * share:.0f} % of {self.words.many}"
+        if share < 1 - lower - higher:
+            return f"the same as for {percent(1 - lower - higher)} of {self.words.many}"
+        return f"{word} than {percent(share)} of {self.words.many}"
 
     def _of_aggregate(self, source: Source, node: int, label: int) -> Evidence:
         column = max(source.aggregates, key=lambda one: abs(source.parts[one][label]))

@@ -320,19 +320,17 @@ def checked_roots(roots: Tensor, nodes: int) -> Tensor:
 
 def checked_links(links: object, edge_type: EdgeType) -> Tensor:
     """Return the links of an edge type if they are node numbers, ``[2, E]``."""
+    expected = f"relation {edge_type}: expected edge_index of integers, [2, E], but"
     if links is None:
-        raise HanmeError(f"relation {edge_type}: expected edge_index of integers, [2, E]")
+        raise HanmeError(f"{expected} the input has no such relation")
     if not isinstance(links, Tensor) or links.layout != torch.strided:
+        kind = links.layout if type(links) is Tensor else type(links).__name__
         raise HanmeError(
-            f"relation {edge_type}: expected edge_index of integers, [2, E], but got a sparse "
-            f"adjacency ({type(links).__name__}); leave out ToSparseTensor, or pass "
-            "torch.stack([row, col]) of its entries, with the ends swapped if it is adj_t"
+            f"{expected} got {kind}; of a sparse adjacency, pass torch.stack([row, col]) of its "
+            "entries, with the ends swapped if it is adj_t, or leave out ToSparseTensor"
         )
     if links.dim() != 2 or links.size(0) != 2 or links.is_floating_point():
-        raise HanmeError(
-            f"relation {edge_type}: expected edge_index of integers, [2, E], but got {links.dtype} "
-            f"{list(links.shape)}"
-        )
+        raise HanmeError(f"{expected} got {links.dtype} {list(links.shape)}")
     return links
 
 

@@ -201,8 +201,11 @@ class Linked:
         functions = ["mean"] if single else ["mean", "sum", "std"]
         functions += ["difference"] * back + ["max", "min"] * (not back and not single)
         for i in rows.numbers:
-            yield from (column(function, i) for function in functions)
-            if back and i not in rows.derived and np.nanmin(rows.values(i), initial=0) >= 0:
+            values = rows.values(i)
+            low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=0)
+            level = low > high - low  # such as years: their total says no more than their number
+            yield from (column(f, i) for f in functions if not (level and f == "sum"))
+            if back and i not in rows.derived and low >= 0:
                 yield column("ratio", i)
             if not back and not single and rows.time not in (-1, i):
                 yield from (column(f, i, rows.time) for f in ("latest", "first", "change"))

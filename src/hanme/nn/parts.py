@@ -61,7 +61,9 @@ def make(
     """
     if isinstance(given, dict):
         options = {k: v for k, v in given.items() if k != "name"} | dict(options or {})
-        given = str(given.get("name", ""))
+        if "name" not in given:
+            raise HanmeError(f"{known.kind}: a table of options needs the name of a {known.kind}")
+        given = str(given["name"])
     if not isinstance(given, str | type):
         if options:
             raise HanmeError(f"{known.kind}: an instance takes no {', '.join(options)}")
