@@ -39,7 +39,7 @@ from hanme.nn.batch import Batch
 from hanme.training import TrainingConfig, ValidationHalves, fit_base
 from hanme.training.final import NETWORK_PRIOR_WIDTH
 
-DATA = ("planted", "IMDB", "chinook", "movies", "ACM")
+DATA = ("planted", "IMDB", "ACM", "DBLP", "chinook", "movies")
 VARIANTS = ("multihop", "direct", "mean", "uniform")
 MAX_INSTANCES = 2_000_000
 """Maximum number of instances of a metapath."""
