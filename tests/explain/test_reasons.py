@@ -279,7 +279,7 @@ def test_columns_of_every_kind_and_linked_rows_add_up() -> None:
     assert re.fullmatch(r"yearly income: \d+ million USD", texts["income"].text)
     assert re.fullmatch(r"since: \d{4}-05-0[678]", texts["since"].text)
     assert re.fullmatch(r"region: (north|south|west)", texts["region"].text)
-    assert re.fullmatch(r"\d+ of \d+ other clients are (yes|no)", texts["region"].evidence)
+    assert re.fullmatch(r"\d+ of \d+ other clients have label = (yes|no)", texts["region"].evidence)
     assert re.fullmatch(r"its \d+ orders together", texts["link"].text)
     aggregates = [one.text for one in texts.values() if one.text.startswith("total amount of its")]
     assert aggregates

@@ -94,9 +94,10 @@ class Known:
             (n, titles.title(n), tuple(labels[i] for i in row.nonzero().flatten().tolist()))
             for n, row in zip(others[:SHARING].tolist(), given[:SHARING], strict=True)
         )
-        said = f"{same} of {known} other {self.words.many} are {labels[label]}" if known else ""
-        if known == 1:
-            said = f"the only other {self.words.one} is {'' if same else 'not '}{labels[label]}"
+        have, has = (self.words.label(labels[label], verb) for verb in ("are", "is"))
+        said = f"{same} of {known} other {self.words.many} {have}" if known else ""
+        if known == 1 and same:
+            said = f"the only other {self.words.one} {has}"
         return Evidence(text, said, (same, known), shared, sharing)
 
     def sentence(
@@ -112,6 +113,7 @@ class Known:
             why: Why the label is predicted although its probability is low.
         """
         name, base = self.graph.labels[label], float(self.base_rate[label])
+        called = self.words.label(name)
         counted = [one for one in leads if one.shared and one.counts[1]]
         favourable = [one for one in counted if one.counts[0] > base * one.counts[1]]
         rate = f"base rate {percent(base)}"
@@ -123,19 +125,20 @@ class Known:
         else:
             said = f"No single link or column supports it ({rate})"
         title = self.graph.targets.title(node)
-        return printable(f"{title}: {name}, {percent(p)}{why}. {said}.")
+        return printable(f"{title}: {called}, {percent(p)}{why}. {said}.")
 
     def _said(self, lead: Evidence, label: str) -> str:
         """Return the known labels of the nodes that share a reason, as a sentence."""
         same, known = lead.counts
         if lead.shared.startswith("linked"):
-            return f"It is {lead.shared}, which is {label}"
+            return f"It is {lead.shared}, which {self.words.label(label, 'is')}"
         if known == 1:
-            return f"The only other {self.words.one} {lead.shared} with a known label is {label}"
+            only = f"The only other {self.words.one} {lead.shared} with a known label"
+            return f"{only} {self.words.label(label, 'is')}"
         amount = f"{same} of {known}"
         if same == known:
             amount = "Both" if known == 2 else f"All {known}"
-        return f"{amount} other {self.words.many} {lead.shared} are {label}"
+        return f"{amount} other {self.words.many} {lead.shared} {self.words.label(label, 'are')}"
 
     def _of_link(self, kind: str, number: int, node: int, label: int) -> Evidence:
         graph, title = self.graph, self.graph.nodes[kind].title(number)
@@ -148,7 +151,8 @@ class Known:
                 return Evidence(text, "its label is not known")
             names = tuple(graph.labels[i] for i in given)
             counts, sharing = (int(label in given), 1), ((number, title, names),)
-            return Evidence(text, f"is {', '.join(names)}", counts, f"linked to {title}", sharing)
+            said = self.words.label(", ".join(names), "is")
+            return Evidence(text, said, counts, f"linked to {title}", sharing)
         named = title if role == self.words.names[kind].singular else f"{role} {title}"
         return self._shared(text, f"with {named}", self._linked_to(number, relations), node, label)
 

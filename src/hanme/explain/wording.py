@@ -49,6 +49,9 @@ RARITY = {
 RANK = "(0 = the most common value)"
 """What a rarity counts; for differences of rarities, it says nothing."""
 
+BARE = re.compile(r"[-+\d.,]+|yes|no|true|false|[yntf]", re.IGNORECASE)
+"""Labels that say nothing without the name of their column."""
+
 SUMMARY = re.compile("(mean|average|total|number|sum|share|largest|smallest|latest|first) ")
 """How titles begin that are summaries already: "average mean age" would say little."""
 
@@ -60,6 +63,17 @@ class Wording:
         self.graph, self.columns, self.names = graph, columns, display(graph)
         self.one = self.names[graph.target].singular
         self.many = self.names[graph.target].plural
+
+    def label(self, name: str, verb: str = "") -> str:
+        """Name a label, one that says nothing by itself with its column: ``churned = 1``.
+
+        A ``verb``, ``are`` or ``is``, is put before it, or what stands for it before a column.
+        """
+        column = self.names[self.graph.target].label
+        if column and BARE.fullmatch(name):
+            verb = {"are": "have ", "is": "has "}.get(verb, "")
+            return f"{verb}{column} = {name}"
+        return f"{verb} {name}".strip()
 
     def title(self, column: str) -> str:
         """Return what people call a column of the target nodes."""

@@ -106,6 +106,7 @@ class TypeNames:
     titles: Mapping[str, str]  # of columns that the user named
     units: Mapping[str, str]
     links: Mapping[str, str]  # of columns that are features and links as well: their relations
+    label: str = ""  # of the target: the title of the column of labels, if it is known
 
     def title(self, column: str) -> str:
         """Return what people call a column: the user's title, or its name as words."""
@@ -118,12 +119,13 @@ class TypeNames:
 
 def display(graph: Graph) -> dict[str, TypeNames]:
     """Return what people call each node type and its columns, as in ``graph.toml`` or derived."""
-    names, keys = {}, ("titles", "units", "links")
+    names = {}
     for kind in graph.nodes:
         own = graph.provenance.display.get(kind, {})
         one = own.get("singular") or spoken(kind)
         many = own.get("plural") or plural(one)
-        names[kind] = TypeNames(one, many, *(own.get(key, {}) for key in keys))
+        titles, units, links = (own.get(key, {}) for key in ("titles", "units", "links"))
+        names[kind] = TypeNames(one, many, titles, units, links, spoken(own.get("label", "")))
     return names
 
 

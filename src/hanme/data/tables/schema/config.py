@@ -131,6 +131,7 @@ class GraphConfig(Section):
                 "plural": nodes.plural,
                 "titles": {column: spec.title for column, spec in columns if spec.title},
                 "units": {column: spec.unit for column, spec in columns if spec.unit},
+                "label": nodes.label,
                 "links": {
                     column: name
                     for name, relation in self.relations.items()
