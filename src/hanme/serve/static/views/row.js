@@ -20,7 +20,7 @@ export function rowOf(node) {
 export function linksTo(run, graph, node) {
   const groups = node.links.filter((group) => group.count);
   if (!groups.length) return null;
-  return section("Its links", `With the labels that are known: of ${plural(run.target)} themselves, or of the other ${plural(run.target)} of what is linked.`, groups.map((group) => {
+  return section("Its links", `With all known labels: of ${plural(run.target)} themselves, or of the other ${plural(run.target)} of what is linked. Reasons do not count those of the test.`, groups.map((group) => {
     const item = (other) => h("li", {}, h("span", {}, h("a", { href: nodeOf(run, other.type, other.number) }, name(other.name))), known(other));
     const [first, rest] = [group.nodes.slice(0, MOST), group.nodes.slice(MOST)];
     return [h("h3", {}, relationWords(graph, group.relation, group.count === 1 ? undefined : plural), ` (${count(group.count)})`),
