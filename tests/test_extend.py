@@ -48,7 +48,7 @@ def test_every_page_has_a_test() -> None:
 
 def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(MODELS, "relational", None)  # taken out again after the test
+    monkeypatch.setitem(MODELS, "relational", MODELS.base)  # taken out again after the test
     run("model.md")
     folder = Path("runs/relational")
     scores = json.loads((folder / "result.json").read_text())["scores"]
@@ -64,7 +64,7 @@ def test_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CHANNELS, "shared", None)
+    monkeypatch.setitem(CHANNELS, "shared", CHANNELS.base)
     classifier = run("channel.md")["classifier"]
     assert classifier.score() > 0.9  # 0.99, and 0.62 with zeros from the channel
     shared = {"shared actor", "shared director", "shared keyword"}
@@ -72,7 +72,7 @@ def test_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FUSIONS, "learnt", None)
+    monkeypatch.setitem(FUSIONS, "learnt", FUSIONS.base)
     names = run("fusion.md")
     assert names["classifier"].score() > 0.9  # 0.97, and 0.43 with zeros
     beta = names["explanation"].details.metapaths
@@ -82,7 +82,7 @@ def test_a_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENCODERS, "positions", None)
+    monkeypatch.setitem(ENCODERS, "positions", ENCODERS.base)
     names = run("encoder.md")
     assert names["classifier"].score() > 0.9  # 1.0, and 0.58 with zeros
     found = names["explanation"]
@@ -90,7 +90,7 @@ def test_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_path_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENCODERS, "recurrent", None)
+    monkeypatch.setitem(ENCODERS, "recurrent", ENCODERS.base)
     names = run("path_encoder.md")
     assert names["classifier"].score() > 0.8  # 0.44 without an epoch
     found = names["explanation"]
@@ -98,14 +98,14 @@ def test_a_path_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_feature_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BLOCKS, "degrees", None)
+    monkeypatch.setitem(BLOCKS, "degrees", BLOCKS.base)
     names = run("block.md")
     (stored,) = names["classifier"].run_.config.training.blocks
     assert stored == {"name": "degrees", "log": False}
 
 
 def test_a_decision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RULES, "one", None)
+    monkeypatch.setitem(RULES, "one", RULES.base)
     names = run("plugins.md")
     assert names["graph"].multilabel
     assert (names["predicted"].sum(1) == 1).all()
@@ -113,7 +113,7 @@ def test_a_decision_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_callback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CALLBACKS, "polite", None)
+    monkeypatch.setitem(CALLBACKS, "polite", CALLBACKS.base)
     names = run("callbacks.md")
     assert names["stopped_at"] == len(names["rates"]) == 30
     assert names["rates"][:3] == pytest.approx([0.002, 0.004, 0.006])  # warming up
