@@ -17,6 +17,7 @@ from hanme.data.tables.build.features import Fitted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer
 from hanme.explain.change import WhatIf
+from hanme.graph import EdgeType
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
 from hanme.serve import review, schemas
@@ -168,7 +169,7 @@ class ServedRun:
         for relation, e in self.index.relations.items():
             if e[0] == kind:
                 ends = torch.unique(self.graph.adjacency(e).of_node(number)).tolist()
-                nodes = [self._neighbour(e[2], end, (kind, number)) for end in ends[:limit]]
+                nodes = [self._neighbour(e, end, number) for end in ends[:limit]]
                 links.append(
                     schemas.Neighbours(relation=relation, type=e[2], count=len(ends), nodes=nodes)
                 )
@@ -176,14 +177,20 @@ class ServedRun:
         own = dict(self.node(kind, number))
         return schemas.NodeInfo(**own, columns=columns, links=links, prediction=row)
 
-    def _neighbour(self, kind: str, number: int, of: tuple[str, int]) -> schemas.Neighbour:
-        """Describe a linked node of ``of``, with the known labels of the others it links to."""
-        known: dict[str, int] = {}
+    def _neighbour(self, step: EdgeType, number: int, of: int) -> schemas.Neighbour:
+        """Describe the node that ``of`` is linked to by a relation.
+
+        With the known labels of the others that it links to; those linked by the same relation, if
+        it begins at the target.
+        """
+        source, kind, known = step[0], step[2], dict[str, int]()
         relations = [e for e in self.graph.links if (e[0], e[2]) == (kind, self.graph.target)]
+        if source == self.graph.target and step in self.index.reverse:
+            relations = [self.index.reverse[step]]
         if kind != self.graph.target and relations:
             ends = [self.graph.adjacency(e).of_node(number) for e in relations]
             nodes = torch.unique(torch.cat(ends)).numpy()
-            counts = self.table.true[nodes[nodes != of[1]] if of[0] == self.graph.target else nodes]
+            counts = self.table.true[nodes[nodes != of] if source == self.graph.target else nodes]
             order = np.argsort(-counts.sum(0), kind="stable")
             known = {self.graph.labels[i]: int(counts[:, i].sum()) for i in order}
         own = dict(self.node(kind, number))
