@@ -51,7 +51,7 @@ class WhatIf:
         self, opened: OpenModel, graph: Graph, reverse: Mapping[EdgeType, EdgeType] | None = None
     ) -> None:
         self.open, self.graph = opened, graph
-        self._frozen = opened.model.frozen(graph)
+        self.frozen = opened.model.frozen(graph)
         self.reverse = reverses(graph) if reverse is None else reverse
 
     @torch.no_grad()
@@ -81,13 +81,13 @@ class WhatIf:
         if remove or add or missing or row is not None:
             graph = self._changed(remove, add) if remove or add else self.graph
             weights = self.open.weights
-            opened = open_at(self._frozen, graph, node, weights, row=row, missing=missing)
+            opened = open_at(self.frozen, graph, node, weights, row=row, missing=missing)
         root = opened.root(node, pause)
         return root.logits, len(root)
 
     def without(self, node: int, source: Source) -> Tensor:
         """Return a node's logits without a neighbour or with a column missing, ``[C]``."""
-        if source.channel or (source.kind and self._frozen.samples()):
+        if source.channel or (source.kind and self.frozen.samples()):
             raise HanmeError("the model cannot be computed without it")
         row = None
         if source.own is not None:

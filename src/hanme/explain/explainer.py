@@ -57,14 +57,21 @@ class Explainer:
             other model of channels, a fusion that is a weighted sum, and a linear head.
         graph: The graph.
         decision: From logits to labels (default: the paper's rule).
+        weights: The fusion's weights of all channels, to hold for each node: all of the graph is
+            then not needed, and a node is explained on the subgraph that it reaches, too.
     """
 
     def __init__(
-        self, model: Model | Stacked, graph: Graph, decision: Decision | None = None
+        self,
+        model: Model | Stacked,
+        graph: Graph,
+        decision: Decision | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         self.model, self.graph = Stacked.of(model), graph
         self.decision = decision or Decision()
-        self._by_node = self.model.needs_subgraph(graph)
+        self.weights = weights or ()
+        self._by_node = weights is not None or self.model.needs_subgraph(graph)
         if not self._by_node:
             _ = self.open  # refuses a model that cannot be explained
 
@@ -188,8 +195,9 @@ class Explainer:
 
     def root(self, number: int, pause: Pause = lambda: None) -> Root:
         """Return a node with its instances; ``pause`` is called before each block of them."""
-        opened = open_at(self._frozen, self.graph, number) if self._by_node else self.open
-        return opened.root(number, pause)
+        if not self._by_node:
+            return self.open.root(number, pause)
+        return open_at(self._frozen, self.graph, number, self.weights).root(number, pause)
 
     def _reason(
         self, source: Source, node: int, label: int, *, described: bool

@@ -123,6 +123,15 @@ class Smoothing:
         soft = self._on(graph)[1] if self._soft is None else self._soft
         return Smoothing(self.base.frozen(graph), self.paths, self.spec, soft)
 
+    def grown(self, graph: Graph, new: Tensor) -> Smoothing:
+        """Return a frozen copy with soft labels of ``new`` nodes, the last of a larger graph."""
+        assert self._soft is not None
+        subgraph = graph.subgraph(new, self.base.walks())
+        logits = self.base.predict(subgraph, subgraph.roots)
+        likely = logits.sigmoid() if graph.multilabel else logits.softmax(1)
+        soft = torch.cat([self._soft, (likely - torch.tensor(self.spec.prior)).to(self._soft)])
+        return Smoothing(self.base, self.paths, self.spec, soft)
+
     def aligned_to(self, graph: Graph) -> Smoothing:
         """Return the smoothing of the aligned base learner."""
         return self.over(self.base.aligned_to(graph))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hanme.explain import Explainer
 from hanme.explain.change import Link
 from hanme.graph import EdgeType, Graph, Texts
 from hanme.serve import schemas
@@ -79,8 +80,18 @@ def with_rows(served: ServedRun, rows: Sequence[schemas.NewRow]) -> ServedRun:
     other.run = served.run.with_graph(with_nodes(graph, x, ids, names, links))
     other.graph = other.run.graph
     degree = np.concatenate([index.degree, np.array(counts, np.int64)])
-    other.table = Table(other.run.predict(), degree)
-    other.explainer = other.run.explainer if served.explainer else None
+    if served.explainer is None:
+        other.table = Table(other.run.predict(), degree)
+        return other
+    # Other nodes stay as they are, so only the new ones are computed.
+    what_if, new = served.what_if, torch.arange(first, first + len(rows))
+    model = what_if.frozen.grown(other.graph, new)
+    other.explainer = Explainer(model, other.graph, served.run.decision, what_if.open.weights)
+    logits = [other.explainer.root(number).logits for number in new.tolist()]
+    every = torch.cat([served.run.logits(), torch.stack(logits).to(served.run.logits())])
+    nodes = torch.arange(len(every))
+    predicted = replace(served.table.prediction, graph=other.graph, nodes=nodes, logits=every)
+    other.table = Table(predicted, degree)
     return other
 
 

@@ -251,7 +251,8 @@ class ServedRun:
     def _explain(
         self, node: int, asked: str, top: int, pause: Callable[[], None]
     ) -> schemas.ExplanationInfo:
-        found = self.run.explain(node, label=asked or None, top=top, pause=pause)
+        assert self.explainer is not None
+        found = self.explainer.explain(node, label=asked or None, top=top, pause=pause)
         label, details = found.label, found.details
         return schemas.ExplanationInfo(
             node=found.number,

@@ -168,6 +168,14 @@ class Stacked:
         parts = {name: part.frozen(graph) for name, part in self.learners.items()}
         return Stacked({**self.parts, **parts}, self.slopes, self.bias)
 
+    def grown(self, graph: Graph, new: Tensor) -> Stacked:
+        """Return a frozen model for subgraphs of a graph with ``new`` nodes, the last ones."""
+        parts = {
+            name: part.grown(graph, new) if isinstance(part, Smoothing) else part
+            for name, part in self.parts.items()
+        }
+        return Stacked(parts, self.slopes, self.bias)
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what to save: values for JSON, and tensors named by part."""
         values: dict[str, Any] = {}
