@@ -1,5 +1,8 @@
 """What if links were others: the same as a forward on the whole graph with other links."""
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -71,3 +74,27 @@ def test_links_can_go_where_the_linear_model_reads_them_and_all_of_them(
     expected = 0.7 * frozen.predict(changed)[node] + 1.3 * deep + 1
     torch.testing.assert_close(logits.float(), expected, rtol=1e-4, atol=1e-4)
     assert (left == 0) == (kept == 0)
+
+
+@pytest.fixture
+def threads_that_switch_often() -> Iterator[ThreadPoolExecutor]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+    sys.setswitchinterval(before)
+
+
+def test_several_threads_change_different_nodes(
+    graph: Graph, linear: LinearModel, threads_that_switch_often: ThreadPoolExecutor
+) -> None:
+    what_if = WhatIf(Explainer(Stacked({"linear": linear}), graph).open, graph)
+    first = {node: int(graph.adjacency(TO["actor"]).of_node(node)[0]) for node in range(60)}
+
+    def without(node: int) -> torch.Tensor:
+        return what_if.logits(node, remove=[Link(TO["actor"], node, first[node])])[0]
+
+    expected = [without(node) for node in first]
+    for _ in range(4):
+        found = list(threads_that_switch_often.map(without, first))
+        assert all(map(torch.equal, found, expected))

@@ -211,10 +211,11 @@ class LinearModel:
         return cls(blocks, tensors[BIAS], ids).aligned_to(graph)
 
     def _matrices_of(self, graph: Graph) -> GraphMatrices:
-        if self._matrices is None or not self._matrices.belong_to(graph):
+        matrices = self._matrices  # another thread may put those of its graph there
+        if matrices is None or not matrices.belong_to(graph):
             idf = {b.end(graph): known for b, _, known in self.blocks if known is not None}
-            self._matrices = GraphMatrices(graph, idf)
-        return self._matrices
+            self._matrices = matrices = GraphMatrices(graph, idf)
+        return matrices
 
     def _on(self, graph: Graph) -> Iterator[tuple[FeatureBlock, DesignMatrix, Tensor]]:
         """Yield each block with its rows on a graph, and a weight for each of their columns."""

@@ -83,7 +83,7 @@ class Smoothing:
     ) -> None:
         self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
         self._matrices = matrices
-        self._cached: tuple[tuple[object, ...], Tensor, Tensor] | None = None
+        self._cached: tuple[GraphMatrices, tuple[object, ...], Tensor, Tensor] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
@@ -116,7 +116,8 @@ class Smoothing:
 
     def over(self, base: Learner) -> Smoothing:
         """Return the same smoothing of another learner."""
-        return Smoothing(base, self.paths, self.spec, matrices=self._matrices)
+        matrices = self._cached[0] if self._cached else self._matrices
+        return Smoothing(base, self.paths, self.spec, matrices=matrices)
 
     def frozen(self, graph: Graph) -> Smoothing:
         """Return a copy that uses the soft labels of a graph on all of its subgraphs."""
@@ -157,14 +158,16 @@ class Smoothing:
             numbers = graph.targets.original_ids
             soft = self._soft if numbers is None else self._soft[numbers]
             return GraphMatrices(graph), soft, None
-        if self._matrices is None or not self._matrices.belong_to(graph):
-            self._matrices, self._cached = GraphMatrices(graph), None
+        cached = self._cached  # another thread may put what it computes of its graph there
+        matrices = cached[0] if cached else self._matrices
         labels = (graph.y, graph.visible, graph.split.train)
-        if self._cached is None or any(map(is_not, self._cached[0], labels)):
+        if matrices is None or not matrices.belong_to(graph):
+            matrices, cached = GraphMatrices(graph), None
+        if cached is None or any(map(is_not, cached[1], labels)):
             logits = self.base.predict(graph)
-            prior = torch.tensor(self.spec.prior)
-            self._cached = labels, soft_labels(graph, logits, prior), logits
-        return self._matrices, *self._cached[1:]
+            soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
+            self._cached = cached = matrices, labels, soft, logits
+        return matrices, *cached[2:]
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the slopes and the state of the base learner."""
