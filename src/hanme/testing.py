@@ -253,7 +253,7 @@ class DecisionRuleCases(ComponentCases):
         several = (logits + torch.randn(200, 3, generator=generator) > 0).float()
         for y in (several, several.argmax(1)):
             multilabel = y.dim() == 2
-            decision = Decision.fit(self.name, logits, y, logits)
+            decision = Decision.fit(self.name, logits, y)
             decision = Decision.model_validate_json(decision.model_dump_json())
             labels = decision.labels(logits, multilabel=multilabel)
             assert (labels.dtype, labels.shape) == (torch.bool, logits.shape)

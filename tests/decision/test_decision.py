@@ -66,7 +66,7 @@ def test_thresholds_raise_the_f1_that_they_are_for() -> None:
     true = y.bool()
 
     def score(rule: str) -> tuple[float, float]:
-        chosen = Decision.fit(rule, logits, y, logits).labels(logits, multilabel=True)
+        chosen = Decision.fit(rule, logits, y).labels(logits, multilabel=True)
         hits, total = (chosen & true).sum(0), chosen.sum(0) + true.sum(0)
         return float(2 * hits.sum() / total.sum()), float((2 * hits / total).mean())
 
@@ -96,7 +96,7 @@ def test_one_label_per_node_is_the_most_likely_calibrated() -> None:
     generator = torch.Generator().manual_seed(4)
     logits = 3 * torch.randn(2000, 4, generator=generator)
     y = torch.distributions.Categorical(logits=0.5 * logits).sample()
-    decision = Decision.fit("macro", logits, y, logits)
+    decision = Decision.fit("macro", logits, y)
     assert decision.slope == pytest.approx(0.5, abs=0.15)
     assert not decision.thresholds
     p = decision.probabilities(logits, multilabel=False)
@@ -108,7 +108,7 @@ def test_one_label_per_node_is_the_most_likely_calibrated() -> None:
 @given(st.integers(0, 1000), st.sampled_from(["micro", "macro", "half", "fallback"]))
 def test_a_node_s_labels_do_not_depend_on_the_others_asked_for(seed: int, rule: str) -> None:
     logits, y = draw(40, 3, seed)
-    decision = Decision.fit(rule, logits, y, logits)
+    decision = Decision.fit(rule, logits, y)
     every = decision.labels(logits, multilabel=True)
     assert torch.equal(decision.labels(logits[7:9], multilabel=True), every[7:9])
     again = Decision.model_validate_json(decision.model_dump_json())
@@ -154,10 +154,10 @@ def test_a_rare_label_is_predicted_and_a_balanced_one_at_about_a_half() -> None:
         score = torch.randn(20_000, generator=generator) * 1.5 + shift
         logits = torch.stack([torch.zeros_like(score), score], 1)
         y = (torch.rand(20_000, generator=generator) < torch.sigmoid(score)).long()
-        decision = Decision.fit("macro", logits, y, logits, calibrated=True)
+        decision = Decision.fit("macro", logits, y, calibrated=True)
         assert low < decision.weights[0] < high
         assert decision.labels(logits, multilabel=False)[:, 1].any()
-        assert Decision.fit("micro", logits, y, logits, calibrated=True).weights == ()
+        assert Decision.fit("micro", logits, y, calibrated=True).weights == ()
 
 
 def test_costs_choose_the_label_of_the_least_expected_cost() -> None:
@@ -166,13 +166,13 @@ def test_costs_choose_the_label_of_the_least_expected_cost() -> None:
     assert costs == ((0.5, 2.5, 50.0), 0.5)
     logits, _ = draw(200, 3, seed=7)
     y = logits.argmax(1)
-    chosen = Decision.fit("fallback", logits, y, logits, costs=costs, calibrated=True)
+    chosen = Decision.fit("fallback", logits, y, costs=costs, calibrated=True)
     assert chosen.rule == "cost"
     p = torch.softmax(logits, 1)
     matrix = torch.tensor(costs.missed)[:, None] * (1 - torch.eye(3))  # true, predicted
     expected = (p @ matrix).argmin(1)
     assert torch.equal(chosen.labels(logits, multilabel=False).int().argmax(1), expected)
-    several = Decision.fit("macro", logits, torch.eye(3)[y], logits, costs=costs, calibrated=True)
+    several = Decision.fit("macro", logits, torch.eye(3)[y], costs=costs, calibrated=True)
     assert several.thresholds == pytest.approx((0.5, 1 / 6, 0.5 / 50.5))
     for wrong in ("missed no", "missed perhaps=1", "yes=2", "missed no=0", "missed no=1 x", ""):
         with pytest.raises(HanmeError, match="cost"):

@@ -174,17 +174,18 @@ def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
     people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
     made = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
-    kept = [column.phrase for column in screen_columns(made, 0, limit=3).columns]
+    kept = [column.phrase for column in screen_columns(made, [made.split.train], 0, limit=3)[0].columns]
     assert "total amount over order" in kept
 
 
 def test_training_says_how_many_candidates_were_screened(graph: Graph) -> None:
-    screened = screen_columns(graph, 0, limit=3)
+    masks = [graph.split.train]
+    (screened,) = screen_columns(graph, masks, 0, limit=3)
     assert screened.note == (
         f"Trees and aggregates: 3 of {screened.candidates} candidate columns, chosen on training "
         "rows."
     )
-    assert screen_columns(graph, 0).note is None
+    assert screen_columns(graph, masks, 0)[0].note is None
     assert fit_base_learners(graph, TrainingConfig()).notes == []
 
 

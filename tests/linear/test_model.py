@@ -124,7 +124,8 @@ def test_features_that_differ_by_rounding_alone_are_left_out() -> None:
     assert normalised(rows @ rows.T)[1] == 0
     graph = labelled_by_last(torch.full((50, 1), 0.1))
     with pytest.raises(HanmeError, match="no features and no links"):
-        select_blocks(replace(graph, y=torch.arange(50) % 2), 1, GraphMatrices(graph))
+        masks = [graph.split.train]
+        select_blocks(replace(graph, y=torch.arange(50) % 2), masks, 1, GraphMatrices(graph))
 
 
 def test_one_training_node_is_too_few(movies: Graph) -> None:
@@ -138,8 +139,9 @@ def test_the_selection_sees_no_validation_label() -> None:
     graph = planted(movies=120, seed=1).with_features("given")
     y = graph.y.clone()
     y[graph.split.val] = 1 - y[graph.split.val]
-    matrices = GraphMatrices(graph)
-    assert select_blocks(graph, 1, matrices) == select_blocks(replace(graph, y=y), 1, matrices)
+    matrices, masks = GraphMatrices(graph), [graph.split.train]
+    again = select_blocks(replace(graph, y=y), masks, 1, matrices)
+    assert select_blocks(graph, masks, 1, matrices) == again
 
 
 def test_large_fits_take_the_most_relevant_affordable_blocks(

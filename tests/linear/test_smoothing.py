@@ -46,8 +46,9 @@ def friends(seed: int = 0, *, alike: bool = True) -> Graph:
 def smoothed(graph: Graph) -> tuple[LinearModel, Smoothing]:
     base, matrices = LinearModel.fit(graph, seed=1), GraphMatrices(graph)
     paths = smoothing_paths(graph, matrices)
-    held = [(graph, base.predict(graph), graph.split.val)]
-    return base, fit_smoothing(base, graph, matrices, paths, held)
+    nodes = graph.split.val.nonzero().flatten()
+    held, group = [(graph, base.predict(graph), nodes)], torch.arange(len(nodes)) % 2
+    return base, fit_smoothing(base, graph, matrices, paths, held, group).learner
 
 
 def accuracy(graph: Graph, logits: torch.Tensor) -> float:

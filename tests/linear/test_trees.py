@@ -9,7 +9,7 @@ from torch_geometric.data import HeteroData
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
-from hanme.linear import Trees
+from hanme.linear import Column, Trees
 from hanme.linear.trees import TreesFit, screen_columns
 
 
@@ -29,8 +29,12 @@ def table(kind: str, rows: int = 900, width: int = 4) -> Graph:
 
 
 def fitted(graph: Graph) -> TreesFit:
-    columns = screen_columns(graph, 1).columns
-    return TreesFit(graph, columns, [graph.split.train], [graph.split.val], seed=1)
+    return TreesFit(graph, [screened(graph)], [graph.split.train], [graph.split.val], seed=1)
+
+
+def screened(graph: Graph, limit: int = 400) -> list[Column]:
+    (found,) = screen_columns(graph, [graph.split.train], 1, limit)
+    return found.columns
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes", "labels"])
@@ -65,8 +69,8 @@ def test_noise_gets_few_rounds_and_few_rows_get_none() -> None:
 def test_a_set_s_rounds_are_chosen_by_the_others() -> None:
     graph = table("binary")
     masks = [graph.split.train, graph.split.val]
-    fit = TreesFit(graph, screen_columns(graph, 1).columns, masks, masks[::-1], seed=1)
-    fit.losses = [[5.0, 1.0], [1.0, 2.0], [3.0, 3.0]]
+    fit = TreesFit(graph, [screened(graph)] * 2, masks, masks[::-1], seed=1)
+    fit.losses = [[7.0, 7.0], [5.0, 1.0], [1.0, 2.0], [3.0, 3.0]]
     assert (fit.rounds(), fit.rounds(without=0), fit.rounds(without=1)) == (2, 1, 2)
 
 
@@ -86,13 +90,13 @@ def test_they_are_the_same_after_saving() -> None:
 def test_columns_are_screened_by_the_labels_of_training_nodes() -> None:
     graph = table("binary", width=60)
     graph = replace(graph, y=(graph.targets.x[:, :2].sum(1) > 0).long())
-    assert len(screen_columns(graph, 1).columns) == 60
-    kept = [column.feature for column in screen_columns(graph, 1, limit=10).columns]
+    assert len(screened(graph)) == 60
+    kept = [column.feature for column in screened(graph, limit=10)]
     assert {0, 1} <= set(kept)
     assert len(kept) == 10
     y = graph.y.clone()
     y[~graph.split.train] = 1 - y[~graph.split.train]
-    again = screen_columns(replace(graph, y=y), 1, limit=10).columns
+    again = screened(replace(graph, y=y), limit=10)
     assert [column.feature for column in again] == kept
 
 
@@ -101,5 +105,5 @@ def test_words_of_unknown_origin_are_left_out() -> None:
     words = torch.zeros(900, 500)
     words[torch.arange(900), torch.arange(900) % 500] = 1
     many = replace(graph, nodes={"row": replace(graph.targets, x=words)})
-    assert not screen_columns(many, 1).columns
+    assert not screened(many)
     assert fitted(many).rounds() == 0

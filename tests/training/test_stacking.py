@@ -19,7 +19,7 @@ from hanme.training import (
     Network,
     Trainer,
     TrainingConfig,
-    ValidationHalves,
+    ValidationNodes,
     draw_weights,
     finalize,
     load_learner,
@@ -63,13 +63,15 @@ def test_held_out_and_final_logits_are_the_same_composition(graph: Graph) -> Non
 
 
 def test_a_network_that_overfits_its_selection_nodes_gets_no_undeserved_slope(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch
+    graph: Graph,
 ) -> None:
     """A network that knows the labels of the nodes that selected it, and noise elsewhere."""
-    monkeypatch.setattr("hanme.training.base_learners.MAX_GRAM_NODES", 50)  # as with many labels
-    selection, stacking = ValidationHalves.of(graph, seed=1)
-    assert not (selection & stacking).any()
-    assert torch.equal(selection | stacking, graph.split.val)
+    config = TrainingConfig(recipe="default", seed=1)
+    nodes = ValidationNodes.of(graph, config, network=True, stack=True)
+    selection = nodes.selection
+    assert not selection[nodes.others].any()
+    assert set(nodes.half.tolist()) == {0, 1}
+    assert int(selection.sum()) + len(nodes.others) == int(graph.split.val.sum())
     noise = torch.randn(graph.y.shape, generator=torch.Generator().manual_seed(0))
     logits = torch.where(selection[:, None], 6 * graph.y - 3, noise)
 
@@ -80,7 +82,7 @@ def test_a_network_that_overfits_its_selection_nodes_gets_no_undeserved_slope(
 
     sizes = {"in_channels": graph.widths, "hidden_channels": 8, "heads": 2}
     network = Overfitted(graph.metadata(), "movie", graph.metapaths, 3, **sizes)
-    slope = finalize(network, graph, TrainingConfig(recipe="default", seed=1)).slopes["network"]
+    slope = finalize(network, graph, config).slopes["network"]
     base = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1))
     val = graph.split.val
     leaked, _ = calibrate([base[val], logits[val]], graph.y[val])
@@ -95,10 +97,10 @@ def test_the_epoch_is_selected_without_the_stacking_nodes(graph: Graph) -> None:
             "training": {"recipe": "default", "seed": 1, "epochs": 8, "linear": True},
         }
     )
-    selection, stacking = ValidationHalves.of(graph, seed=1)
+    nodes = ValidationNodes.of(graph, config.training, network=True, stack=True)
     made = prepare(config, graph)
-    assert torch.equal(made.graph.split.val, selection)
-    assert not made.graph.split.labelled[stacking].any()
+    assert torch.equal(made.graph.split.val, nodes.selection)
+    assert not made.graph.split.labelled[nodes.others].any()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,3 +66,42 @@ def calibrate(
 
     found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     return found[:size].tolist(), torch.from_numpy(found[size:]).float()
+
+
+class Crossed(NamedTuple):
+    """What :func:`calibrate` finds, and logits that may be scored on the same nodes.
+
+    Args:
+        slopes: The slope of each part.
+        bias: ``[C]``.
+        logits: Σ s_i logits_i + b, ``[n, C]``, with slopes and bias of the other groups.
+        others: Slopes and bias without each group.
+    """
+
+    slopes: list[float]
+    bias: Tensor
+    logits: Tensor
+    others: list[tuple[list[float], Tensor]]
+
+
+def cross_calibrate(
+    parts: Sequence[Tensor],
+    y: Tensor,
+    group: Tensor,
+    prior: Sequence[float] | None = None,
+    width: float = CALIBRATION_WIDTH,
+) -> Crossed:
+    """Calibrate on all nodes, and each group of nodes, ``[n]``, by the other groups."""
+    slopes, bias = calibrate(parts, y, prior, width)
+    logits, others = torch.zeros_like(parts[0]), []
+    for number in range(int(group.max()) + 1 if len(group) else 0):
+        rest, mine = group != number, group == number
+        found = calibrate([part[rest] for part in parts], y[rest], prior, width)
+        logits[mine] = weighted_sum([part[mine] for part in parts], *found)
+        others.append(found)
+    return Crossed(slopes, bias, logits, others)
+
+
+def weighted_sum(parts: Sequence[Tensor], slopes: Sequence[float], bias: Tensor) -> Tensor:
+    """Return Σ s_i logits_i + b."""
+    return bias + sum(slope * part for slope, part in zip(slopes, parts, strict=True))

@@ -90,7 +90,6 @@ class Decision(BaseModel):
         rule: str,
         logits: Tensor,
         y: Tensor,
-        everyone: Tensor,
         *,
         costs: Costs | None = None,
         calibrated: bool = False,
@@ -101,8 +100,6 @@ class Decision(BaseModel):
             rule: The rule.
             logits: The logits of labelled nodes, ``[n, C]``.
             y: Their labels, ``[n]`` or ``[n, C]``.
-            everyone: The logits of all nodes that the weights have not seen, labelled or not: the
-                expected F1 is over these, and needs no label.
             costs: Minimise the expected cost instead of applying the rule.
             calibrated: Whether the logits are calibrated already.
         """
@@ -115,7 +112,7 @@ class Decision(BaseModel):
             fitted = fitted.model_copy(update={"slope": slope, "bias": tuple(bias.tolist())})
         multilabel = y.dim() == 2
         if costs is None:
-            p = fitted.probabilities(everyone, multilabel=multilabel)
+            p = fitted.probabilities(logits, multilabel=multilabel)
             found = chosen().fit(p, multilabel=multilabel)
         elif multilabel:
             alarm = costs.false_alarm

@@ -1,4 +1,4 @@
-"""The loss of a node."""
+"""The loss of a node, and the logits that minimise it without any feature."""
 
 import torch
 import torch.nn.functional as F
@@ -25,3 +25,11 @@ def total_loss(logits: Tensor, targets: Tensor, *, multilabel: bool) -> tuple[Te
         return losses.double().sum(), torch.sigmoid(logits) - targets
     losses = torch.logsumexp(logits, 1) - (targets * logits).sum(1)
     return losses.double().sum(), torch.softmax(logits, 1) - targets
+
+
+def base_rate_logits(y: Tensor, labels: int) -> Tensor:
+    """Return the logits ``[C]`` of the shares of the labels ``[n]`` or ``[n, C]`` of some nodes."""
+    if y.dim() == 2:
+        return torch.logit((y > 0).double().mean(0).clamp(1e-4, 1 - 1e-4))
+    count = torch.bincount(y, minlength=labels).double()
+    return (count / max(1, len(y))).clamp(1e-4, 1 - 1e-4).log()

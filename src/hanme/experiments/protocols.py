@@ -59,8 +59,7 @@ def decide(
     rules = {
         "without_fallback": Decision(rule="half"),
         "with_fallback": Decision(rule="fallback"),
-        "expected_f1_validation": Decision.fit("macro", *val, val[0], calibrated=calibrated),
-        "expected_f1": Decision.fit("macro", *val, held_out[~split.train], calibrated=calibrated),
+        "expected_f1": Decision.fit("macro", *val, calibrated=calibrated),
     }
     number = graph.labels_given(split.test).sum(1, keepdim=True)
     labels = {}

@@ -99,11 +99,11 @@ def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> Row:
     for cost in ("seconds_per_epoch", "peak_memory_mb"):
         row[cost] = statistics.median(result[cost] for result in results)
     scores = [result["scores"] | {"expected_f1": result["expected_f1"]} for result in results]
-    for rule, part, average in product(RULES, ("val", "test"), AVERAGES):
-        values = [one[rule][part][average] for one in scores]
+    for rule, average in product(RULES, AVERAGES):
+        values = [one[rule]["test"][average] for one in scores]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         mean = statistics.mean(values)
-        row[f"{rule}.{part}.{average}"] = {"mean": mean, "std": spread, "values": values}
+        row[f"{rule}.test.{average}"] = {"mean": mean, "std": spread, "values": values}
     for figure in entry.published:
         means = {name: row[f"{figure['rule']}.test.{name}"]["mean"] for name in AVERAGES}
         differences = {f"difference_{k}": round(means[k] - figure[k], 4) for k in AVERAGES}
@@ -122,7 +122,6 @@ def _score_table(rows: Sequence[Row], rule: str) -> list[str]:
     """Return the table of one graph; scores under the experiment's rule come first."""
     rules = [rule, *(other for other in RULES if other != rule)]
     columns = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in rules for a in AVERAGES}
-    columns |= {f"{rule}.val.{average}": f"validation {average}" for average in AVERAGES}
     columns = {key: head for key, head in columns.items() if all(key in row for row in rows)}
     heads = [*columns.values(), "parameters", "s / epoch", "peak MB"]
     lines = [_line(["model", *heads]), "| --- " + "| ---: " * len(heads) + "|"]

@@ -14,7 +14,6 @@ from hanme.common.toml import read_toml
 from hanme.errors import HanmeError
 from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_network, load_graph
-from hanme.runs.results import rule_name
 from hanme.runs.train import train_in_memory
 
 SPACES = Path(__file__).parent / "spaces.toml"
@@ -162,7 +161,7 @@ def _try(search: Search, source: Path | None, params: dict[str, Any], number: in
     try:
         for config in search.configs(changes, source):
             run = train_in_memory(config, load_graph(config))
-            f1 = run.result["scores"][rule_name(run.decision)]["val"]
+            f1 = run.result["selection"]
             values.append((f1["micro"] + f1["macro"]) / 2)
     except HanmeError as error:
         if not number:

@@ -20,7 +20,7 @@ from hanme.graph.chain import Chain
 from hanme.graph.features import Features, fill_features
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.graph.nodes import Nodes
-from hanme.graph.splits import Split
+from hanme.graph.splits import GROUPS, Split
 
 if TYPE_CHECKING:  # importing PyG takes seconds, and a graph from files does without it
     from torch_geometric.data import HeteroData
@@ -188,6 +188,11 @@ class Graph:
         return self.nodes[self.target]
 
     @property
+    def groups(self) -> Tensor | None:
+        """Group numbers of the target nodes, ``[N]``: those of a group nearly repeat each other."""
+        return self.targets.extra.get(GROUPS)
+
+    @property
     def multilabel(self) -> bool:
         """Whether a node may have several labels."""
         return self.y.dim() == 2
@@ -284,8 +289,8 @@ class Graph:
 
     def check_trainable(self) -> None:
         """Refuse a graph without labelled nodes to train and to validate on."""
-        for part, mask in (("train", self.split.train), ("val", self.split.val)):
-            if not mask.any():
+        for part, mask in self.split.parts().items():
+            if part != "test" and not mask.any():
                 raise HanmeError(f"node type {self.target}: no node is in the {part} part")
             if not self.multilabel and (self.labels_of(mask.nonzero().flatten())[0] < 0).any():
                 raise HanmeError(f"node type {self.target}: a node in the {part} part has no label")

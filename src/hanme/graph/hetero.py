@@ -28,7 +28,7 @@ KNOWN = ("x", "y", "name", "id", "label_names", "num_nodes", *MASKS)
 
 def from_hetero(data: HeteroData, target: str | None, features: Features, seed: int) -> Graph:
     """Make a graph, see :meth:`hanme.graph.Graph.from_hetero`."""
-    from hanme.graph.graph import Graph, Provenance
+    from hanme.graph.graph import Graph, Provenance, label_matrix
 
     labelled = [kind for kind in data.node_types if "y" in data[kind]]
     if target is None and len(labelled) != 1:
@@ -40,10 +40,13 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     nodes = {kind: _nodes(data[kind], kind) for kind in data.node_types}
     y, labels = _labels(data[target], target, nodes[target].num_nodes)
     split = _split(data[target], target, len(y)) or stratified(y, val=0.2, test=0.2, seed=seed)
+    scored = split.test & label_matrix(y, len(labels)).any(1)
+    unscored, split = int((split.test & ~scored).sum()), split._replace(test=scored)
+    notes = [f"test_mask: {unscored:,} nodes have no label and are not scored"] if unscored else []
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in (y, *split)))
     stores = {e: data[e] for e in data.edge_types}
     links = {e: _links(s.get("edge_index", s.get("adj_t")), e, nodes) for e, s in stores.items()}
-    provenance = Provenance(digest=digest.hexdigest())
+    provenance = Provenance(digest=digest.hexdigest(), notes=notes)
     given = {e: store.edge_attr for e, store in stores.items() if "edge_attr" in store}
     for e, x in given.items():
         if x.shape[:1] != links[e].shape[1:]:

@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.errors import HanmeError
 
 PARTS = ("train", "val", "test")
+
+GROUPS = "duplicates"
+"""Name of the tensor of group numbers among a node type's extra tensors."""
 
 
 class Split(NamedTuple):
@@ -54,7 +58,9 @@ def hold_out(labelled: Tensor, test: Tensor, *, val: float = 0.2, seed: int) -> 
     return Split(labelled & ~drawn, drawn, test)
 
 
-def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
+def stratified(
+    y: Tensor, *, val: float, test: float, seed: int, groups: Tensor | None = None
+) -> Split:
     """Split the labelled nodes at random so that each part has its share of every label.
 
     A node counts as its label, or as the rarest of several. The first node of a label is for
@@ -65,6 +71,7 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
         val: The share of the labelled nodes to validate on.
         test: The share to test on.
         seed: The seed of the draw.
+        groups: Group numbers ``[N]``: the nodes of a group are drawn together.
     """
     stratum = _strata(y)
     part = np.full(len(stratum), -1)
@@ -81,11 +88,19 @@ def stratified(y: Tensor, *, val: float, test: float, seed: int) -> Split:
     # Each part's nodes at equal distances along the line, the parts shuffled into each other.
     position = np.concatenate([(np.arange(n) + 0.5) / max(1, n) for n in counts])
     part[rest] = np.repeat(np.arange(3), counts)[np.argsort(position, kind="stable")]
+    if groups is not None:  # a label's first node takes its group along, else a random node does
+        pinned, drawn = nodes[first], np.random.default_rng(seed + 1).permutation(rest)
+        _draw_together(part, np.concatenate([pinned, drawn]), groups)
     return Split.of(torch.from_numpy(part))
 
 
-def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -> Split:
-    """Validate on a stratified fold of the labelled nodes, counted from 1; train on the others."""
+def without_fold(
+    split: Split, y: Tensor, fold: int, folds: int, *, seed: int, groups: Tensor | None = None
+) -> Split:
+    """Validate on a stratified fold of the labelled nodes, counted from 1; train on the others.
+
+    The nodes of a group ``[N]`` are in one fold.
+    """
     nodes = split.labelled.nonzero().flatten().cpu().numpy()
     if len(nodes) < folds:
         raise HanmeError(
@@ -94,12 +109,24 @@ def without_fold(split: Split, y: Tensor, fold: int, folds: int, *, seed: int) -
     nodes = np.random.default_rng(seed).permutation(nodes)
     strata = _strata(y[torch.from_numpy(nodes).to(y.device)])  # rarity among these nodes
     nodes = nodes[np.argsort(strata, kind="stable")]
-    val = torch.zeros_like(split.val)
-    val[torch.from_numpy(nodes[fold - 1 :: folds]).to(val.device)] = True
+    number = np.full(len(y), -1)
+    number[nodes] = np.arange(len(nodes)) % folds
+    if groups is not None:
+        _draw_together(number, np.random.default_rng(seed + 1).permutation(nodes), groups)
+    val = torch.from_numpy(number == fold - 1).to(split.val.device)
     return Split(split.labelled & ~val, val, split.test)
 
 
-def _strata(y: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _draw_together(part: NDArray[np.int64], nodes: NDArray[np.int64], groups: Tensor) -> None:
+    """Give the nodes of each group the part of the first of them, in place.
+
+    If ``nodes`` are in random order, that draws groups with the shares of single nodes.
+    """
+    _, leader, group = np.unique(groups.numpy()[nodes], return_index=True, return_inverse=True)
+    part[nodes] = part[nodes[leader[group]]]
+
+
+def _strata(y: Tensor) -> NDArray[np.int64]:
     """Return a node's label, of several its rarest one, -1 for an unlabelled node."""
     if y.dim() == 1:
         return y.cpu().numpy()

@@ -79,9 +79,9 @@ class FeatureBlock(ABC):
 
     def on(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the rows on a graph, which keeps them."""
-        if str(self) not in matrices.blocks:
-            matrices.blocks[str(self)] = self.matrix(matrices)
-        return matrices.blocks[str(self)]
+        if self not in matrices.blocks:
+            matrices.blocks[self] = self.matrix(matrices)
+        return matrices.blocks[self]
 
     @classmethod
     def candidates(cls, graph: Graph, **options: Any) -> Iterable[FeatureBlock]:
@@ -284,6 +284,9 @@ class AggregatedRows(FeatureBlock):
     columns: tuple[Standardised, ...]
 
     kind = "aggregates"
+
+    def __hash__(self) -> int:  # hundreds of columns take milliseconds
+        return hash((self.kind, len(self.columns)))
 
     @property
     def walks(self) -> list[Walk]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -47,7 +47,7 @@ class GraphMatrices:
 
     def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
         self.graph, self.idf = graph, dict(idf or {})
-        self.blocks: dict[str, DesignMatrix] = {}
+        self.blocks: dict[Hashable, DesignMatrix] = {}  # by feature block
         self._sources = _sources(graph)
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], csr_array] = {}

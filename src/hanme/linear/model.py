@@ -72,9 +72,9 @@ class LinearModel:
         added: Sequence[str | dict[str, Any]] = (),
     ) -> LinearModel:
         """Select blocks, see :func:`select_blocks`, and fit weights to training nodes."""
-        matrices = GraphMatrices(graph)
-        spec = select_blocks(graph, seed, matrices, columns, added)
-        return cls.fit_each(graph, spec, [graph.split.train], matrices)[0]
+        matrices, masks = GraphMatrices(graph), [graph.split.train]
+        (spec,) = select_blocks(graph, masks, seed, matrices, [columns], added)
+        return cls.fit_each(graph, spec, masks, matrices)[0]
 
     @classmethod
     def fit_each(
@@ -107,13 +107,13 @@ class LinearModel:
     @classmethod
     def weighted_sum(cls, models: Sequence[LinearModel], slopes: Sequence[float]) -> LinearModel:
         """Return the model whose logits are a weighted sum of those of models on one graph."""
-        blocks: dict[str, WeightedBlock] = {}
+        blocks: dict[FeatureBlock, WeightedBlock] = {}
         bias, ids = torch.zeros_like(models[0].bias), dict[str, Texts]()
         for model, slope in zip(models, slopes, strict=True):
             bias, ids = bias + slope * model.bias, ids | model.ids
             for block, weight, idf in model.blocks:
-                before = blocks[str(block)].weight if str(block) in blocks else 0
-                blocks[str(block)] = WeightedBlock(block, before + slope * weight, idf)
+                before = blocks[block].weight if block in blocks else 0
+                blocks[block] = WeightedBlock(block, before + slope * weight, idf)
         return cls(list(blocks.values()), bias, ids, models[0]._matrices)
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:

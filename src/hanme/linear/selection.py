@@ -62,8 +62,9 @@ WEIGHT_STEPS = 30
 FOLDS = 4
 """Number of folds for the choice of the strength."""
 
-STRENGTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-"""Strengths to try, for rows whose mean squared length is 1; strong ones first."""
+STRENGTHS = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+"""Strengths to try, for rows whose mean squared length is 1; strong ones first. The strongest leave
+little more than the base rate, which is right where nothing can be learnt."""
 
 MAX_ITER = 20
 """Maximum number of iterations per strength; each fit starts from that of a stronger penalty."""
@@ -90,48 +91,107 @@ class Candidate(NamedTuple):
     agreement: float  # of these inner products with those of the labels
 
 
+class Sample(NamedTuple):
+    """The nodes of a sample that are in a set of training nodes."""
+
+    train: NDArray[np.int64]  # the numbers of all nodes of the set
+    rows: NDArray[np.int64]  # the places of its nodes in the sample
+    targets: Tensor  # their standardised labels, [n, C]
+    aggregates: AggregatedRows | None  # the block of aggregates, chosen on this set
+
+
 def select_blocks(
     graph: Graph,
+    masks: Sequence[Tensor],
     seed: int,
     matrices: GraphMatrices,
-    columns: Sequence[Column] = (),
+    columns: Sequence[Sequence[Column]] = (),
     added: Sequence[str | dict[str, Any]] = (),
-) -> LinearSpec:
-    """Select blocks, scales and strength by the errors of training nodes that are left out.
+) -> list[LinearSpec]:
+    """Select blocks, scales and strength for each set of training nodes ``[N]``.
 
     The weights of the blocks minimise the leave-one-out error of ridge regression (automatic
     relevance determination over blocks); the strength minimises the held-out loss of logistic
-    regression. ``columns`` are those for a block of aggregates, ``added`` names blocks of other
-    packages.
+    regression. The rows of a sample are computed once for all sets.
+
+    Args:
+        graph: The graph.
+        masks: The sets; nothing is read of the labels of other nodes.
+        seed: Seed of the sample.
+        matrices: Matrices of the graph.
+        columns: The columns of the block of aggregates, for each set.
+        added: Blocks of other packages.
     """
-    train = graph.split.train.nonzero().flatten().numpy()
-    if len(train) < 2:
-        raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
-    nodes, folds = balanced_sample(graph, MAX_SAMPLE, seed).numpy(), FOLDS
-    targets = graph.labels_given(torch.from_numpy(nodes)).float()
-    targets = (targets - targets.mean(0)) / targets.std().clamp(min=1e-6)
-    found = list[Candidate]()
-    blocks = [*added_blocks(graph, added), *islice(candidate_blocks(graph), MAX_CANDIDATES)]
-    if aggregates := Standardised.fit(graph, columns):
-        blocks.append(AggregatedRows(aggregates))
-    for block, design in usable_blocks(blocks, matrices):
-        candidate = _candidate(block, design, nodes, targets)
-        if candidate and not (block.id_type and _is_unique(design, train)):
-            found = sorted([*found, candidate], key=lambda each: -each.agreement)[:MAX_BLOCKS]
-    if not found:
-        raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
-    weights = block_weights(torch.stack([each.gram for each in found]), targets)
+    nodes = balanced_sample(graph, MAX_SAMPLE, seed)
+    samples = []
+    for i, mask in enumerate(masks):
+        if int(mask.sum()) < 2:
+            raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
+        targets = graph.labels_given(nodes[mask[nodes]]).float()
+        targets = (targets - targets.mean(0)) / targets.std().clamp(min=1e-6)
+        fitted = Standardised.fit(graph, columns[i]) if columns else ()
+        block = AggregatedRows(fitted) if fitted else None
+        train, rows = (each.nonzero().flatten().numpy() for each in (mask, mask[nodes]))
+        samples.append(Sample(train, rows, targets, block))
+    shared = [*added_blocks(graph, added), *islice(candidate_blocks(graph), MAX_CANDIDATES)]
+    found: list[list[Candidate]] = [[] for _ in masks]
+    everyone = torch.stack(list(masks)).any(0).nonzero().flatten().numpy()
+    for block, design in usable_blocks(shared, matrices):
+        products = inner_products(design.rows(nodes.numpy()))
+        rare = (products.diagonal() > 0).mean() < RARE
+        if rare or (block.id_type and _is_unique(design, everyone)):
+            continue
+        for sample, mine in zip(samples, found, strict=True):
+            _consider(block, design, products[np.ix_(sample.rows, sample.rows)], sample, mine)
+    for sample, mine in zip(samples, found, strict=True):
+        own = [] if sample.aggregates is None else [sample.aggregates]
+        for block, design in usable_blocks(own, matrices):
+            products = inner_products(design.rows(nodes.numpy()[sample.rows]))
+            _consider(block, design, products, sample, mine)
+        if not mine:
+            raise HanmeError(f"node type {graph.target}: no features and no links to learn from")
+    pairs = list(zip(samples, found, strict=True))
+    return [_specify(graph, nodes, *pair, matrices) for pair in pairs]
+
+
+def _consider(
+    block: FeatureBlock,
+    design: DesignMatrix,
+    products: NDArray[np.float64],
+    sample: Sample,
+    found: list[Candidate],
+) -> None:
+    """Add a block to the best ones found if a sample of nodes can tell its weight."""
+    gram, spread = normalised(products)
+    if not spread:
+        return
+    agreement = float((sample.targets * (gram @ sample.targets)).sum() / gram.norm())
+    found.append(Candidate(block, design.entries, gram, spread, agreement))
+    found.sort(key=lambda each: -each.agreement)
+    del found[MAX_BLOCKS:]
+
+
+def _specify(
+    graph: Graph,
+    nodes: Tensor,
+    sample: Sample,
+    found: Sequence[Candidate],
+    matrices: GraphMatrices,
+) -> LinearSpec:
+    """Weigh the blocks found, and choose the strength."""
+    weights = block_weights(torch.stack([each.gram for each in found]), sample.targets)
     weights[weights < MIN_WEIGHT * weights.sum()] = 0
+    folds, some = FOLDS, nodes.numpy()[sample.rows]
     if int(graph.split.labelled.sum()) > MAX_GRAM_NODES:
         share = int(graph.split.labelled.sum()) / graph.targets.num_nodes * len(graph.labels)
         weights = _affordable([share * each.entries for each in found], weights)
-        nodes, folds = np.random.default_rng(0).permutation(train)[:MAX_LARGE_SAMPLE], 1
+        some, folds = np.random.default_rng(0).permutation(sample.train)[:MAX_LARGE_SAMPLE], 1
     kept = weights.nonzero().flatten().tolist()
     shares = (weights / weights.sum()).tolist()
     blocks = [found[i].block for i in kept]
     scales = [(shares[i] / found[i].spread) ** 0.5 for i in kept]
     designs = [block.on(matrices) for block in blocks]
-    rows = TrainingRows(designs, scales, nodes, graph.y[nodes], len(graph.labels))
+    rows = TrainingRows(designs, scales, some, graph.y[some], len(graph.labels))
     return LinearSpec(blocks, scales, best_strength(rows, folds))
 
 
@@ -143,18 +203,6 @@ def balanced_sample(graph: Graph, limit: int, seed: int) -> Tensor:
     turn = torch.where(labels, labels.cumsum(0), len(train)).min(1).values
     drawn = torch.argsort(turn, stable=True)[:limit]
     return train[drawn.sort().values]
-
-
-def _candidate(
-    block: FeatureBlock, design: DesignMatrix, nodes: NDArray[np.int64], targets: Tensor
-) -> Candidate | None:
-    """Return a block if a sample of nodes can tell its weight."""
-    products = inner_products(design.rows(nodes))
-    gram, spread = normalised(products)
-    if not spread or (products.diagonal() > 0).mean() < RARE:
-        return None
-    agreement = float((targets * (gram @ targets)).sum() / gram.norm())
-    return Candidate(block, design.entries, gram, spread, agreement)
 
 
 def _is_unique(design: DesignMatrix, train: NDArray[np.int64]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import is_not
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
 from hanme.common.options import validated
-from hanme.decision import calibrate
+from hanme.decision import cross_calibrate
 from hanme.graph import Graph
 from hanme.graph.metapath import Metapath, Walk
 from hanme.linear.aggregates import Column
@@ -227,13 +227,27 @@ def label_shares(graph: Graph) -> Tensor:
     return graph.label_matrix[graph.split.train].float().mean(0)
 
 
+class Smoothed(NamedTuple):
+    """Smoothing that was fitted to nodes that its base learner has not seen.
+
+    Args:
+        learner: The learner with smoothing.
+        logits: Logits of these nodes, set by set, ``[n, C]``: those of a group have slopes of the
+            other groups.
+    """
+
+    learner: Smoothing
+    logits: Tensor
+
+
 def fit_smoothing(
     base: Learner,
     graph: Graph,
     matrices: GraphMatrices,
     paths: Sequence[Metapath],
     held_out: Iterable[tuple[Graph, Tensor, Tensor]],
-) -> Smoothing:
+    group: Tensor,
+) -> Smoothed:
     """Fit the slopes of smoothing to nodes that the learner has not seen.
 
     Args:
@@ -242,11 +256,12 @@ def fit_smoothing(
         matrices: Its matrices.
         paths: The metapaths.
         held_out: Fits of the learner: the graph with the training nodes of the fit, its logits of
-            all target nodes ``[N, C]``, and a mask ``[N]`` of nodes that it has not seen.
+            all target nodes ``[N, C]``, and the numbers of nodes that it has not seen.
+        group: The group of each of these nodes, ``[n]``, set by set.
     """
     own, means, y = [], [], []
-    for fold, logits, mask in held_out:
-        nodes, soft = mask.nonzero().flatten(), soft_labels(fold, logits, label_shares(fold))
+    for fold, logits, nodes in held_out:
+        soft = soft_labels(fold, logits, label_shares(fold))
         own.append(logits[nodes])
         means.append(torch.stack([path_means(matrices, path, soft, nodes) for path in paths]))
         y.append(fold.y[nodes])
@@ -255,13 +270,14 @@ def fit_smoothing(
     size[size == 0] = torch.inf
     parts = [torch.cat(own), *(by_path / size[:, None, None])]
     prior = [1.0] + [0.0] * len(paths)
-    (slope, *fitted), bias = calibrate(parts, torch.cat(y), prior, PRIOR_WIDTH)
+    fit = cross_calibrate(parts, torch.cat(y), group, prior, PRIOR_WIDTH)
+    slope, *fitted = fit.slopes
     kept = [i for i, each in enumerate(fitted) if each > 0]
     spec = SmoothingSpec(
         paths=[str(paths[i]) for i in kept],
         slopes=[fitted[i] / float(size[i]) for i in kept],
         slope=slope,
-        bias=bias.tolist(),
+        bias=fit.bias.tolist(),
         prior=label_shares(graph).tolist(),
     )
-    return Smoothing(base, [paths[i] for i in kept], spec, matrices=matrices)
+    return Smoothed(Smoothing(base, [paths[i] for i in kept], spec, matrices=matrices), fit.logits)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hanme.decision.losses import total_loss
+from hanme.decision.losses import base_rate_logits, total_loss
 from hanme.errors import HanmeError
 
 TOLERANCE = 3e-4
@@ -49,7 +49,7 @@ def logistic_regression(
     share = targets.double().mean(0).clamp(1e-4, 1 - 1e-4)
     if start is None:
         start = torch.zeros(size + 1, targets.size(1), dtype=rows.dtype)
-        start[-1] = torch.logit(share) if multilabel else share.log()
+        start[-1] = base_rate_logits(y, targets.size(1))
 
     mean, scatter = _moments(transposed, max(1, count))
     variance = (share * (1 - share)).to(rows.dtype)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hanme.common.progress import update_stage
-from hanme.decision.losses import node_losses
+from hanme.decision.losses import base_rate_logits, node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
@@ -155,7 +155,7 @@ class TreesFit:
 
     Args:
         graph: The graph.
-        columns: The columns to read.
+        columns: The columns to read, of each set.
         masks: Sets of labelled nodes, each ``[N]``; every set gets its own trees.
         held_out: For each set, nodes that measure the loss.
         seed: Seed of the sample of nodes and of columns.
@@ -164,38 +164,45 @@ class TreesFit:
     def __init__(
         self,
         graph: Graph,
-        columns: Sequence[Column],
+        columns: Sequence[Sequence[Column]],
         masks: Sequence[Tensor],
         held_out: Sequence[Tensor],
         seed: int,
     ) -> None:
         self.graph, self.columns, self.seed = graph, columns, seed
         self.masks, self.held_out, self.labels = masks, held_out, len(graph.labels)
-        width = len(columns)
-        share = 0.7 if width < 30 else max(1 / 3, 10 / width)
+        width, least = max(map(len, columns)), min(map(len, columns))
         count = sum(min(MAX_NODES, int(mask.sum())) for mask in masks)
-        max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
-        eta = ETA if max_rounds == MAX_ROUNDS else FAST_ETA
-        options = {"eta": eta, "colsample_bynode": share}
-        self.parameters = PARAMETERS | options | _objective(graph, seed)
+        self.max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
         self.losses: list[list[float]] = []  # by round, the loss of each set's held-out nodes
         self.boosters: list[xgboost.Booster] = []
         enough = sum(int(mask.sum()) for mask in held_out) >= MIN_HELD_OUT
-        if width and max_rounds >= MIN_ROUNDS and enough:
-            self._boost(max_rounds)
+        if least and self.max_rounds >= MIN_ROUNDS and enough:
+            self._boost()
 
-    def _boost(self, max_rounds: int) -> None:
-        train = [self._labelled(mask) for mask in self.masks]
-        held = [self._labelled(mask) for mask in self.held_out]
+    def _parameters(self, columns: Sequence[Column]) -> dict[str, Any]:
+        share = 0.7 if len(columns) < 30 else max(1 / 3, 10 / len(columns))
+        eta = ETA if self.max_rounds == MAX_ROUNDS else FAST_ETA
+        options = {"eta": eta, "colsample_bynode": share}
+        return PARAMETERS | options | _objective(self.graph, self.seed)
+
+    def _boost(self) -> None:
+        train = [self._labelled(*one) for one in zip(self.masks, self.columns, strict=True)]
+        held = [self._labelled(*one) for one in zip(self.held_out, self.columns, strict=True)]
         y = [self.graph.y[_sample(mask, self.seed)] for mask in self.held_out]
-        pairs = zip(train, held, strict=True)
-        self.boosters = [load_xgboost().Booster(self.parameters, list(pair)) for pair in pairs]
-        for number in range(max_rounds):
-            update_stage(number / max_rounds)
+        self.boosters = [
+            load_xgboost().Booster(self._parameters(columns), [some, others])
+            for columns, some, others in zip(self.columns, train, held, strict=True)
+        ]
+        rates = [base_rate_logits(self.graph.y[mask], self.labels) for mask in self.masks]
+        pairs = zip(rates, y, strict=True)
+        self.losses = [[_total(rate.expand(len(some), -1), some) for rate, some in pairs]]
+        for number in range(self.max_rounds):
+            update_stage(number / self.max_rounds)
             losses = []
             for booster, matrix, some, labels in zip(self.boosters, train, held, y, strict=True):
                 booster.update(matrix, number)
-                losses.append(float(node_losses(_logits(booster, some, self.labels), labels).sum()))
+                losses.append(_total(_logits(booster, some, self.labels), labels))
             self.losses.append(losses)
             if number + 1 - self.rounds() >= PATIENCE:
                 break
@@ -207,29 +214,26 @@ class TreesFit:
         losses = np.array(self.losses)
         if without is not None and losses.shape[1] > 1:
             losses = np.delete(losses, without, axis=1)
-        return int(losses.sum(1).argmin()) + 1
-
-    def logits(self, number: int, nodes: Tensor) -> Tensor:
-        """Return the logits of a set's trees, with the rounds that the other sets choose."""
-        booster = self.boosters[number][: self.rounds(without=number)]
-        return Trees(booster, self.columns, self.labels).predict(self.graph, nodes)
+        return int(losses.sum(1).argmin())
 
     def trees(self, number: int) -> Trees:
-        """Return the trees of a set."""
-        return Trees(self.boosters[number][: self.rounds()], self.columns, self.labels)
+        """Return the trees of a set, with the rounds that the other sets choose, at least one."""
+        booster = self.boosters[number][: max(1, self.rounds(without=number))]
+        return Trees(booster, self.columns[number], self.labels)
 
-    def refit(self, mask: Tensor) -> Trees:
-        """Return trees with the same number of rounds, fitted to other nodes."""
-        booster = load_xgboost().train(self.parameters, self._labelled(mask), self.rounds())
-        return Trees(booster, self.columns, self.labels)
+    def refit(self, mask: Tensor, columns: Sequence[Column]) -> Trees:
+        """Return trees with the rounds that all sets choose, fitted to other nodes."""
+        matrix = self._labelled(mask, columns)
+        booster = load_xgboost().train(self._parameters(columns), matrix, self.rounds())
+        return Trees(booster, columns, self.labels)
 
-    def _labelled(self, mask: Tensor) -> xgboost.DMatrix:
+    def _labelled(self, mask: Tensor, columns: Sequence[Column]) -> xgboost.DMatrix:
         nodes = _sample(mask, self.seed)
-        return _matrix(column_values(self.graph, self.columns, nodes), self.graph.y[nodes].numpy())
+        return _matrix(column_values(self.graph, columns, nodes), self.graph.y[nodes].numpy())
 
 
 class Screened(NamedTuple):
-    """The columns that tell most about the labels of training nodes, the best first.
+    """The columns that tell most about the labels of some training nodes, the best first.
 
     Args:
         columns: The columns.
@@ -250,46 +254,68 @@ class Screened(NamedTuple):
         )
 
 
-def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> Screened:
-    """Choose the columns that tell most about the labels of training nodes.
+class _Scored(NamedTuple):
+    """A candidate column with its values, and how much it tells by itself."""
+
+    score: float
+    column: Column
+    values: Values
+
+
+def screen_columns(
+    graph: Graph, masks: Sequence[Tensor], seed: int, limit: int = MAX_COLUMNS
+) -> list[Screened]:
+    """Choose the columns that tell most about the labels, for each set of training nodes ``[N]``.
 
     Candidates are compared by their gain in a few rounds of boosting; of more than
-    ``MAX_CANDIDATES``, those that tell most by themselves.
+    ``MAX_CANDIDATES``, those that tell most by themselves. Their values are computed once.
     """
     nodes = balanced_sample(graph, MAX_SCREENED, seed)
-    labels, found = graph.labels_given(nodes).numpy(), list[tuple[float, Column, Values]]()
-    candidates = 0
+    y, labels = graph.y[nodes].numpy(), graph.labels_given(nodes).numpy()
+    sets = [mask[nodes].numpy() for mask in masks]
+    found: list[list[_Scored]] = [[] for _ in masks]
+    candidates = [0] * len(masks)
     for columns, values in Aggregates.on(graph).candidates(nodes.numpy()):
-        scores = [association(each, labels) for each in values.T]
-        parts = zip(scores, columns, values.T, strict=True)
-        varying = [(score, column, each.copy()) for score, column, each in parts if score > 0]
-        candidates += len(varying)
-        found += varying
-        least = sorted((score for score, *_ in found), reverse=True)[:MAX_CANDIDATES]
-        found = [each for each in found if each[0] >= least[-1]]
-    found.sort(key=lambda each: -each[0])
-    limit = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // int(graph.split.train.sum())))
-    if len(found) <= limit:
-        return Screened([column for _, column, _ in found], candidates)
-    matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
-    parameters = SCREENING | _objective(graph, seed)
-    booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
-    gains = booster.get_score(importance_type="total_gain")
-    best = sorted(gains, key=lambda name: -gains[name])[:limit]
-    return Screened([found[int(name[1:])][1] for name in best], candidates)
+        bins = [binned(each) for each in values.T]
+        copies = [each.copy() for each in values.T]
+        for i, some in enumerate(sets):
+            scores = [association(each[some], labels[some]) for each in bins]
+            parts = zip(scores, columns, copies, strict=True)
+            varying = [_Scored(*part) for part in parts if part[0] > 0]
+            candidates[i] += len(varying)
+            found[i] += varying
+            least = sorted((one.score for one in found[i]), reverse=True)[:MAX_CANDIDATES]
+            found[i] = [one for one in found[i] if one.score >= least[-1]]
+    screened = []
+    for one, some, mask, count in zip(found, sets, masks, candidates, strict=True):
+        most = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // max(1, int(mask.sum()))))
+        chosen = sorted(one, key=lambda each: -each.score)
+        if len(chosen) > most:
+            matrix = _matrix(np.stack([each.values[some] for each in chosen], 1), y[some])
+            parameters = SCREENING | _objective(graph, seed)
+            booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
+            gains = booster.get_score(importance_type="total_gain")
+            best = sorted(gains, key=lambda name: -gains[name])[:most]
+            chosen = [chosen[int(name[1:])] for name in best]
+        screened.append(Screened([each.column for each in chosen], count))
+    return screened
 
 
-def association(values: Values, labels: NDArray[np.bool_]) -> float:
-    """Return how much a column tells about labels by itself: chi squared of 16 bins, per node."""
+def binned(values: Values) -> NDArray[np.int64]:
+    """Return the number of the bin of each value, of 16 with equally many and one for NaN."""
     known = values[~np.isnan(values)]
     edges = np.unique(np.quantile(known, np.linspace(0, 1, 17)[1:-1])) if len(known) else known
-    bins = np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values, "left"))
+    return np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values, "left"))
+
+
+def association(bins: NDArray[np.int64], labels: NDArray[np.bool_]) -> float:
+    """Return how much a column in bins tells about labels by itself: chi squared, per node."""
     _, bins = np.unique(bins, return_inverse=True)
     expected = np.bincount(bins)[:, None] * np.maximum(labels.mean(0), 1e-9)
     if len(expected) < 2:
         return 0.0
     counts = np.stack([np.bincount(bins, y) for y in labels.T.astype(float)], 1)
-    return float(((counts - expected) ** 2 / expected).sum() / len(values))
+    return float(((counts - expected) ** 2 / expected).sum() / len(bins))
 
 
 @cache
@@ -327,6 +353,10 @@ def _sample(mask: Tensor, seed: int) -> Tensor:
 def _matrix(rows: Values, y: NDArray[Any] | None = None) -> xgboost.DMatrix:
     matrix: xgboost.DMatrix = load_xgboost().DMatrix(rows, y, nthread=torch.get_num_threads())
     return matrix
+
+
+def _total(logits: Tensor, y: Tensor) -> float:
+    return float(node_losses(logits, y).sum())
 
 
 def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, labels: int) -> Tensor:

@@ -153,15 +153,14 @@ class OpenedRun:
     def evaluate(self) -> dict[str, Any]:
         """Return micro and macro F1 in percent by decision rule and part of the split.
 
-        If the final weights were fitted to validation nodes, their scores are those measured in
-        training, by weights that were not.
+        Scores of validation or out-of-fold nodes are those measured in training, by what was not
+        fitted to them.
         """
         self.require_training_graph()
         by_rule = score_parts(self.graph, self.logits(), self.decision)
-        if self.config.training.refit:
-            for rule, parts in self.result["scores"].items():
-                if rule in by_rule and "val" in parts:
-                    by_rule[rule]["val"] = parts["val"]
+        for rule, parts in self.result["scores"].items():
+            if rule in by_rule:
+                by_rule[rule] |= {part: parts[part] for part in ("val", "oof") if part in parts}
         return by_rule
 
     @cached_property

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hanme.decision import Decision, quality
 from hanme.graph import Graph
-from hanme.training import FinalOutputs, TrainingResult
+from hanme.training import FinalOutputs, Judged, TrainingResult
 from hanme.training.metrics import F1, f1, f1_interval, probability_scores, scores, wilson_interval
 
 RULES = {"fallback": "with_fallback", "half": "without_fallback"}
@@ -21,18 +21,29 @@ def rule_name(decision: Decision) -> str:
     return RULES.get(decision.rule, "decided")
 
 
-def score_parts(graph: Graph, logits: Tensor, decision: Decision) -> dict[str, Any]:
+def score_parts(
+    graph: Graph, logits: Tensor, decision: Decision, judged: Judged | None = None
+) -> dict[str, Any]:
     """Return micro and macro F1 in percent by decision rule and part of the split.
 
-    The scores of the run's own decision come first; empty parts have none.
+    The scores of the run's own decision come first; empty parts have none. Validation nodes have
+    none but those of ``judged``: weights or decision were fitted to them.
     """
-    masks = {part: mask for part, mask in graph.split.parts().items() if mask.any()}
+    masks = {"train": graph.split.train, "test": graph.split.test}
+    masks = {part: mask for part, mask in masks.items() if mask.any()}
     rules = {rule_name(decision): decision}
     rules |= {name: Decision(rule=rule) for rule, name in RULES.items()}
-    return {
+    found = {
         name: {part: _percent(f1) for part, f1 in scores(logits, graph.y, masks, rule).items()}
         for name, rule in rules.items()
     }
+    if judged is not None:
+        true, several = graph.labels_given(judged.nodes), graph.multilabel
+        for name, rule in rules.items():
+            own = rule is decision
+            labels = judged.labels if own else rule.labels(judged.logits, multilabel=several)
+            found[name][judged.part] = _percent(f1(labels, true))
+    return found
 
 
 class Scored(NamedTuple):
@@ -67,9 +78,11 @@ class Scored(NamedTuple):
 def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     """Return scores, 95 % intervals, baselines and calibration of a trained model.
 
-    Validation nodes are scored by weights that were not fitted to them. ``expected_f1`` is the
-    score under thresholds that maximise the expected macro F1, so that models with other rules can
-    be compared.
+    ``val`` are validation nodes that selected nothing, each scored by what was fitted to others;
+    ``oof``, in their place where they are few, training nodes by base learners that were fitted to
+    others. ``expected_f1`` is the score under thresholds that maximise the expected macro F1, so
+    that models with other rules can be compared. ``selection`` is the F1 of all validation nodes,
+    by which settings may be chosen: it is optimistic.
     """
     outputs, linear, several = trained.outputs, trained.linear, graph.multilabel
     models = {"model": _unseen(graph, outputs, outputs.decision)}
@@ -78,15 +91,19 @@ def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
     common, rates = _most_common(graph)
     models["majority"] = {
         part: Scored(common.expand_as(x.true), rates.expand_as(x.p), x.true)
-        for part, x in models["model"].items()
+        for each in (models.get("linear", {}), models["model"])
+        for part, x in each.items()
     }
-    by_rule = score_parts(graph, outputs.logits, outputs.decision)
-    for rule, parts in score_parts(graph, outputs.held_out, outputs.decision).items():
-        by_rule[rule] |= {"val": parts["val"]} if "val" in parts else {}
+    val, decision = graph.split.val, outputs.decision
+    chosen = scores(outputs.held_out, graph.y, {"val": val}, decision)["val"]
+    by_rule = score_parts(graph, outputs.logits, decision, outputs.judged)
     best = _unseen(graph, outputs, _thresholds(graph, outputs))
     return {
         "scores": by_rule,
-        "expected_f1": {part: _percent(f1(x.predicted, x.true)) for part, x in best.items()},
+        "selection": _percent(chosen),
+        "expected_f1": {
+            part: _percent(f1(x.predicted, x.true)) for part, x in best.items() if part == "test"
+        },
         "baselines": {
             name: {part: x.scores(multilabel=several) for part, x in parts.items()}
             for name, parts in models.items()
@@ -113,26 +130,26 @@ def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
 
 
 def _unseen(graph: Graph, outputs: FinalOutputs, decision: Decision) -> dict[str, Scored]:
-    """Return the predictions for nodes that the weights were not fitted to, by part."""
-    split, several = graph.split, graph.multilabel
-    parts = {"val": (split.val, outputs.held_out), "test": (split.test, outputs.logits)}
-    return {
-        part: Scored(
-            decision.labels(logits[mask], multilabel=several),
-            decision.probabilities(logits[mask], multilabel=several),
-            graph.labels_given(mask),
-        )
-        for part, (mask, logits) in parts.items()
-        if mask.any()
-    }
+    """Return the predictions for nodes that nothing was fitted to, by part."""
+    test, several, judged = graph.split.test, graph.multilabel, outputs.judged
+    found = {}
+    if judged is not None:
+        true = graph.labels_given(judged.nodes)
+        found[judged.part] = Scored(judged.labels, judged.p, true)
+    if test.any():
+        logits = outputs.logits[test]
+        labels = decision.labels(logits, multilabel=several)
+        p = decision.probabilities(logits, multilabel=several)
+        found["test"] = Scored(labels, p, graph.labels_given(test))
+    return found
 
 
 def _thresholds(graph: Graph, outputs: FinalOutputs) -> Decision:
     """Return thresholds for the expected macro F1: the model's own, if it has some."""
     if outputs.decision.rule in ("micro", "macro"):
         return outputs.decision
-    val, held_out = graph.split.val, outputs.held_out
-    return Decision.fit("macro", held_out[val], graph.y[val], held_out[~graph.split.train])
+    val = graph.split.val
+    return Decision.fit("macro", outputs.held_out[val], graph.y[val])
 
 
 def _percent(f1: F1) -> dict[str, float]:

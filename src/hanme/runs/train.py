@@ -36,7 +36,7 @@ from hanme.training import (
     Epoch,
     Progress,
     Trainer,
-    ValidationHalves,
+    ValidationNodes,
     draw_weights,
     finalize,
     fit_base,
@@ -151,10 +151,15 @@ def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
     random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
         start_at_odds(model, graph)
-    if is_stacked(config):  # the other half of the validation nodes fits the slopes
-        selection, _ = ValidationHalves.of(graph, training.seed)
-        graph = replace(graph, split=graph.split._replace(val=selection))
+    selection = validation_nodes(config, graph).selection  # the others may be scored
+    graph = replace(graph, split=graph.split._replace(val=selection))
     return Trainer(model.to(device.chosen()), graph, training, random=random)
+
+
+def validation_nodes(config: RunConfig, graph: Graph) -> ValidationNodes:
+    """Return what the validation nodes of a run decide."""
+    network, stack = config.model.name != LINEAR, is_stacked(config)
+    return ValidationNodes.of(graph, config.training, network=network, stack=stack)
 
 
 def _fit_base(config: RunConfig, graph: Graph, trainer: Trainer | None) -> BaseOutputs | None:
@@ -164,7 +169,7 @@ def _fit_base(config: RunConfig, graph: Graph, trainer: Trainer | None) -> BaseO
     base = fit_base(graph, config.training)
     if ranks.count() == 1:  # else a rank has the logits of its share only
         val = trainer.graph.split.val
-        known, y = base.outputs.held_out[val], graph.y[val]
+        known, y = base.held_out[val], graph.y[val]
         trainer.gain = lambda logits: stacking_gain(known, logits, y)
     return base
 
@@ -185,7 +190,8 @@ def _finalize(
             f"The network was dropped after {progress.epoch} epochs: the linear model and trees "
             "predict as well without it."
         )
-    trained = finalize(network, graph, config.training, base=base, stack=is_stacked(config))
+    nodes, stack = validation_nodes(config, graph), is_stacked(config)
+    trained = finalize(network, graph, config.training, base=base, stack=stack, nodes=nodes)
     begin_stage("scoring")
     result = result_of(graph, trained) | {
         "notes": notes,

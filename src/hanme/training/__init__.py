@@ -1,6 +1,6 @@
 """Train a model on a graph: epochs, base learners, stacking, decision, scores."""
 
-from hanme.training.base_learners import ValidationHalves, fit_base_learners
+from hanme.training.base_learners import fit_base_learners
 from hanme.training.callbacks import CALLBACKS, Callback, CallbackError, FitState
 from hanme.training.config import PAPER, Recipe, TrainingConfig
 from hanme.training.final import (
@@ -23,6 +23,7 @@ from hanme.training.trainer import (
     size_weights,
     start_at_odds,
 )
+from hanme.training.validation import Judged, ValidationNodes
 
 __all__ = [
     "CALLBACKS",
@@ -35,6 +36,7 @@ __all__ = [
     "Epoch",
     "FinalOutputs",
     "FitState",
+    "Judged",
     "Network",
     "Progress",
     "Recipe",
@@ -42,7 +44,7 @@ __all__ = [
     "Trainer",
     "TrainingConfig",
     "TrainingResult",
-    "ValidationHalves",
+    "ValidationNodes",
     "as_predicted",
     "draw_weights",
     "f1",

@@ -1,6 +1,7 @@
 """Fit the base learners beside the network: linear model and trees, stacked, then smoothed.
 
-Slopes are fitted to out-of-fold logits or, with many labelled nodes, to validation nodes.
+They read the labels of training nodes only. Columns, blocks, strength and number of trees are
+chosen within each fold, so that out-of-fold logits tell how well the whole recipe predicts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hanme.common.progress import begin_stage, update_stage
-from hanme.decision import calibrate
+from hanme.decision import cross_calibrate
 from hanme.decision.calibration import STACKING_WIDTH
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
@@ -23,34 +24,27 @@ from hanme.linear.fit import MAX_GRAM_NODES
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.naive_bayes import fit_naive_bayes
 from hanme.linear.smoothing import fit_smoothing, smoothing_paths
-from hanme.linear.trees import TreesFit, screen_columns
+from hanme.linear.trees import Trees, TreesFit, screen_columns
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Stacked
 
 FOLDS = 5
-"""Number of folds for out-of-fold logits."""
+"""Number of folds for out-of-fold logits; of more than ``MAX_GRAM_NODES`` labelled nodes, one of
+them is enough."""
 
 
-class ValidationHalves(NamedTuple):
-    """Validation nodes, divided: a node that selects something fits no slope.
+class OutOfFold(NamedTuple):
+    """Training nodes with logits of base learners that were not fitted to them.
 
     Args:
-        selection: Mask ``[N]`` of the nodes that select the epoch and, with many labelled nodes,
-            the number of trees.
-        stacking: Mask ``[N]`` of the nodes that the slopes of the stack are fitted to.
+        nodes: Their numbers, ``[n]``.
+        group: The group of each, ``[n]``: slopes of its logits were fitted to the other groups.
+        logits: ``[n, C]``.
     """
 
-    selection: Tensor
-    stacking: Tensor
-
-    @classmethod
-    def of(cls, graph: Graph, seed: int) -> ValidationHalves:
-        """Divide the validation nodes of a graph, those of each label evenly."""
-        val, none = graph.split.val, torch.zeros_like(graph.split.val)
-        if int(val.sum()) < 2:
-            return cls(val, none)
-        halves = without_fold(Split(none, val, none), graph.y, 1, 2, seed=seed)
-        return cls(halves.val, halves.train)
+    nodes: Tensor
+    group: Tensor
+    logits: Tensor
 
 
 class BaseFit(NamedTuple):
@@ -59,44 +53,46 @@ class BaseFit(NamedTuple):
     Args:
         held_out: Fitted to training nodes.
         final: Fitted to all labelled nodes.
+        out_of_fold: Logits of training nodes by the same recipe.
         notes: What the user should know, a line each.
     """
 
     held_out: Learner
     final: Learner
+    out_of_fold: OutOfFold
     notes: Sequence[str] = ()
 
 
 class FitSets(NamedTuple):
-    """Sets of nodes to fit to, and nodes to fit slopes to that each leaves out.
+    """Sets of training nodes to fit to, and the training nodes that each leaves out.
 
     Args:
-        graphs: The graph, with a split for each set.
-        held_out: A mask ``[N]`` for each set.
-        selection: Masks ``[N]`` of the nodes that select the number of trees, for each set.
+        graphs: The graph, with a split for each set; the nodes that it leaves out are ``val``.
+        group: The group of each node left out, set by set: its fold or, if there is one set only,
+            one of two halves.
     """
 
     graphs: list[Graph]
-    held_out: list[Tensor]
-    selection: list[Tensor]
+    group: Tensor
 
     @classmethod
     def of(cls, graph: Graph, seed: int) -> FitSets:
-        """Return folds of the labelled nodes, or the training nodes if many are labelled.
-
-        Folds leave out training nodes: what validation nodes decide, they have not seen. A fold
-        of validation nodes only would leave out none.
-        """
-        if not FOLDS <= int(graph.split.labelled.sum()) <= MAX_GRAM_NODES:
-            selection, stacking = ValidationHalves.of(graph, seed)
-            return cls([graph], [stacking], [selection])
-        splits = [
-            without_fold(graph.split, graph.y, number, FOLDS, seed=seed)
-            for number in range(1, FOLDS + 1)
-        ]
-        splits = [split for split in splits if (split.val & graph.split.train).any()]
-        held_out = [split.val & graph.split.train for split in splits]
-        return cls([replace(graph, split=split) for split in splits], held_out, held_out)
+        """Return folds of the training nodes; of many, only the first; of fewer than that, none."""
+        none, train = torch.zeros_like(graph.split.train), graph.split.train
+        only = Split(train, none, none)
+        if int(train.sum()) < FOLDS:
+            return cls([replace(graph, split=only)], torch.zeros(0, dtype=torch.long))
+        many = int(graph.split.labelled.sum()) > MAX_GRAM_NODES
+        fold, y, groups = range(1, 2 if many else FOLDS + 1), graph.y, graph.groups
+        splits = [without_fold(only, y, k, FOLDS, seed=seed, groups=groups) for k in fold]
+        splits = [split for split in splits if split.val.any() and split.train.any()]
+        if len(splits) == 1:
+            held = Split(splits[0].val, none, none)
+            half = without_fold(held, y, 1, 2, seed=seed, groups=groups).val
+            group = half[held.train].long()
+        else:
+            group = torch.cat([torch.full((int(s.val.sum()),), i) for i, s in enumerate(splits)])
+        return cls([replace(graph, split=split) for split in splits], group)
 
     @property
     def are_folds(self) -> bool:
@@ -109,9 +105,36 @@ class FitSets(NamedTuple):
         return [graph.split.train for graph in self.graphs]
 
     @property
-    def y(self) -> Tensor:
-        """The labels of the held-out nodes, set by set."""
-        return torch.cat([g.y[mask] for g, mask in zip(self.graphs, self.held_out, strict=True)])
+    def held_out(self) -> list[Tensor]:
+        """The numbers of the nodes that each set leaves out."""
+        return [graph.split.val.nonzero().flatten() for graph in self.graphs]
+
+    @property
+    def nodes(self) -> Tensor:
+        """The numbers of these nodes, set by set, ``[n]``."""
+        return torch.cat(self.held_out)
+
+
+class Fit(NamedTuple):
+    """What is fitted, by set and then to the training nodes and to all labelled nodes.
+
+    Args:
+        sets: The sets.
+        choices: The training nodes that columns and blocks are chosen on: those of each set and,
+            if there are folds, all of them.
+        last: The sets of nodes of the last two fits, both with the last choice.
+    """
+
+    sets: FitSets
+    choices: list[Tensor]
+    last: list[Tensor]
+
+    @classmethod
+    def of(cls, graph: Graph, config: TrainingConfig) -> Fit:
+        """Return the fits for a graph."""
+        sets, train = FitSets.of(graph, config.seed), graph.split.train
+        choices = [*sets.masks, train] if sets.are_folds else sets.masks
+        return cls(sets, choices, [train, graph.split.labelled if config.refit else train])
 
 
 @dataclass(frozen=True)
@@ -132,108 +155,124 @@ class Component:
     size: float = 1.0
 
 
+class Stacks(NamedTuple):
+    """The stack of each set and, last, of the training nodes and of all labelled nodes.
+
+    The slopes of a fold's stack are fitted to the other folds.
+    """
+
+    models: list[Stacked]
+    logits: Tensor  # of the nodes that each set leaves out, with slopes of the other groups
+
+
 def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     """Fit, stack and smooth the linear model and trees.
 
     Trees and aggregates need the graph in memory; smoothing also predicts all of it at once.
     """
     whole = config.batch_size is None and not graph.stored
-    sets, matrices = FitSets.of(graph, config.seed), GraphMatrices(graph)
+    fit, matrices = Fit.of(graph, config), GraphMatrices(graph)
+    sets = fit.sets
     begin_stage("aggregates")
-    columns, notes = list[Column](), list[str]()
+    columns, notes = list[list[Column]](), list[str]()
     if graph.stored:
         notes.append("Trees and aggregates are left out: the stored graph is too large for them.")
     else:
-        screened = screen_columns(graph, config.seed)
-        columns, notes = screened.columns, [screened.note] if screened.note else []
+        screened = screen_columns(graph, fit.choices, config.seed)
+        columns, last = [each.columns for each in screened], screened[-1]
+        notes = [last.note] if last.note else []
     begin_stage("linear model")
-    linear = _fit_linear(graph, sets, matrices, columns, config)
+    linear = _fit_linear(graph, fit, matrices, columns, config)
     begin_stage("trees")
-    trees = _fit_trees(graph, sets, columns, config) if columns and config.trees else []
-    stacks = _stack(linear, trees, sets.y)
+    trees = _fit_trees(graph, fit, columns, config) if columns and config.trees else []
+    stacks = _stack(linear, trees, graph.y[sets.nodes], sets)
     begin_stage("smoothing")
     paths = smoothing_paths(graph, matrices) if whole and config.smoothing else []
-    *by_set, held_out, final = stacks
+    *by_set, held_out, final = stacks.models
     if not paths:
-        return BaseFit(held_out, final, notes)
+        return BaseFit(held_out, final, OutOfFold(sets.nodes, sets.group, stacks.logits), notes)
 
     def logits() -> Iterator[Tensor]:
         for number, stack in enumerate(by_set):
-            update_stage(number / len(stacks))
+            update_stage(number / len(stacks.models))
             yield stack.predict(graph)
 
     unseen = zip(sets.graphs, logits(), sets.held_out, strict=True)
-    smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen)
-    return BaseFit(smoothed, smoothed.over(final), notes)
+    smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen, sets.group)
+    out_of_fold = OutOfFold(sets.nodes, sets.group, smoothed.logits)
+    return BaseFit(smoothed.learner, smoothed.learner.over(final), out_of_fold, notes)
 
 
-def _stack(linear: Sequence[Component], trees: Sequence[Component], y: Tensor) -> list[Stacked]:
-    """Stack components with slopes that minimise the loss of the held-out nodes.
+def _stack(
+    linear: Sequence[Component], trees: Sequence[Component], y: Tensor, sets: FitSets
+) -> Stacks:
+    """Stack components with slopes that minimise the loss of the nodes that sets leave out.
 
     The weights of linear components are added up: their sum is one linear model.
     """
     components = [*linear, *trees]
     total = sum(each.prior for each in components)
-    fitted, bias = calibrate(
-        [each.logits / each.size for each in components],
-        y,
-        [each.prior / total for each in components],
-        STACKING_WIDTH,
-    )
-    slopes = [slope / each.size for slope, each in zip(fitted, components, strict=True)]
-    kept = [i for i in range(len(linear)) if slopes[i] > 0] or [0]
+    prior = [each.prior / total for each in components]
+    parts = [each.logits / each.size for each in components]
+    fit = cross_calibrate(parts, y, sets.group, prior, STACKING_WIDTH)
+    found = fit.others if sets.are_folds else [(fit.slopes, fit.bias)]
     stacks = []
-    for k in range(len(linear[0].models)):
+    for k, (fitted, bias) in enumerate([*found, *[(fit.slopes, fit.bias)] * 2]):
+        slopes = [slope / each.size for slope, each in zip(fitted, components, strict=True)]
+        kept = [i for i in range(len(linear)) if slopes[i] > 0] or [0]
         models = [cast("LinearModel", linear[i].models[k]) for i in kept]
-        parts: dict[str, Learner] = {
+        learners: dict[str, Learner] = {
             "linear": LinearModel.weighted_sum(models, [slopes[i] for i in kept])
         }
         if trees and slopes[-1] > 0:
-            parts["trees"] = trees[0].models[k]
+            learners["trees"] = trees[0].models[k]
         by_name = {"linear": 1.0, "trees": slopes[-1]}
-        stacks.append(Stacked(parts, {name: by_name[name] for name in parts}, bias))
-    return stacks
+        stacks.append(Stacked(learners, {name: by_name[name] for name in learners}, bias))
+    return Stacks(stacks, fit.logits)
 
 
 def _fit_linear(
     graph: Graph,
-    sets: FitSets,
+    fit: Fit,
     matrices: GraphMatrices,
-    columns: Sequence[Column],
+    columns: Sequence[Sequence[Column]],
     config: TrainingConfig,
 ) -> list[Component]:
     """Fit the linear model and, to few nodes, naive Bayes on each block."""
-    spec = select_blocks(graph, config.seed, matrices, columns, config.blocks)
-    last = graph.split.labelled if config.refit else graph.split.train
-    masks = [*sets.masks, graph.split.train, last]
-    models = LinearModel.fit_each(graph, spec, masks, matrices)
-    components = [Component(models, _held_out_logits(models, graph, sets))]
-    for models in fit_naive_bayes(graph, masks, matrices) if sets.are_folds else ():
-        logits = _held_out_logits(models, graph, sets)
+    specs = select_blocks(graph, fit.choices, config.seed, matrices, columns, config.blocks)
+    models = list[LinearModel]()
+    for spec, mask in zip(specs[:-1], fit.choices[:-1], strict=True):
+        models += LinearModel.fit_each(graph, spec, [mask], matrices)
+    own = fit.last if fit.sets.are_folds else [*fit.sets.masks, *fit.last]
+    models += LinearModel.fit_each(graph, specs[-1], own, matrices)
+    components = [Component(models, _held_out_logits(models, graph, fit.sets))]
+    masks = [*fit.sets.masks, *fit.last]
+    for models in fit_naive_bayes(graph, masks, matrices) if fit.sets.are_folds else ():
+        logits = _held_out_logits(models, graph, fit.sets)
         size = float((logits - logits.mean(0)).square().mean().sqrt())
         if size > 0:
             components.append(Component(models, logits, 0.0, size))
     return components
 
 
-def _held_out_logits(models: Sequence[LinearModel], graph: Graph, sets: FitSets) -> Tensor:
+def _held_out_logits(models: Sequence[Learner], graph: Graph, sets: FitSets) -> Tensor:
     """Return the logits of the nodes that each set leaves out, set by set."""
     pairs = zip(models, sets.held_out, strict=False)  # the last models are of no set
-    return torch.cat([model.predict(graph, _nodes(mask)) for model, mask in pairs])
+    return torch.cat([model.predict(graph, nodes) for model, nodes in pairs])
 
 
 def _fit_trees(
-    graph: Graph, sets: FitSets, columns: Sequence[Column], config: TrainingConfig
+    graph: Graph, fit: Fit, columns: Sequence[Sequence[Column]], config: TrainingConfig
 ) -> list[Component]:
-    fit = TreesFit(graph, columns, sets.masks, sets.selection, config.seed)
-    if not fit.rounds():
+    sets = fit.sets
+    held_out = [one.split.val for one in sets.graphs]
+    some = columns[: len(sets.graphs)]
+    trees = TreesFit(graph, some, sets.masks, held_out, config.seed)
+    if not trees.rounds():
         return []
-    by_set = [fit.trees(i) for i in range(len(sets.graphs))]
-    first = fit.refit(graph.split.train) if sets.are_folds else by_set[0]
-    final = fit.refit(graph.split.labelled) if config.refit else first
-    logits = [fit.logits(i, _nodes(mask)) for i, mask in enumerate(sets.held_out)]
-    return [Component([*by_set, first, final], torch.cat(logits))]
-
-
-def _nodes(mask: Tensor) -> Tensor:
-    return mask.nonzero().flatten()
+    models: list[Trees] = [trees.trees(i) for i in range(len(sets.graphs))]
+    logits = _held_out_logits(models, graph, sets)
+    for i, mask in enumerate(fit.last):
+        same = i > 0 and torch.equal(mask, fit.last[0])
+        models.append(models[-1] if same else trees.refit(mask, columns[-1]))
+    return [Component(models, logits)]

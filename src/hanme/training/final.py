@@ -12,15 +12,24 @@ from torch import Tensor
 
 from hanme.common.memory import blocks
 from hanme.common.progress import begin_stage
-from hanme.decision import Costs, Decision, calibrate
+from hanme.decision import Costs, Decision, calibrate, weighted_sum
 from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.linear import Learner
 from hanme.nn.model import Model
-from hanme.training.base_learners import BaseFit, ValidationHalves, fit_base_learners
+from hanme.training.base_learners import BaseFit, OutOfFold, fit_base_learners
 from hanme.training.batches import logits_of, update_running_means
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Network, Stacked
+from hanme.training.validation import (
+    MIN_SCORED,
+    Compose,
+    Composed,
+    Judged,
+    ValidationNodes,
+    judge,
+)
 
 NETWORK_PRIOR = 0.1
 """Prior mean of the network's slope, and 1 minus that of the base learners'. On the development
@@ -41,12 +50,15 @@ class FinalOutputs:
     Args:
         held_out: Logits ``[N, C]`` of weights that were fitted to the training nodes only.
         logits: Logits ``[N, C]`` of the final weights.
-        decision: Fitted on validation nodes.
+        decision: Fitted to validation nodes that selected nothing.
+        judged: Predictions of nodes that selected nothing, by what was fitted to others; None if
+            there are too few.
     """
 
     held_out: Tensor
     logits: Tensor
     decision: Decision
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True)
@@ -69,20 +81,28 @@ class TrainingResult:
 
 
 class BaseOutputs(NamedTuple):
-    """The base learners, stacked and smoothed, and their logits."""
+    """The base learners, stacked and smoothed, and their logits, ``[N, C]``.
+
+    Args:
+        fit: The base learners.
+        held_out: Logits of those that were fitted to the training nodes only.
+        logits: Logits of those that were fitted to all labelled nodes.
+    """
 
     fit: BaseFit
-    outputs: FinalOutputs
+    held_out: Tensor
+    logits: Tensor
 
 
 @torch.no_grad()
 def fit_base(graph: Graph, config: TrainingConfig) -> BaseOutputs:
-    """Fit the base learners, and their decision; a stored graph is read into memory if it fits."""
+    """Fit the base learners; a stored graph is read into memory if it fits."""
     if sum(graph.num_links.values()) + sum(graph.sizes.values()) <= MAX_IN_MEMORY:
         graph = graph.in_memory()
     fit = fit_base_learners(graph, config)
-    logits = fit.held_out.predict(graph), fit.final.predict(as_predicted(graph, config))
-    return BaseOutputs(fit, _outputs(*logits, graph, config, calibrated=True))
+    held_out, logits = fit.held_out.predict(graph), fit.final.predict(as_predicted(graph, config))
+    _check_finite(graph, held_out, logits)
+    return BaseOutputs(fit, held_out, logits)
 
 
 def stacking_gain(base: Tensor, network: Tensor, y: Tensor) -> float:
@@ -112,6 +132,7 @@ def finalize(
     *,
     base: BaseOutputs | None = None,
     stack: bool = True,
+    nodes: ValidationNodes | None = None,
 ) -> TrainingResult:
     """Complete the training of a model after the epochs of its network.
 
@@ -124,28 +145,87 @@ def finalize(
         config: How to train.
         base: The base learners, if they are fitted already.
         stack: Stack the network with the base learners; else these are a baseline.
+        nodes: What the validation nodes decide (default: as for this network).
     """
     if base is None and (config.linear or network is None):
         base = fit_base(graph, config)
     begin_stage("stacking")
-    alone, notes = (base.outputs, base.fit.notes) if base else (None, ())
+    if nodes is None:
+        trained = network is not None
+        nodes = ValidationNodes.of(graph, config, network=trained, stack=stack and trained)
+    alone, notes = (
+        (_base_outputs(base, nodes, graph, config), base.fit.notes) if base else (None, ())
+    )
     if network is None:
         assert base is not None
+        assert alone is not None
         model = Stacked({"linear": base.fit.final})
-        return TrainingResult(model, base.outputs, alone, notes=notes)
+        return TrainingResult(model, alone, alone, notes=notes)
     held_out, final = _network_logits(network, graph, config)
-    part = Network(network, config.batch_size)
-    if base is None or alone is None or not stack:
-        outputs = _outputs(held_out, final, graph, config)
-        return TrainingResult(Stacked({"network": part}), outputs, alone, notes=notes)
-    nodes = ValidationHalves.of(graph, config.seed).stacking
-    parts, prior = [alone.held_out[nodes], held_out[nodes]], [1 - NETWORK_PRIOR, NETWORK_PRIOR]
-    (a, b), bias = calibrate(parts, graph.y[nodes], prior, NETWORK_PRIOR_WIDTH)
-    slopes = {"linear": a, "network": b}
-    held_out, final = bias + a * alone.held_out + b * held_out, bias + a * alone.logits + b * final
-    model = Stacked({"linear": base.fit.final, "network": part}, slopes, bias)
-    outputs = _outputs(held_out, final, graph, config, calibrated=True)
-    return TrainingResult(model, outputs, alone, slopes, notes)
+    _check_finite(graph, held_out, final)
+    part, y = Network(network, config.batch_size), graph.y[nodes.others]
+    if base is None or not stack:
+        parts, compose = [held_out], _composer(graph, config, calibrated=False)
+        learners: dict[str, Learner | Network] = {"network": part}
+    else:
+        parts, compose = [base.held_out, held_out], _composer(graph, config, base.fit.out_of_fold)
+        learners = {"linear": base.fit.final, "network": part}
+    seen = [each[nodes.others] for each in parts]
+    fitted = compose(seen, y)
+    judged = judge("val", nodes.others, nodes.half, seen, y, compose) if nodes.scored else None
+    slopes = dict(zip(learners, fitted.slopes, strict=True))
+    last = [final] if len(parts) == 1 or base is None else [base.logits, final]
+    outputs = FinalOutputs(fitted.logits(parts), fitted.logits(last), fitted.decision, judged)
+    model = Stacked(learners, slopes, fitted.bias)
+    return TrainingResult(model, outputs, alone, slopes if len(parts) > 1 else {}, notes)
+
+
+def _base_outputs(
+    base: BaseOutputs, nodes: ValidationNodes, graph: Graph, config: TrainingConfig
+) -> FinalOutputs:
+    """Fit the decision of the base learners, and judge them; their logits are calibrated."""
+    seen = base.fit.out_of_fold
+    compose = _composer(graph, config, seen)
+    others, y = [base.held_out[nodes.others]], graph.y[nodes.others]
+    if nodes.scored:
+        judged = judge("val", nodes.others, nodes.half, others, y, compose)
+    else:
+        alone = _composer(graph, config)
+        judged = judge("oof", seen.nodes, seen.group, [seen.logits], graph.y[seen.nodes], alone)
+    decision = compose(others, y).decision
+    return FinalOutputs(base.held_out, base.logits, decision, judged)
+
+
+def _composer(
+    graph: Graph,
+    config: TrainingConfig,
+    seen: OutOfFold | None = None,
+    *,
+    calibrated: bool = True,
+) -> Compose:
+    """Return what fits slopes and decision to some nodes.
+
+    Args:
+        graph: The graph.
+        config: How to train.
+        seen: Out-of-fold logits of the base learners, which thresholds are fitted to as well where
+            there are few other nodes.
+        calibrated: Whether logits are calibrated once they have their slopes.
+    """
+    costs = Costs.parse(config.cost, graph.labels) if config.cost else None
+
+    def compose(parts: Sequence[Tensor], y: Tensor) -> Composed:
+        slopes, bias = [1.0], torch.zeros(len(graph.labels))
+        if len(parts) > 1:
+            prior = [1 - NETWORK_PRIOR, NETWORK_PRIOR]
+            slopes, bias = calibrate(parts, y, prior, NETWORK_PRIOR_WIDTH)
+        logits = weighted_sum(parts, slopes, bias)
+        if seen is not None and len(y) < MIN_SCORED:
+            logits, y = torch.cat([logits, seen.logits]), torch.cat([y, graph.y[seen.nodes]])
+        decision = Decision.fit(config.decide, logits, y, costs=costs, calibrated=calibrated)
+        return Composed(slopes, bias, decision)
+
+    return compose
 
 
 def _network_logits(network: Model, graph: Graph, config: TrainingConfig) -> tuple[Tensor, Tensor]:
@@ -167,30 +247,13 @@ def as_predicted(graph: Graph, config: TrainingConfig) -> Graph:
     return replace(graph, visible=graph.split.labelled)
 
 
-def _outputs(
-    held_out: Tensor,
-    logits: Tensor,
-    graph: Graph,
-    config: TrainingConfig,
-    *,
-    calibrated: bool = False,
-) -> FinalOutputs:
-    """Check logits, and fit the decision to validation nodes."""
-    for rows in blocks(*logits.shape):
-        wrong = (~(held_out[rows].isfinite() & logits[rows].isfinite()).all(1)).nonzero()
-        if len(wrong):
-            node = graph.targets.identity(rows.start + int(wrong[0]))
-            raise HanmeError(
-                f"{graph.target} {node}: the logits are NaN or infinite: lower lr, or scale the "
-                "features"
-            )
-    val = graph.split.val
-    decision = Decision.fit(
-        config.decide,
-        held_out[val],
-        graph.y[val],
-        held_out[~graph.split.train],
-        costs=Costs.parse(config.cost, graph.labels) if config.cost else None,
-        calibrated=calibrated,
-    )
-    return FinalOutputs(held_out, logits, decision)
+def _check_finite(graph: Graph, *logits: Tensor) -> None:
+    for each in logits:
+        for rows in blocks(*each.shape):
+            wrong = (~each[rows].isfinite().all(1)).nonzero()
+            if len(wrong):
+                node = graph.targets.identity(rows.start + int(wrong[0]))
+                raise HanmeError(
+                    f"{graph.target} {node}: the logits are NaN or infinite: lower lr, or scale "
+                    "the features"
+                )

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from hanme.common import device, ranks
 from hanme.common.progress import begin_stage, update_stage
-from hanme.decision.losses import node_losses
+from hanme.decision.losses import base_rate_logits, node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.nn.batch import Batch
@@ -348,12 +348,7 @@ def start_at_odds(model: Model, graph: Graph) -> None:
     """Begin a linear head at the labels' log odds among training nodes, with small weights."""
     head = getattr(model, "head", None)
     if isinstance(head, torch.nn.Linear) and head.bias is not None:
-        y = graph.y[graph.split.train]
-        count = (
-            (y > 0).sum(0) if graph.multilabel else torch.bincount(y, minlength=head.out_features)
-        )
-        share = (count.double() / len(y)).clamp(1e-4, 1 - 1e-4)
-        head.bias.copy_(torch.logit(share) if graph.multilabel else share.log())
+        head.bias.copy_(base_rate_logits(graph.y[graph.split.train], head.out_features))
         head.weight.mul_(0.1)
 
 

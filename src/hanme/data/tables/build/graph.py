@@ -18,7 +18,6 @@ from hanme.data.tables.build.leakage import find_leaks, group_duplicates
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.target import (
-    DUPLICATES,
     check_parts,
     draw_split,
     name_labels,
@@ -34,6 +33,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Split, Texts
 from hanme.graph.defaults import with_defaults
 from hanme.graph.features import Features, check_features
+from hanme.graph.splits import GROUPS
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class GraphSource:
         graph = Graph(nodes, writer.links, config.target, y, labels, split)
         if (rows := group_duplicates(config, table)) is not None:
             alone = np.arange(table.size, size) + size  # ids without a row
-            graph.targets.extra[DUPLICATES] = torch.from_numpy(np.concatenate([rows, alone]))
+            graph.targets.extra[GROUPS] = torch.from_numpy(np.concatenate([rows, alone]))
         writer.fill(graph)
         digest = _digest(graph, config)
         run = run or FittedGraph(

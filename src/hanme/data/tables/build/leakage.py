@@ -151,7 +151,7 @@ def _one_to_one(
 def group_duplicates(config: GraphConfig, table: Table) -> NDArray[np.int64] | None:
     """Return the groups of near-duplicates of the target for a random split, and note them."""
     nodes, rule = config.nodes[config.target], config.split
-    if nodes.split or (rule and (rule.val or rule.test or rule.duplicates == "apart")):
+    if nodes.split or (rule and ((rule.val and rule.test) or rule.duplicates == "apart")):
         return None
     columns = [alias for alias in table.columns if alias not in ("id", "label", "split")]
     groups = near_duplicates(table, columns)

@@ -15,14 +15,11 @@ from hanme.data.tables.read.reader import Table
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
-from hanme.graph import Graph, Split
+from hanme.graph import Graph
 from hanme.graph.splits import PARTS, stratified
 
 MAX_LABELS = 1000
 """Maximum number of labels: a column with more is hardly the label."""
-
-DUPLICATES = "duplicates"
-"""Name of a tensor of group numbers: nodes of a group nearly repeat each other."""
 
 
 def read_labels(
@@ -152,25 +149,17 @@ def draw_split(graph: Graph, config: GraphConfig, seed: int) -> Graph:
     if nodes.split is not None or (rule and rule.val and rule.test):
         return graph
     if rule is None or rule.val is rule.test:
-        split = stratified(graph.y, val=shares.val, test=shares.test, seed=seed)
-        if DUPLICATES in graph.targets.extra:
-            split = _together(split, graph.targets.extra[DUPLICATES].numpy())
-        return replace(graph, split=split)
+        drawn = stratified(
+            graph.y, val=shares.val, test=shares.test, seed=seed, groups=graph.groups
+        )
+        return replace(graph, split=drawn)
     name, other = ("val", "test") if rule.val is None else ("test", "val")
     if share := getattr(shares, name) / (1 - getattr(shares, other)):
         y = graph.y.clone()
         y[~(split.train | getattr(split, name))] = 0 if graph.multilabel else -1
-        rest = stratified(y, val=share, test=0, seed=seed)
+        rest = stratified(y, val=share, test=0, seed=seed, groups=graph.groups)
         split = split._replace(train=rest.train, **{name: rest.val})
     return replace(graph, split=split)
-
-
-def _together(split: Split, group: NDArray[np.int64]) -> Split:
-    """Move the nodes of a group to the same part: train if one is there, else val."""
-    part = np.select([mask.numpy() for mask in split], range(len(PARTS)), len(PARTS))
-    first = np.full(int(group.max()) + 1, len(PARTS))
-    np.minimum.at(first, group, part)
-    return Split.of(torch.from_numpy(np.where(part < len(PARTS), first[group], -1)))
 
 
 def check_parts(graph: Graph, config: GraphConfig, where: str) -> None:
