@@ -129,16 +129,18 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         return run.embed(nodes).numpy()
 
     def score(self, part: str = "test") -> float:
-        """Return micro F1 on a part of the split: ``"train"``, ``"val"`` or ``"test"``."""
+        """Return micro F1 on a part of the split, see :meth:`scores`."""
         scores = self.scores()
         check_choice("part", part, scores)
         return scores[part]["micro"]
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return scores on training, validation and test nodes.
+        """Return scores on training nodes, ``"train"``, and on nodes that nothing was fitted to.
 
-        Micro and macro F1, from 0 to 1; on validation and test nodes also ``log_loss``,
-        ``roc_auc``, ``average_precision`` and ``lift`` of the tenth with the largest probabilities.
+        These are ``"test"`` and ``"val"``, validation nodes that selected nothing; where these are
+        few, a model without a network has ``"oof"``, out-of-fold scores of training nodes. Micro
+        and macro F1, from 0 to 1; but on training nodes also ``log_loss``, ``roc_auc``,
+        ``average_precision`` and ``lift`` of the tenth with the largest probabilities.
         """
         parts = self._run.evaluate()[rule_name(self._run.decision)]
         found = {part: {k: v / 100 for k, v in f1.items()} for part, f1 in parts.items()}

@@ -30,5 +30,5 @@ def evaluate(
         print(json.dumps(scores | {"probabilities": probabilities}))
         return
     print_rules(scores)
-    for part in ("val", "test"):
+    for part in ("val", "oof", "test"):
         print_scores(opened.config.model.name, opened.result | {"scores": scores}, part)

@@ -98,14 +98,18 @@ def f1_columns(
 def print_rules(scores: Mapping[str, Any]) -> None:
     """Print micro and macro F1 by decision rule where they differ, as with several labels."""
     if any(by_part != scores["with_fallback"] for by_part in scores.values()):
+        parts = [
+            part for part in ("train", "val", "oof", "test") if part in scores["with_fallback"]
+        ]
         rows = [
-            {"decision rule": rule.replace("_", " ")} | f1_columns(by_part)
+            {"decision rule": rule.replace("_", " ")} | f1_columns(by_part, parts)
             for rule, by_part in scores.items()
         ]
         print_table(rows, title="F1 (%) by decision rule", width=100)
 
 
-PARTS = {"train": "Training", "val": "Validation", "test": "Test"}
+PARTS = {"val": "Validation", "oof": "Out-of-fold training", "test": "Test"}
+"""Titles of what is scored: ``oof`` stands in for validation nodes where these are few."""
 
 METRICS = {
     "log loss": "log_loss",
@@ -122,16 +126,17 @@ RARE = 10
 
 
 def print_scores(model: str, result: Mapping[str, Any], part: str) -> None:
-    """Print the scores of a model and its baselines on the validation or test nodes.
+    """Print the scores of a model and its baselines on a part of the split.
 
     F1 depends on the decision rule; log loss and ROC-AUC judge the probabilities.
     """
     own = result["probabilities"].get(part)
-    if own is None:
-        return
     decided = next(iter(result["scores"].values()))  # the run's own decision comes first
-    scores = {"model": decided[part] | own}
-    scores |= {name: by[part] for name, by in result["baselines"].items() if name != model}
+    scores = {} if own is None else {"model": decided[part] | own}
+    baselines = {name: by[part] for name, by in result["baselines"].items() if part in by}
+    scores |= {name: mine for name, mine in baselines.items() if own is None or name != model}
+    if not scores:
+        return
     columns = {
         model if name == "model" else name: _score_cells(result, name, part, mine)
         for name, mine in scores.items()
@@ -142,6 +147,8 @@ def print_scores(model: str, result: Mapping[str, Any], part: str) -> None:
         if any(head in cells for cells in columns.values())
     ]
     print_table(rows, title=f"{PARTS[part]} nodes, with 95 % intervals", width=100)
+    if own is None:
+        print(f"Too few validation nodes selected nothing: {model} itself has no such scores.")
     labels = result.get("label_nodes", {}).get(part, {})
     rare = [f"{label} ({count})" for label, count in labels.items() if count < RARE]
     if rare:
@@ -164,10 +171,12 @@ def _score_cells(
 
 
 def print_comparison(model: str, result: Mapping[str, Any]) -> None:
-    """State whether a model predicts no better than a baseline, by validation nodes."""
+    """State whether a model predicts no better than a baseline, by nodes that selected nothing."""
+    part = "val" if "val" in result["probabilities"] else "oof"
+    nodes = f"{PARTS[part].lower()} nodes"
     statements = {
-        "majority": "Always predicting the most common label is as good on validation nodes.",
-        "linear": "The linear model and trees are as good on validation nodes.",
+        "majority": f"Always predicting the most common label is as good on {nodes}.",
+        "linear": f"The linear model and trees are as good on {nodes}.",
     }
     if model == "hanme":
         statements["linear"] = (
@@ -176,9 +185,9 @@ def print_comparison(model: str, result: Mapping[str, Any]) -> None:
         )
     if model == "linear" or result.get("notes"):  # they say that the network was dropped
         del statements["linear"]
-    mine = result["probabilities"].get("val", {})
+    mine = result["probabilities"].get(part, {})
     for name, statement in statements.items():
-        other = result["baselines"].get(name, {}).get("val", {})
+        other = result["baselines"].get(name, {}).get(part, {})
         if "log_loss" in mine and "log_loss" in other:
             better = mine.get("roc_auc", 1) > other.get("roc_auc", 0.5)
             if mine["log_loss"] >= other["log_loss"] and not better:

@@ -97,7 +97,8 @@ def _show(run: Run) -> None:
 
     result, config = run.result(), run.config
     name, options = config.model.name, config.model.options
-    print_scores(name, result, "test" if "test" in result["probabilities"] else "val")
+    parts = [part for part in ("test", "val", "oof") if part in result["counts"]["majority"]]
+    print_scores(name, result, parts[0] if parts else "val")
     print_comparison(name, result)
     dropped = result.get("notes", [])  # why there is no network, if it was dropped
     for note in [*result.get("base_notes", []), *dropped]:

@@ -1,6 +1,6 @@
 """From logits to calibrated probabilities to labels."""
 
-from hanme.decision.calibration import Crossed, calibrate, cross_calibrate, weighted_sum
+from hanme.decision.calibration import Crossed, calibrate, cross_calibrate, shrinkage, weighted_sum
 from hanme.decision.decision import Costs, Decision
 from hanme.decision.quality import Quality, quality
 from hanme.decision.rules import RULES, DecisionRule, Fitted
@@ -16,5 +16,6 @@ __all__ = [
     "calibrate",
     "cross_calibrate",
     "quality",
+    "shrinkage",
     "weighted_sum",
 ]

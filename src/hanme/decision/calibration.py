@@ -102,6 +102,34 @@ def cross_calibrate(
     return Crossed(slopes, bias, logits, others)
 
 
+def shrinkage(logits: Tensor, y: Tensor, rates: Tensor) -> float:
+    """Return the factor, 0 to 1, of what logits say beyond the base rate.
+
+    It is the factor that minimises the loss of held-out nodes, shrunk by James and Stein's rule:
+    logits that reduce the summed log loss by g keep 1 - 1 / g of it, and nothing if g is at most 1,
+    as one superfluous slope would.
+
+    Args:
+        logits: Logits of nodes that the model was not fitted to, ``[n, C]``.
+        y: Their labels, ``[n]`` or ``[n, C]``.
+        rates: The logits of the base rates, ``[C]``.
+    """
+    if not len(y):
+        return 1.0
+    multilabel, rates = y.dim() == 2, rates.double()
+    targets = (y if multilabel else F.one_hot(y, logits.size(1))).double()
+    beyond = logits.double() - rates
+
+    def loss(factor: float) -> float:
+        return float(total_loss(rates + factor * beyond, targets, multilabel=multilabel)[0])
+
+    from scipy.optimize import minimize_scalar
+
+    best = float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x)
+    gain = loss(0.0) - loss(best)
+    return best * max(0.0, 1 - 1 / gain) if gain > 0 else 0.0
+
+
 def weighted_sum(parts: Sequence[Tensor], slopes: Sequence[float], bias: Tensor) -> Tensor:
     """Return Σ s_i logits_i + b."""
     return bias + sum(slope * part for slope, part in zip(slopes, parts, strict=True))

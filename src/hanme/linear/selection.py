@@ -122,17 +122,16 @@ def select_blocks(
         columns: The columns of the block of aggregates, for each set.
         added: Blocks of other packages.
     """
-    nodes = balanced_sample(graph, MAX_SAMPLE, seed)
+    if min(int(mask.sum()) for mask in masks) < 2:
+        raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
+    nodes, places = balanced_samples(graph, masks, MAX_SAMPLE, seed)
     samples = []
-    for i, mask in enumerate(masks):
-        if int(mask.sum()) < 2:
-            raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
-        targets = graph.labels_given(nodes[mask[nodes]]).float()
+    for i, (mask, rows) in enumerate(zip(masks, places, strict=True)):
+        targets = graph.labels_given(nodes[rows]).float()
         targets = (targets - targets.mean(0)) / targets.std().clamp(min=1e-6)
         fitted = Standardised.fit(graph, columns[i]) if columns else ()
-        block = AggregatedRows(fitted) if fitted else None
-        train, rows = (each.nonzero().flatten().numpy() for each in (mask, mask[nodes]))
-        samples.append(Sample(train, rows, targets, block))
+        aggregates = AggregatedRows(fitted) if fitted else None
+        samples.append(Sample(mask.nonzero().flatten().numpy(), rows, targets, aggregates))
     shared = [*added_blocks(graph, added), *islice(candidate_blocks(graph), MAX_CANDIDATES)]
     found: list[list[Candidate]] = [[] for _ in masks]
     everyone = torch.stack(list(masks)).any(0).nonzero().flatten().numpy()
@@ -144,7 +143,7 @@ def select_blocks(
         for sample, mine in zip(samples, found, strict=True):
             _consider(block, design, products[np.ix_(sample.rows, sample.rows)], sample, mine)
     for sample, mine in zip(samples, found, strict=True):
-        own = [] if sample.aggregates is None else [sample.aggregates]
+        own = list[FeatureBlock]([sample.aggregates] if sample.aggregates else ())
         for block, design in usable_blocks(own, matrices):
             products = inner_products(design.rows(nodes.numpy()[sample.rows]))
             _consider(block, design, products, sample, mine)
@@ -195,14 +194,30 @@ def _specify(
     return LinearSpec(blocks, scales, best_strength(rows, folds))
 
 
-def balanced_sample(graph: Graph, limit: int, seed: int) -> Tensor:
-    """Draw training nodes of each label in turn, in random order, at most a limit."""
+def balanced_samples(
+    graph: Graph, masks: Sequence[Tensor], limit: int, seed: int
+) -> tuple[Tensor, list[NDArray[np.int64]]]:
+    """Draw nodes of each label in turn from sets of training nodes, at most a limit of each.
+
+    All sets are drawn in the same random order, so they overlap as far as they can.
+
+    Returns:
+        The numbers of all nodes drawn, and for each set the places of its nodes among them.
+    """
     train = graph.split.train.nonzero().flatten()
     train = train[torch.from_numpy(np.random.default_rng(seed).permutation(len(train)))]
-    labels = graph.labels_given(train)
-    turn = torch.where(labels, labels.cumsum(0), len(train)).min(1).values
-    drawn = torch.argsort(turn, stable=True)[:limit]
-    return train[drawn.sort().values]
+    most, drawn = max(int(mask.sum()) for mask in masks), []
+    for mask in masks:
+        some = train[mask[train]]
+        labels = graph.labels_given(some)
+        turn = torch.where(labels, labels.cumsum(0), len(some)).min(1).values
+        own = round(limit * len(some) / max(1, most))
+        drawn.append(some[torch.argsort(turn, stable=True)[:own].sort().values])
+    nodes = torch.cat(drawn)
+    nodes = train[torch.isin(train, nodes)]
+    place = torch.empty(len(mask), dtype=torch.long)
+    place[nodes] = torch.arange(len(nodes))
+    return nodes, [place[some].numpy() for some in drawn]
 
 
 def _is_unique(design: DesignMatrix, train: NDArray[np.int64]) -> bool:

@@ -114,6 +114,17 @@ class Smoothing:
         """Return the walks of the base learner and those to smooth along."""
         return self.base.walks() + [path.steps for path in self.paths]
 
+    def scaled(self, factor: float, shift: Tensor) -> Smoothing:
+        """Return the smoothing with logits ``factor`` times its own plus ``shift``, ``[C]``."""
+        spec = self.spec.model_copy(
+            update={
+                "slope": factor * self.spec.slope,
+                "slopes": [factor * slope for slope in self.spec.slopes],
+                "bias": (factor * torch.tensor(self.spec.bias) + shift).tolist(),
+            }
+        )
+        return Smoothing(self.base, self.paths, spec, matrices=self._matrices)
+
     def over(self, base: Learner) -> Smoothing:
         """Return the same smoothing of another learner."""
         matrices = self._cached[0] if self._cached else self._matrices

@@ -20,7 +20,7 @@ from hanme.graph.metapath import Walk
 from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
 from hanme.linear.learner import Contributions, Part
 from hanme.linear.rows import Values
-from hanme.linear.selection import balanced_sample
+from hanme.linear.selection import balanced_samples
 
 if TYPE_CHECKING:  # importing it takes about half a second
     import xgboost
@@ -270,9 +270,8 @@ def screen_columns(
     Candidates are compared by their gain in a few rounds of boosting; of more than
     ``MAX_CANDIDATES``, those that tell most by themselves. Their values are computed once.
     """
-    nodes = balanced_sample(graph, MAX_SCREENED, seed)
+    nodes, sets = balanced_samples(graph, masks, MAX_SCREENED, seed)
     y, labels = graph.y[nodes].numpy(), graph.labels_given(nodes).numpy()
-    sets = [mask[nodes].numpy() for mask in masks]
     found: list[list[_Scored]] = [[] for _ in masks]
     candidates = [0] * len(masks)
     for columns, values in Aggregates.on(graph).candidates(nodes.numpy()):

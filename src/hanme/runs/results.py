@@ -132,7 +132,7 @@ def result_of(graph: Graph, trained: TrainingResult) -> dict[str, Any]:
 def _unseen(graph: Graph, outputs: FinalOutputs, decision: Decision) -> dict[str, Scored]:
     """Return the predictions for nodes that nothing was fitted to, by part."""
     test, several, judged = graph.split.test, graph.multilabel, outputs.judged
-    found = {}
+    found = dict[str, Scored]()
     if judged is not None:
         true = graph.labels_given(judged.nodes)
         found[judged.part] = Scored(judged.labels, judged.p, true)

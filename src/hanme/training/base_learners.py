@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from hanme.common.progress import begin_stage, update_stage
-from hanme.decision import cross_calibrate
+from hanme.decision import cross_calibrate, shrinkage
 from hanme.decision.calibration import STACKING_WIDTH
+from hanme.decision.losses import base_rate_logits
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.linear import Learner, LinearModel, select_blocks
@@ -23,7 +24,7 @@ from hanme.linear.aggregates import Column
 from hanme.linear.fit import MAX_GRAM_NODES
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.naive_bayes import fit_naive_bayes
-from hanme.linear.smoothing import fit_smoothing, smoothing_paths
+from hanme.linear.smoothing import Smoothing, fit_smoothing, smoothing_paths
 from hanme.linear.trees import Trees, TreesFit, screen_columns
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Stacked
@@ -189,8 +190,17 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     begin_stage("smoothing")
     paths = smoothing_paths(graph, matrices) if whole and config.smoothing else []
     *by_set, held_out, final = stacks.models
+    rates = base_rate_logits(graph.y[graph.split.train], len(graph.labels)).float()
+
+    def shrunk(logits: Tensor, *learners: Stacked | Smoothing) -> BaseFit:
+        factor = shrinkage(logits, graph.y[sets.nodes], rates)
+        shift = (1 - factor) * rates
+        seen = OutOfFold(sets.nodes, sets.group, factor * logits + shift)
+        held_out, final = (learner.scaled(factor, shift) for learner in learners)
+        return BaseFit(held_out, final, seen, notes)
+
     if not paths:
-        return BaseFit(held_out, final, OutOfFold(sets.nodes, sets.group, stacks.logits), notes)
+        return shrunk(stacks.logits, held_out, final)
 
     def logits() -> Iterator[Tensor]:
         for number, stack in enumerate(by_set):
@@ -199,8 +209,7 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
 
     unseen = zip(sets.graphs, logits(), sets.held_out, strict=True)
     smoothed = fit_smoothing(held_out, graph, matrices, paths, unseen, sets.group)
-    out_of_fold = OutOfFold(sets.nodes, sets.group, smoothed.logits)
-    return BaseFit(smoothed.learner, smoothed.learner.over(final), out_of_fold, notes)
+    return shrunk(smoothed.logits, smoothed.learner, smoothed.learner.over(final))
 
 
 def _stack(

@@ -158,6 +158,11 @@ class Stacked:
             walks += own
         return graph.subgraph(nodes, walks, self.samples() or None)
 
+    def scaled(self, factor: float, shift: Tensor) -> Stacked:
+        """Return the stack whose logits are ``factor`` times its own plus ``shift``, ``[C]``."""
+        slopes = {name: factor * slope for name, slope in self.slopes.items()}
+        return Stacked(self.parts, slopes, factor * self.bias + shift)
+
     def aligned_to(self, graph: Graph) -> Stacked:
         """Return the model with the weights of ids in the order of a graph's nodes."""
         parts = {name: part.aligned_to(graph) for name, part in self.learners.items()}

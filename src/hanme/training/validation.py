@@ -126,7 +126,7 @@ def judge(
         return None
     logits = torch.zeros_like(parts[0])
     p, labels = logits.clone(), torch.zeros(logits.shape, dtype=torch.bool)
-    for number in group.unique().tolist():
+    for number in set(group.tolist()):
         mine, rest = group == number, group != number
         fitted = compose([each[rest] for each in parts], y[rest])
         logits[mine] = fitted.logits([each[mine] for each in parts])
