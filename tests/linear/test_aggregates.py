@@ -1,5 +1,7 @@
 """Aggregates of linked rows against pandas, and where they must agree with themselves."""
 
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -237,3 +239,36 @@ def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, m
         "Trees and aggregates are left out: the stored graph is too large for them."
     ]
     assert not torch.allclose(large.outputs.logits, whole.outputs.logits, atol=0.1)
+
+
+def test_graphs_keep_aggregates_of_their_own_as_long_as_they_live() -> None:
+    graphs = [
+        Graph.from_frames(dict(zip(("people", "orders"), tables(i), strict=True)), CONFIG)
+        for i in (1, 2)
+    ]
+    found = [Aggregates.on(graph) for graph in graphs]
+    assert all(Aggregates.on(graph) is each for graph, each in zip(graphs, found, strict=True))
+    copied = replace(graphs[0], split=graphs[1].split)  # as for a fold
+    assert Aggregates.on(copied) is found[0]
+    kept = weakref.ref(found[0])
+    del graphs, found, copied
+    assert kept() is None
+
+
+def test_aggregates_follow_edits_in_place() -> None:
+    people, orders = tables(3)
+    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    column = next(
+        c
+        for some, _ in Aggregates.on(graph).candidates(np.arange(5))
+        for c in some
+        if c.phrase == "mean amount over order"
+    )
+    before = column_values(graph, [column])
+    x = graph.nodes["order"].x
+    (x if x.layout == torch.strided else x.values()).mul_(2)
+    nodes = {kind: replace(each) for kind, each in graph.nodes.items()}
+    nodes["order"].x = x.clone()
+    after = column_values(graph, [column])
+    np.testing.assert_equal(after, column_values(replace(graph, nodes=nodes), [column]))
+    assert not np.array_equal(after, before, equal_nan=True)

@@ -72,6 +72,8 @@ class Graph:
         provenance: How the graph was made.
         edge_attr: Features of links, ``[E, F]`` in the order of ``links``, by edge type. Stores do
             not have them.
+        derived: What was computed from the graph, by name. Copies share it, so whoever reads it
+            checks that it is of the same features and links.
     """
 
     nodes: dict[str, Nodes]
@@ -84,6 +86,7 @@ class Graph:
     visible: Tensor | None = None
     provenance: Provenance = field(default_factory=Provenance)
     edge_attr: dict[EdgeType, Tensor] = field(default_factory=dict)
+    derived: dict[str, Any] = field(repr=False, compare=False, default_factory=dict)
 
     completions: dict[Walk, Tensor] = field(
         init=False, repr=False, compare=False, default_factory=dict

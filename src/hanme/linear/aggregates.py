@@ -7,7 +7,8 @@ A number is in the units of its table; it is NaN where nothing is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -236,8 +237,6 @@ class Linked:
 class Aggregates:
     """The columns of a graph, each computed on first use."""
 
-    _last: ClassVar[Aggregates | None] = None
-
     def __init__(self, graph: Graph) -> None:
         self.graph, self.matrices = graph, GraphMatrices(graph)
         self._rows: dict[str, Rows] = {}
@@ -245,11 +244,12 @@ class Aggregates:
 
     @classmethod
     def on(cls, graph: Graph) -> Aggregates:
-        """Return the columns of a graph; those of the last graph are kept."""
-        last = cls._last
-        if last is None or not last.matrices.belong_to(graph):
-            last = cls._last = cls(graph)
-        return last
+        """Return the columns of a graph, which are kept with it."""
+        found: Aggregates | None = graph.derived.get("aggregates")
+        if found is None or not found.matrices.belong_to(graph):
+            found = cls(replace(graph, derived={}))  # a reference back would outlive the graph
+            graph.derived["aggregates"] = found
+        return found
 
     def rows(self, node_type: str) -> Rows:
         """Return the rows of a node type."""

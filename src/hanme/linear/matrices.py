@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.cache import unchanged, versions
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 
@@ -48,16 +49,15 @@ class GraphMatrices:
     def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
         self.graph, self.idf = graph, dict(idf or {})
         self.blocks: dict[str, DesignMatrix] = {}
-        self._sources = _sources(graph)
+        self._types, self._sources = (graph.target, graph.metadata()), versions(_sources(graph))
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], csr_array] = {}
         self._returns: dict[Walk, Vector] = {}
 
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""
-        sources = _sources(graph)
-        same = (a is b for a, b in zip(sources, self._sources, strict=False))
-        return len(sources) == len(self._sources) and all(same)
+        same_types = self._types == (graph.target, graph.metadata())
+        return same_types and unchanged(self._sources, versions(_sources(graph)))
 
     def links(self, path: Metapath) -> list[csr_array]:
         """Return the number of links between each two nodes, a matrix per step of a metapath."""
