@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -48,7 +48,7 @@ class GraphMatrices:
 
     def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
         self.graph, self.idf = graph, dict(idf or {})
-        self.blocks: dict[str, DesignMatrix] = {}
+        self.blocks: dict[Hashable, DesignMatrix] = {}
         self._types, self._sources = (graph.target, graph.metadata()), versions(_sources(graph))
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], csr_array] = {}
