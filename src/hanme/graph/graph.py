@@ -110,9 +110,9 @@ class Graph:
         The target (default: the only type with ``y``) needs ``y``: ``[N]`` with -1 for unlabelled
         nodes, or multi-hot ``[N, C]``, where a row of zeros is an unlabelled node. Optional: ``x``,
         ``name`` and ``id`` of any type; ``label_names``, ``train_mask``, ``val_mask`` and
-        ``test_mask`` of the target; ``edge_attr`` of any relation. Without any mask, 60, 20 and
-        20 % of the labelled nodes are drawn by the seed, stratified. For ``features``, see
-        :meth:`with_features`.
+        ``test_mask`` of the target; ``edge_attr`` of any relation. An ``edge_weight`` is refused:
+        no model reads it. Without any mask, 60, 20 and 20 % of the labelled nodes are drawn by the
+        seed, stratified. For ``features``, see :meth:`with_features`.
         """
         return hetero.from_hetero(data, target, features, seed)
 
