@@ -38,6 +38,10 @@ FEW = 8
 BATCH = 4096
 """Number of nodes of a stored graph to read at a time."""
 
+MAX_BYTES, COPIES = 4 << 30, 4
+"""Maximum memory for the columns of all target nodes, and how often each is in memory as float32:
+kept, and up to three times while it is computed."""
+
 PHRASES = {
     "count": "number of {1}",
     "mean": "mean {0} over {1}",
@@ -275,8 +279,8 @@ class Aggregates:
                 columns = list(linked.candidates())
                 yield columns, _stacked([linked.values(column) for column in columns], len(nodes))
 
-    def values(self, columns: Sequence[Column]) -> Values:
-        """Return the values of columns at all target nodes, ``[N, D]``."""
+    def values(self, columns: Sequence[Column], nodes: NDArray[np.int64] | None = None) -> Values:
+        """Return the values of columns at some target nodes (default: all), ``[n, D]``."""
         for walk in dict.fromkeys(c.walk for c in columns if c not in self._values):
             linked = self.linked(walk) if walk else None
             for column in columns:
@@ -285,7 +289,10 @@ class Aggregates:
                     own = rows.encoded if column.function == "encoded" else rows.values
                     values = linked.values(column) if linked else own(column.feature)
                     self._values[column] = np.asarray(values, np.float32)
-        return _stacked([self._values[c] for c in columns], self.graph.targets.num_nodes)
+        kept = [self._values[column] for column in columns]
+        if nodes is None:
+            return _stacked(kept, self.graph.targets.num_nodes)
+        return _stacked([values[nodes] for values in kept], len(nodes))
 
     def values_at(self, columns: Sequence[Column], nodes: NDArray[np.int64]) -> Values:
         """Return the values of columns at some target nodes, ``[n, D]``; nothing is kept."""
@@ -310,11 +317,15 @@ def column_values(graph: Graph, columns: Sequence[Column], nodes: Tensor | None 
     if isinstance(graph, Subgraph) and nodes is not None and len(nodes) <= FEW:
         return Aggregates(graph).values_at(columns, nodes.numpy())
     if not graph.stored:
-        values = Aggregates.on(graph).values(columns)
-        return values if nodes is None else values[nodes.numpy()]
+        return Aggregates.on(graph).values(columns, None if nodes is None else nodes.numpy())
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     parts = (graph.subgraph(some, walks_of(columns)) for some in torch.split(nodes, BATCH))
     return np.concatenate([column_values(part, columns, part.roots) for part in parts])
+
+
+def affordable_columns(graph: Graph) -> int:
+    """Return the number of columns whose values at all target nodes take ``MAX_BYTES``."""
+    return max(1, MAX_BYTES // (4 * COPIES * max(1, graph.targets.num_nodes)))
 
 
 def walks_of(columns: Sequence[Column]) -> list[Walk]:

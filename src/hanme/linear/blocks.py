@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
+from hanme.common.memory import blocks
 from hanme.common.options import check_options
 from hanme.common.registry import Registry
 from hanme.errors import HanmeError
@@ -33,6 +34,7 @@ from hanme.graph.metapath import Metadata, Metapath, Walk
 from hanme.linear.aggregates import Column, column_values, walks_of
 from hanme.linear.learner import Part, Values
 from hanme.linear.matrices import (
+    MAX_ENTRIES,
     DesignMatrix,
     GraphMatrices,
     Scaling,
@@ -269,7 +271,9 @@ class Standardised(BaseModel):
     @classmethod
     def fit(cls, graph: Graph, columns: Sequence[Column]) -> tuple[Standardised, ...]:
         """Standardise the numbers of linked rows, best first; other blocks have the categories."""
+        most = max(1, MAX_ENTRIES // max(1, graph.targets.num_nodes))
         limit = max(MIN_COLUMNS, MAX_AGGREGATED // max(1, int(graph.split.labelled.sum())))
+        limit = min(limit, most)
         numbers = [column for column in columns if column.function not in INDICATORS]
         columns, fitted, gaps = numbers[:limit], [], dict[bytes, Standardised]()
         for column, values in zip(columns, column_values(graph, columns).T, strict=True):
@@ -284,7 +288,7 @@ class Standardised(BaseModel):
                 mean, std = missing.mean(), missing.std()
                 gap = cls(column=column, log=False, mean=mean, std=std, missing=True)
                 gaps.setdefault(missing.tobytes(), gap)
-        return (*fitted, *gaps.values())
+        return (*fitted, *gaps.values())[:most]
 
     def scaled(self, values: Vector) -> Vector:
         """Return standardised values, 0 where nothing is known."""
@@ -320,10 +324,13 @@ class AggregatedRows(FeatureBlock):
 
     def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the columns of the target nodes."""
-        values = column_values(matrices.graph, [each.column for each in self.columns])
-        for i, each in enumerate(self.columns):
-            values[:, i] = each.scaled(values[:, i])
-        return DesignMatrix(csr_array(values))
+        graph, columns, parts = matrices.graph, [each.column for each in self.columns], []
+        for rows in list(blocks(graph.targets.num_nodes, len(columns))) or [slice(0, 0)]:
+            values = column_values(graph, columns, torch.arange(rows.start, rows.stop))
+            for i, each in enumerate(self.columns):
+                values[:, i] = each.scaled(values[:, i])
+            parts.append(csr_array(values))
+        return DesignMatrix(csr_array(vstack(parts, format="csr")))
 
     def contributions(
         self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()

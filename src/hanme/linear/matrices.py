@@ -49,10 +49,23 @@ class GraphMatrices:
     def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
         self.graph, self.idf = graph, dict(idf or {})
         self.blocks: dict[Hashable, DesignMatrix] = {}
+        self.too_large: dict[str, None] = {}
+        """The blocks that are left out because of their size, in the order they were tried."""
         self._types, self._sources = (graph.target, graph.metadata()), versions(_sources(graph))
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], csr_array] = {}
         self._returns: dict[Walk, Vector] = {}
+
+    @property
+    def note(self) -> str | None:
+        """What to tell the user if blocks are left out."""
+        if not self.too_large:
+            return None
+        some = ", ".join(list(self.too_large)[:3]) + (", ..." if len(self.too_large) > 3 else "")
+        return (
+            f"Linear model: {len(self.too_large)} of the candidate blocks left out, since they "
+            f"have more than {MAX_ENTRIES:,} entries: {some}."
+        )
 
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""

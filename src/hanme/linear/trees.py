@@ -12,12 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hanme.common.memory import blocks
 from hanme.common.progress import update_stage
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
-from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
+from hanme.linear.aggregates import (
+    Aggregates,
+    Column,
+    affordable_columns,
+    column_values,
+    walks_of,
+)
 from hanme.linear.learner import Contributions, Part
 from hanme.linear.rows import Values
 from hanme.linear.selection import balanced_sample
@@ -83,9 +90,12 @@ class Trees:
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        return _logits(
-            self.booster, _matrix(column_values(graph, self.columns, nodes)), self.labels
-        )
+        nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
+        parts = []
+        for rows in blocks(len(nodes), len(self.columns)):  # XGBoost copies the columns
+            values = column_values(graph, self.columns, nodes[rows])
+            parts.append(_logits(self.booster, _matrix(values), self.labels))
+        return torch.cat(parts) if parts else torch.empty(0, self.labels)
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return the logits ``[n, C]``, as those of one block, and a bias of 0."""
@@ -234,19 +244,22 @@ class Screened(NamedTuple):
     Args:
         columns: The columns.
         candidates: The number of candidates that they were chosen from.
+        rows: The number of target nodes, if memory for these limits the number of columns.
     """
 
     columns: list[Column]
     candidates: int
+    rows: int | None = None
 
     @property
     def note(self) -> str | None:
         """What to tell the user if not all candidates are used."""
         if len(self.columns) == self.candidates:
             return None
+        memory = f", as many as fit into memory for {self.rows:,} rows" if self.rows else ""
         return (
             f"Trees and aggregates: {len(self.columns):,} of {self.candidates:,} candidate columns,"
-            " chosen on training rows."
+            f" chosen on training rows{memory}."
         )
 
 
@@ -269,6 +282,8 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> Screene
         found = [each for each in found if each[0] >= least[-1]]
     found.sort(key=lambda each: -each[0])
     limit = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // int(graph.split.train.sum())))
+    size, fitting = graph.targets.num_nodes, affordable_columns(graph)
+    rows, limit = (size, fitting) if fitting < limit else (None, limit)
     if len(found) <= limit:
         return Screened([column for _, column, _ in found], candidates)
     matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
@@ -276,7 +291,7 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> Screene
     booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
     gains = booster.get_score(importance_type="total_gain")
     best = sorted(gains, key=lambda name: -gains[name])[:limit]
-    return Screened([found[int(name[1:])][1] for name in best], candidates)
+    return Screened([found[int(name[1:])][1] for name in best], candidates, rows)
 
 
 def association(values: Values, labels: NDArray[np.bool_]) -> float:

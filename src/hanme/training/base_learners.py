@@ -148,6 +148,7 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
         columns, notes = screened.columns, [screened.note] if screened.note else []
     begin_stage("linear model")
     linear = _fit_linear(graph, sets, matrices, columns, config)
+    notes += [matrices.note] if matrices.note else []
     begin_stage("trees")
     trees = _fit_trees(graph, sets, columns, config) if columns and config.trees else []
     stacks = _stack(linear, trees, sets.y)
