@@ -14,8 +14,10 @@ import pytest
 
 from commands import hanme
 from hanme import __version__
+from hanme.cli import OUT_OF_MEMORY, _describe
 from hanme.cli.show import print_rules
 from hanme.common.files import read_json
+from hanme.errors import HanmeError
 from hanme.nn import MODELS
 
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -329,3 +331,45 @@ def test_a_graph_of_one_s_own_in_the_benchmark_s_layout_trains(tmp_path: Path) -
     done = hanme("train", "IMDB", *arguments, HANME_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     assert hanme("evaluate", tmp_path / "run", HANME_CACHE=str(tmp_path / "cache")).returncode == 0
+
+
+def chained(error: Exception, cause: Exception) -> Exception:
+    error.__context__ = cause
+    return error
+
+
+SEGMENT = "libx.so: failed to map segment from shared object"
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (MemoryError(), True),
+        (ImportError(SEGMENT), True),
+        (ImportError(f"{SEGMENT}: Operation not permitted"), False),  # a disk mounted noexec
+        (chained(OSError("Could not find/load 'libllvmlite.so'"), OSError(SEGMENT)), True),
+        (OSError("Could not find/load 'libllvmlite.so'"), False),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (ValueError("std::bad_alloc"), True),
+        (RuntimeError("can't start new thread"), True),
+        (Exception("Out of Memory Error: Failed to allocate block of 2048 bytes"), True),
+        (chained(HanmeError("films.csv: out of memory"), MemoryError()), False),
+    ],
+)
+def test_a_lack_of_memory_is_told_from_other_errors(error: Exception, found: bool) -> None:
+    assert (_describe(error) == OUT_OF_MEMORY) == found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not limit the address space")
+@pytest.mark.parametrize("mb", [400, 700, 800, 1100])
+def test_where_memory_is_short_one_line_says_so(mb: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -v {mb * 1000} && exec "$0" "$@"', HANME, "train", "planted",
+         "--out", str(tmp_path / "run"), *QUICK],
+        capture_output=True, text=True, timeout=300, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"hanme: {OUT_OF_MEMORY}"
+    assert "Traceback" not in done.stderr

@@ -1,15 +1,22 @@
 """Files that are written whole or not at all, and locks."""
 
 import os
+import stat
+import threading
+import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import torch
+from filelock import FileLock
 
 from hanme.common.files import (
+    is_locked,
     load_tensors,
     lock,
     read_json,
+    remove_leftovers,
     replacing,
     save_tensors,
     write_json,
@@ -56,3 +63,53 @@ def test_json_and_tensors(tmp_path: Path) -> None:
         read_json(tmp_path / "b.json")
     with pytest.raises(HanmeError, match=r"b\.json: not a whole safetensors file of a run"):
         load_tensors(tmp_path / "b.json")
+
+
+def synced_folders(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Return a list that grows with the names in each folder that is synced."""
+    found, fsync = list[set[str]](), os.fsync
+
+    def record(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            found.append({name for name in os.listdir(handle) if not name.startswith(".")})
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return found
+
+
+def test_the_name_of_a_new_file_is_on_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = synced_folders(monkeypatch)
+    with replacing(tmp_path / "x.txt") as temporary:
+        temporary.write_text("one")
+    assert synced == [{"x.txt"}]
+
+
+def test_what_is_left_of_one_file_is_removed_but_not_of_another(tmp_path: Path) -> None:
+    end = uuid4().hex
+    names = [f".data.{end}", f".data.v2.{end}", f".data.v2.{end}.json", f".data2.{end}", "data.x"]
+    for name in (*names, f".data.{end}.json"):
+        (tmp_path / name).mkdir()
+    remove_leftovers(tmp_path, "data")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.x"]
+
+
+def test_a_lock_that_is_only_tested_can_be_taken(tmp_path: Path) -> None:
+    path, tested = tmp_path / ".lock", threading.Event()
+
+    def test() -> None:  # as `is_locked` does, but for longer
+        with FileLock(path):
+            tested.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=test)
+    thread.start()
+    tested.wait()
+    with lock(path, "the run"):
+        assert is_locked(path)
+    thread.join()
+    assert not is_locked(path)

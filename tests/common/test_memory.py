@@ -1,5 +1,9 @@
+import errno
+import os
 import resource
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,22 @@ def test_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
         assert peak_mb() == mb
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
     assert peak_mb() == 0
+
+
+def test_a_large_matrix_is_in_a_file_without_a_name_or_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)  # as on macOS
+    filled = matrix(30, 20)
+    filled[:] = 2
+    assert float(filled.sum()) == 1200
+    assert not list(tmp_path.iterdir())
+    usage = shutil.disk_usage(tmp_path)._replace(free=2399)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        matrix(30, 20)
 
 
 def test_pages_are_given_back_and_read_again(

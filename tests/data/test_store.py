@@ -21,7 +21,7 @@ from scipy.sparse import random_array
 
 from hanme.data import load, planted
 from hanme.data.store.open import check_store, is_store, open_store
-from hanme.data.store.write import write_store
+from hanme.data.store.write import create_store, write_store
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes, Provenance, Split, Texts
 from hanme.graph.features import to_torch
@@ -304,3 +304,10 @@ def test_a_killed_store_does_not_open_and_can_be_stored_again(tmp_path: Path) ->
     write_store(planted(movies=40), folder, features="given")
     assert check_store(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_store_beside_one_that_is_being_written(tmp_path: Path) -> None:
+    graph = planted(movies=30)
+    with create_store(tmp_path / "data.v2") as writer:
+        write_store(graph, tmp_path / "data", features="given")
+        assert writer.folder.exists()

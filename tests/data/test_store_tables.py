@@ -196,3 +196,18 @@ def test_large_tables_are_stored_by_themselves_until_they_change(
     assert grown.differs_from_training
     assert "the graph is stored in" in capsys.readouterr().err
     assert len(list((tmp_path / "cache" / "tables").glob("*/*-*"))) == 1
+
+
+def test_large_tables_are_stored_once_for_all_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, cache = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"]), tmp_path / "cache"
+    want = [tables_load.load_tables(folder, seed=seed) for seed in (1, 2)]
+    assert not torch.equal(want[0].split.val, want[1].split.val)
+    monkeypatch.setattr(tables_load, "LARGE", 1000)
+    for seed in (1, 2, 1):
+        found = tables_load.load_tables(folder, seed=seed, cache=cache)
+        assert found.stored
+        same(found, want[seed - 1])
+    assert len(list((cache / "tables").glob("*/*-*"))) == 1
+    assert capsys.readouterr().err.count("the graph is stored in") == 1

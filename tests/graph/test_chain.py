@@ -266,3 +266,25 @@ def test_instances_that_are_unfolded_share_the_nodes_up_to_where_they_part() -> 
     unfolded, _ = chain.unfold(chain.instances(), torch.arange(4))
     assert unfolded.sizes == (4, 3, 5)  # two of movie 0, and two of movie 1, go through actor 1
     assert unfolded.nodes_of(unfolded.instances()).equal(chain.instances().nodes)
+
+
+def test_node_numbers_of_32_bits_lead_where_those_of_64_bits_do() -> None:
+    size = 60_000  # its square exceeds an int32
+    links = torch.randint(size, (2, 2_000), generator=torch.Generator().manual_seed(0))
+    metapath = Metapath.of("a-b", (["a", "b"], [("a", "to", "b")]))
+    narrow = {("a", "to", "b"): links.int()}
+    chain = Chain.build(metapath, narrow, {"a": size, "b": size})
+    assert chain.instances().nodes.tolist() == sorted(links.t().tolist())
+    assert links[:, chain.link_ids(0, narrow["a", "to", "b"])].t().tolist() == sorted(
+        links.t().tolist()
+    )
+
+
+def test_chains_of_different_roots_on_the_same_links_are_kept_apart() -> None:
+    metapath = Metapath.parse("m-a", MOVIES.metadata())
+    links, sizes = MOVIES.edge_index_dict, {"m": 4, "a": 3}
+    ids = [torch.arange(4) + 10, torch.arange(4) + 20]
+    roots = [None, ids[0], ids[1], None]
+    found = [Chain.cached(metapath, links, sizes, each).root_ids for each in roots]
+    assert all(each is given for each, given in zip(found, roots, strict=True))
+    assert Chain.cached(metapath, links, sizes) is Chain.cached(metapath, links, sizes)

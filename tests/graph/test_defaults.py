@@ -1,6 +1,7 @@
 """Default metapaths: counted and judged against the list of their instances, and left out."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,13 @@ from hypothesis import strategies as st
 
 from hanme.graph import Graph, Nodes, Split, defaults
 from hanme.graph.chain import Chain
-from hanme.graph.defaults import instances, leads_back, why_none, with_defaults
+from hanme.graph.defaults import (
+    instances,
+    leads_back,
+    there_and_back,
+    why_none,
+    with_defaults,
+)
 from hanme.graph.metapath import metapaths_between
 
 SIZES = {"a": 4, "b": 3}
@@ -106,3 +113,20 @@ def test_an_empty_metapath_is_left_for_training_to_refuse() -> None:
     graph = with_defaults(graph_of(c=C, d=[], e=E), [BY_D, BY_E, BY_C])
     assert graph.metapaths == [BY_D, BY_C]
     assert with_defaults(graph_of(d=[], e=E), [BY_D, BY_E]).metapaths == [BY_D, BY_E]
+
+
+REVERSE = r"\(add the reverse of \('{}'\), see PyG's ToUndirected\)"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "why"),
+    [
+        (["c", "rev_c"], "no relation starts or ends at a$"),
+        (["rev_c"], "no relation leads from b back to a " + REVERSE.format("a', 'c', 'b")),
+        (["c"], "no relation starts at a " + REVERSE.format("b', 'rev_c', 'a")),
+    ],
+)
+def test_the_relation_that_is_missing_is_named(left_out: list[str], why: str) -> None:
+    graph = graph_of(c=C)
+    graph = replace(graph, links={e: x for e, x in graph.links.items() if e[1] not in left_out})
+    assert re.match(why, why_none(there_and_back(graph)))

@@ -182,6 +182,10 @@ WRONG: dict[str, tuple[Callable[[HeteroData], object], str]] = {
         lambda d: d["movie", "to", "star"].update({"edge_index": torch.zeros(2, 1).long()}),
         "nodes of 'star'",
     ),
+    "weights of links": (
+        lambda d: d["movie", "to", "actor"].update({"edge_weight": torch.ones(3)}),
+        r"'actor'\): edge_weight is not supported; remove it, or store it as edge_attr",
+    ),
     "no labels": (lambda d: d["movie"].pop("y"), "one node type with y to classify, but got 0"),
     "labels of two types": (put("actor", y=torch.zeros(3)), "but got 2: name the `target`"),
     "labels as floats": (put("movie", y=torch.rand(60)), r"movie: expected integers in y .*\[N\]"),

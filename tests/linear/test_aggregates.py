@@ -1,5 +1,8 @@
 """Aggregates of linked rows against pandas, and where they must agree with themselves."""
 
+import re
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +13,12 @@ import torch
 from hanme.data.store.open import open_store
 from hanme.data.store.write import write_store
 from hanme.graph import Graph
+from hanme.linear import aggregates
 from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
 from hanme.linear.blocks import AggregatedRows, Standardised
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.rows import Rows
-from hanme.linear.trees import screen_columns
+from hanme.linear.trees import TreesFit, screen_columns
 from hanme.training import TrainingConfig, final, fit_base
 from hanme.training.base_learners import fit_base_learners
 from hanme.training.stacked import load_learner
@@ -174,7 +178,9 @@ def test_screening_keeps_what_decides_the_label(graph: Graph) -> None:
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
     people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
     made = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
-    kept = [column.phrase for column in screen_columns(made, [made.split.train], 0, limit=3)[0].columns]
+    kept = [
+        column.phrase for column in screen_columns(made, [made.split.train], 0, limit=3)[0].columns
+    ]
     assert "total amount over order" in kept
 
 
@@ -238,3 +244,84 @@ def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, m
         "Trees and aggregates are left out: the stored graph is too large for them."
     ]
     assert not torch.allclose(large.outputs.logits, whole.outputs.logits, atol=0.1)
+
+
+def test_graphs_keep_aggregates_of_their_own_as_long_as_they_live() -> None:
+    graphs = [
+        Graph.from_frames(dict(zip(("people", "orders"), tables(i), strict=True)), CONFIG)
+        for i in (1, 2)
+    ]
+    found = [Aggregates.on(graph) for graph in graphs]
+    assert all(Aggregates.on(graph) is each for graph, each in zip(graphs, found, strict=True))
+    copied = replace(graphs[0], split=graphs[1].split)  # as for a fold
+    assert Aggregates.on(copied) is found[0]
+    kept = weakref.ref(found[0])
+    del graphs, found, copied
+    assert kept() is None
+
+
+def test_aggregates_follow_edits_in_place() -> None:
+    people, orders = tables(3)
+    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    column = next(
+        c
+        for some, _ in Aggregates.on(graph).candidates(np.arange(5))
+        for c in some
+        if c.phrase == "mean amount over order"
+    )
+    before = column_values(graph, [column])
+    x = graph.nodes["order"].x
+    (x if x.layout == torch.strided else x.values()).mul_(2)
+    nodes = {kind: replace(each) for kind, each in graph.nodes.items()}
+    nodes["order"].x = x.clone()
+    after = column_values(graph, [column])
+    np.testing.assert_equal(after, column_values(replace(graph, nodes=nodes), [column]))
+    assert not np.array_equal(after, before, equal_nan=True)
+
+
+def test_columns_are_as_many_as_fit_into_memory_and_a_note_says_so(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masks = [graph.split.train]
+    (whole,) = screen_columns(graph, masks, 0)
+    assert len(whole.columns) > 12
+    size = graph.targets.num_nodes
+    monkeypatch.setattr(aggregates, "MAX_BYTES", 12 * size * aggregates.COPIES * 4)
+    (some,) = screen_columns(graph, masks, 0)
+    assert len(some.columns) == 12
+    assert some.note is not None
+    assert some.note.startswith(f"Trees and aggregates: 12 of {whole.candidates} candidate columns")
+    assert some.note.endswith(f"on training rows, as many as fit into memory for {size:,} rows.")
+    monkeypatch.setattr("hanme.linear.blocks.MAX_ENTRIES", 5 * size)
+    block = AggregatedRows(Standardised.fit(graph, whole.columns))
+    assert len(block.columns) == 5
+    assert block.matrix(GraphMatrices(graph)).width == 5
+
+
+def test_columns_are_computed_in_blocks_of_rows(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masks = [graph.split.train]
+    columns = screen_columns(graph, masks, 0)[0].columns
+    trees = TreesFit(graph, [columns], masks, masks, 0).refit(graph.split.train, columns)
+    block = AggregatedRows(Standardised.fit(graph, columns))
+    logits, rows = trees.predict(graph), block.matrix(GraphMatrices(graph)).first.toarray()
+    monkeypatch.setattr("hanme.common.memory.BLOCK", 7 * len(columns))
+    assert torch.equal(trees.predict(graph), logits)
+    np.testing.assert_array_equal(block.matrix(GraphMatrices(graph)).first.toarray(), rows)
+    assert trees.predict(graph, torch.arange(0)).shape == (0, len(graph.labels))
+
+
+def test_a_note_names_the_blocks_that_are_too_large(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainingConfig(trees=False, smoothing=False)
+    assert not any("entries" in note for note in fit_base_learners(graph, config).notes)
+    monkeypatch.setattr("hanme.linear.selection.MAX_ENTRIES", 200)
+    monkeypatch.setattr("hanme.linear.matrices.MAX_ENTRIES", 200)
+    note = fit_base_learners(graph, config).notes[-1]
+    assert re.fullmatch(
+        r"Linear model: \d+ of the candidate blocks left out, since they have more than 200 "
+        r"entries: person-.*\.",
+        note,
+    )

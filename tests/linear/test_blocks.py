@@ -1,8 +1,10 @@
 """Feature blocks against a loop over metapath instances."""
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +16,16 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.chain import Chain
-from hanme.linear import FeatureBlock, matrices, parse_block
+from hanme.linear import (
+    BLOCKS,
+    FeatureBlock,
+    LinearModel,
+    NamedColumns,
+    matrices,
+    parse_block,
+)
+from hanme.linear.aggregates import Column
+from hanme.linear.blocks import AggregatedRows, Standardised
 from hanme.linear.fit import inner_products
 from hanme.linear.matrices import DesignMatrix, GraphMatrices, TooLarge, multiply
 
@@ -179,3 +190,65 @@ def test_products_are_in_the_cheapest_order_that_is_not_too_large(
     monkeypatch.setattr(matrices, "MAX_ENTRIES", 100)
     with pytest.raises(TooLarge):
         multiply(chain, 1)
+
+
+@dataclass(frozen=True)
+class Degrees(NamedColumns):
+    """The number of actors of each movie; one of the options is a text like a block."""
+
+    log: bool = True
+    unit: str = "a:{b}:plain"
+
+    kind: ClassVar[str] = "degrees"
+
+    def columns(self, graph: Graph) -> tuple[np.ndarray, list[str]]:
+        links = graph.links["movie", "to", "actor"]
+        counts = np.bincount(links[0], minlength=graph.targets.num_nodes)[:, None].astype(float)
+        return np.log1p(counts) if self.log else counts, ["number of actors"]
+
+
+@pytest.fixture
+def degrees(monkeypatch: pytest.MonkeyPatch) -> list[Degrees]:
+    monkeypatch.setitem(BLOCKS, "degrees", Degrees)
+    return [Degrees(None, "plain", log=log) for log in (True, False)]
+
+
+def test_blocks_that_differ_in_their_options_have_columns_of_their_own(
+    degrees: list[Degrees],
+) -> None:
+    made = graph()
+    shared, nodes = GraphMatrices(made), np.arange(40)
+    for block in degrees:
+        expected, _ = block.columns(made)
+        np.testing.assert_allclose(block.on(shared).rows(nodes).toarray(), expected, rtol=1e-6)
+    assert all(parse_block(str(block), made.metadata()) == block for block in degrees)
+
+
+def test_blocks_that_differ_in_their_options_are_saved_apart(degrees: list[Degrees]) -> None:
+    made = graph()
+    weights = torch.randn(3, len(made.labels), generator=torch.Generator().manual_seed(0))
+    model = LinearModel.on(GraphMatrices(made), degrees, weights)
+    doubled = LinearModel.weighted_sum([model, model], [1.5, 0.5])
+    values, tensors = doubled.state()
+    loaded = LinearModel.from_state(json.loads(json.dumps(values)), tensors, made)
+    columns = np.hstack([block.columns(made)[0] for block in degrees])
+    expected = 2 * (columns @ weights[:2].numpy() + weights[2].numpy())
+    for each in (doubled, loaded):
+        np.testing.assert_allclose(each.predict(made), expected, rtol=1e-4)
+
+
+def test_options_are_found_where_0_3_0_saved_them(degrees: list[Degrees]) -> None:
+    options = {"degrees": {"log": False}}
+    block = parse_block("degrees:plain", graph().metadata(), options=options)
+    assert block == degrees[1]
+
+
+def test_aggregates_of_different_columns_do_not_share_a_matrix() -> None:
+    made = graph()
+    shared = GraphMatrices(made)
+    walks = [(("movie", "to", kind),) for kind in ("actor", "keyword")]
+    columns = [Column(walk=walk, function="count", phrase="number") for walk in walks]
+    blocks = [AggregatedRows(Standardised.fit(made, [column])) for column in columns]
+    first, second = (block.on(shared).rows(np.arange(40)).toarray() for block in blocks)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(blocks[0].on(shared).rows(np.arange(40)).toarray(), first)

@@ -166,3 +166,21 @@ def test_many_nodes_choose_weights_and_strength_and_ids_that_never_repeat_are_le
     assert not [each for each in model.blocks if "review:ids" in str(each.block)]
     right = ((model.predict(graph) > 0) == graph.label_matrix)[graph.split.test]
     assert right.float().mean() > 0.85
+
+
+def test_edits_in_place_are_read_as_a_new_graph_is() -> None:
+    graph = planted(movies=120, seed=1).with_features("given")
+    model = LinearModel.fit(graph)
+    before = model.predict(graph)
+    edges = next(iter(graph.links.values()))
+    edges[1] = edges[1].flip(0)
+    fresh = replace(graph, links={e: links.clone() for e, links in graph.links.items()})
+    assert not torch.equal(model.predict(graph), before)
+    assert torch.equal(model.predict(graph), model.predict(fresh))
+
+
+def test_the_matrices_of_one_target_are_not_those_of_another() -> None:
+    graph = planted(movies=120, seed=1)
+    matrices = GraphMatrices(graph)
+    assert matrices.belong_to(replace(graph, labels=["a", "b"]))
+    assert not matrices.belong_to(replace(graph, target=graph.edge_types[0][2]))

@@ -151,3 +151,14 @@ def test_short_paths_and_long_ones_there_and_back_are_tried() -> None:
 def test_a_spec_needs_as_many_slopes_as_paths() -> None:
     with pytest.raises(ValueError, match="slopes"):
         SmoothingSpec(paths=["a-b"], slopes=[], slope=1, bias=[0], prior=[0])
+
+
+def test_labels_that_are_edited_in_place_are_read_as_new_ones_are() -> None:
+    graph = friends()
+    _, model = smoothed(graph)
+    before = model.predict(graph)
+    train = graph.split.train.nonzero().flatten()
+    graph.y[train] = (graph.y[train] + 1) % 3
+    after = model.predict(graph)
+    assert not torch.equal(after, before)
+    assert torch.equal(after, model.predict(replace(graph, y=graph.y.clone())))

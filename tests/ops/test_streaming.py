@@ -331,6 +331,21 @@ def test_a_second_process_does_not_compile(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_kernels_are_compiled_again_when_the_lanes_change(tmp_path: Path) -> None:
+    package, cache = tmp_path / "hanme", {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    source = Path(hanme.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    before = in_another_process([100], tmp_path, **cache)
+    lanes = package / "ops" / "streaming" / "simd.py"
+    text = lanes.read_text()
+    assert text.count("degree = (23, 127, 7)") == 1
+    lanes.write_text(text.replace("(23, 127, 7)", "(23, 127, 2)"))  # a worse exponential
+    after = in_another_process([100], tmp_path, **cache)
+    assert (after["hits"], after["misses"]) == (0, 1)
+    assert after["results"] != before["results"]
+
+
+@pytest.mark.slow
 def test_works_where_nothing_can_be_written(tmp_path: Path) -> None:
     """No cache of the user's, and none beside the code: a path below a file is no directory."""
     package = tmp_path / "hanme"

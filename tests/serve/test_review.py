@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import threading
 import time
 from pathlib import Path
+from stat import S_ISDIR
 
 import numpy as np
 import pytest
@@ -79,6 +81,19 @@ def test_answers_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     assert again.actions == {"f0": "confirm", "f1": "correct", "=f2": "correct", "f3": "skip"}
     with pytest.raises(HanmeError, match="line break"):
         again.add("f\n4", [], "skip")
+
+
+def test_a_new_file_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, fsync = list[bool](), os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda f: synced.append(S_ISDIR(os.fstat(f).st_mode)) or fsync(f)
+    )
+    reviews = Reviews(tmp_path / "reviewed.csv", {})
+    for node in ("a", "b"):
+        reviews.add(node, ["x"], "confirm")
+    assert synced == [False, True, False]
 
 
 def test_a_line_that_was_cut_off_is_replaced(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, typer.TyperException, MemoryError, RuntimeError, OSError) as error:
+    except Exception as error:
         status = 2
         if str(error) == "Query interrupted":  # what DuckDB makes of Ctrl-C
             status = STOPPED
@@ -135,6 +135,8 @@ def main() -> None:
             raise
         elif message:
             _fail(message)
+        if isinstance(error, ImportError):  # for lack of memory: what is loaded in part may crash
+            os._exit(status)
     if status == STOPPED:
         _fail(INTERRUPTED)
         os._exit(status)  # a thread may be in the middle of long work
@@ -153,18 +155,39 @@ def _check_words(words: list[str]) -> None:
 ENCODING = "use names in UTF-8, and run in a UTF-8 locale or with PYTHONUTF8=1"
 
 
+OUT_OF_MEMORY = (
+    "out of memory; try smaller sizes or fewer metapaths. Loading the libraries alone takes about "
+    "2 GB of address space (see ulimit -v)"
+)
+
+NO_MEMORY = re.compile(
+    r"failed to map segment from shared object(?!: )|bad_alloc|start new thread"
+    r"|(cannot|can't|unable to|failed to) allocate|out of memory",
+    re.IGNORECASE,
+)
+"""What libraries say where memory is short; other errors of mapping a segment name their cause."""
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it was made of, is a lack of memory."""
+    if error is None or isinstance(error, HanmeError | typer.TyperException):
+        return False
+    short = isinstance(error, MemoryError) or NO_MEMORY.search(str(error)) is not None
+    return short or _is_out_of_memory(error.__cause__ or error.__context__)
+
+
 def _describe(error: Exception) -> str | None:
     """Return the message for an error of the user or the system; None for a defect of hanme."""
     if isinstance(error, HanmeError):
         return str(error)
+    if _is_out_of_memory(error):
+        return OUT_OF_MEMORY
     if isinstance(error, typer.TyperException):  # wrong options; no message after help
         message, context = error.format_message(), getattr(error, "ctx", None)
         where = f"; see {context.command_path} --help" if context else ""
         return message and f"{message.removesuffix('.')}{where}"
     if isinstance(error, UnicodeError):  # a name in a table or configuration
         return f"{error}; {ENCODING}"
-    if isinstance(error, MemoryError) or "allocate memory" in str(error):
-        return "out of memory; try smaller sizes or fewer metapaths"
     if not isinstance(error, OSError):
         return None
     if error.filename and isinstance(error, FileExistsError | NotADirectoryError):

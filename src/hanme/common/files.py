@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import json
 import os
 import re
@@ -27,6 +26,9 @@ from hanme.errors import HanmeError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """Errors that the system reports without naming a file: a full disk, a damaged one."""
 
+GRACE = 0.5
+"""Seconds for which :func:`lock` waits: :func:`is_locked` holds the lock for a moment."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -39,15 +41,31 @@ def replacing(path: Path) -> Iterator[Path]:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
+            sync_folder(path.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files in a folder are on the disk; Windows has no such call."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno in FULL:  # others mean that the file system cannot sync a folder
+            raise
+    finally:
+        os.close(handle)
+
+
 def remove_leftovers(folder: Path, stem: str = "") -> None:
     """Remove what a kill in the middle of a context above has left in a folder, or of one file."""
-    for left in folder.glob(f".{glob.escape(stem[:100])}*"):
-        if re.fullmatch(r"\..+\.[0-9a-f]{32}(\.\w+)?", left.name) is None:
+    name = re.escape(stem[:100]) if stem else ".+"
+    for left in folder.glob(".*"):
+        if re.fullmatch(rf"\.{name}\.[0-9a-f]{{32}}(\.\w+)?", left.name) is None:
             continue
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
@@ -96,7 +114,7 @@ def lock(path: Path, what: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(path)
     try:
-        held.acquire(timeout=0)
+        held.acquire(timeout=GRACE)
     except Timeout:
         raise HanmeError(f"{what}: another process is working on it") from None
     try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,22 +40,22 @@ def matrix(rows: int, columns: int) -> Tensor:
     size = rows * columns
     if size <= LARGE:
         return torch.empty(rows, columns)
-    handle, path = tempfile.mkstemp(prefix="hanme-")
-    try:
-        os.posix_fallocate(handle, 0, 4 * size)
-        return mapped(handle, torch.float32, mmap.ACCESS_WRITE).view(rows, columns)
-    finally:
-        os.close(handle)
-        os.unlink(path)
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < 4 * size:  # a page that cannot be written ends the process
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+    with tempfile.TemporaryFile(prefix="hanme-") as file:
+        numbers = np.memmap(file, np.float32, "w+", shape=(rows, columns))
+    _maps.add(numbers.base)  # type: ignore[arg-type]
+    return torch.from_numpy(numbers)
 
 
-def mapped(handle: int, dtype: torch.dtype, access: int = mmap.ACCESS_COPY) -> Tensor:
+def mapped(handle: int, dtype: torch.dtype) -> Tensor:
     """Return the numbers of an open file, which is not empty, mapped from it.
 
-    With ``ACCESS_COPY`` processes share the pages, and none can change the file. The tensor is to
-    be read alone: what is written into it is lost with the next :func:`give_back`.
+    Processes share the pages, and none can change the file. The tensor is to be read alone: what is
+    written into it is lost with the next :func:`give_back`.
     """
-    found = mmap.mmap(handle, 0, access=access)
+    found = mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
     _maps.add(found)
     return torch.frombuffer(found, dtype=dtype)
 

@@ -93,7 +93,7 @@ def run_trials(
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         done = _read(path, search)
-        remove_leftovers(path.parent, f"{path.stem}.")
+        remove_leftovers(path.parent, path.stem)
         ranges = {field: _distribution(entry) for field, entry in search.space.items()}
         on_trial(len(done))
         while len(done) < trials:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -36,6 +36,17 @@ class GraphCache(Generic[T]):
             value = make()
             entries[key] = ([TensorWeakRef(x) for x in rest], versions, value)
         return value  # type: ignore[no-any-return]
+
+
+def versions(objects: Iterable[object]) -> list[tuple[object, int]]:
+    """Return objects, each with the number of changes that were made to it in place."""
+    return [(x, _version(x) if isinstance(x, Tensor) else 0) for x in objects]
+
+
+def unchanged(before: Sequence[tuple[object, int]], now: Sequence[tuple[object, int]]) -> bool:
+    """Return whether these are the same objects, without a change in between."""
+    pairs = zip(before, now, strict=False)
+    return len(before) == len(now) and all(a is b and v == w for (a, v), (b, w) in pairs)
 
 
 def _version(x: Tensor) -> int:

@@ -117,7 +117,8 @@ class Chain:
             return replace(cls.build(metapath, edge_index_dict, num_nodes), root_ids=root_ids)
 
         sizes = tuple(num_nodes[t] for t in metapath.node_types)
-        return _chains.get(links, build, (metapath.steps, sizes))
+        key = metapath.steps, sizes, root_ids is not None
+        return _chains.get(links if root_ids is None else [*links, root_ids], build, key)
 
     def __len__(self) -> int:
         """Return the number of hops, L."""
@@ -282,7 +283,7 @@ class Chain:
 def _order(source: Tensor, target: Tensor, alive: Tensor) -> Tensor:
     """Return the links whose target is alive, by source and target, then as listed."""
     kept = alive[target].nonzero().flatten()
-    key = source[kept] * alive.numel() + target[kept]
+    key = source[kept].long() * alive.numel() + target[kept]  # int32 would overflow
     if (key[1:] >= key[:-1]).all():  # large relations come sorted where it matters
         return kept
     return kept[torch.argsort(key, stable=True)]
@@ -337,8 +338,8 @@ def checked_links(links: object, edge_type: EdgeType) -> Tensor:
 def _checked(
     edge_index_dict: Mapping[EdgeType, Tensor], step: EdgeType, sizes: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Return a relation's two rows if every id is one of its type."""
-    edge_index = edge_index_dict[step]
+    """Return a relation's two rows as int64 if every id is one of its type."""
+    edge_index = edge_index_dict[step].long()
     for row, size, node_type in zip(edge_index, sizes, (step[0], step[2]), strict=True):
         if row.numel() and (int(row.min()) < 0 or int(row.max()) >= size):
             raise HanmeError(

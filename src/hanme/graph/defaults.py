@@ -93,12 +93,24 @@ def why_none(graph: Graph) -> str:
     """Say why a graph has no default metapath."""
     left_out = graph.provenance.left_out_metapaths
     if not left_out:
-        return f"no relation starts or ends at {graph.target}"
+        return _why_no_candidate(graph)
     return (
         "no default metapath is useful and small enough: "
         f"{', '.join(f'{text} ({why})' for text, why in left_out.items())}; -m uses one all "
         "the same, with --per-root 32 some of its instances"
     )
+
+
+def _why_no_candidate(graph: Graph) -> str:
+    """Say which relation is missing for a metapath of two hops."""
+    target, steps = graph.target, graph.edge_types
+    out = [step for step in steps if step[0] == target]
+    into = [step for step in steps if step[2] == target]
+    if not out and not into:
+        return f"no relation starts or ends at {target}"
+    ends = ", ".join(dict.fromkeys(step[2] for step in out))
+    missing = f"leads from {ends} back to {target}" if out else f"starts at {target}"
+    return f"no relation {missing} (add the reverse of {(out or into)[0]}, see PyG's ToUndirected)"
 
 
 def instances(metapath: Metapath, graph: Graph) -> int:

@@ -72,6 +72,8 @@ class Graph:
         provenance: How the graph was made.
         edge_attr: Features of links, ``[E, F]`` in the order of ``links``, by edge type. Stores do
             not have them.
+        derived: What was computed from the graph, by name. Copies share it, so whoever reads it
+            checks that it is of the same features and links.
     """
 
     nodes: dict[str, Nodes]
@@ -84,6 +86,7 @@ class Graph:
     visible: Tensor | None = None
     provenance: Provenance = field(default_factory=Provenance)
     edge_attr: dict[EdgeType, Tensor] = field(default_factory=dict)
+    derived: dict[str, Any] = field(repr=False, compare=False, default_factory=dict)
 
     completions: dict[Walk, Tensor] = field(
         init=False, repr=False, compare=False, default_factory=dict
@@ -107,9 +110,9 @@ class Graph:
         The target (default: the only type with ``y``) needs ``y``: ``[N]`` with -1 for unlabelled
         nodes, or multi-hot ``[N, C]``, where a row of zeros is an unlabelled node. Optional: ``x``,
         ``name`` and ``id`` of any type; ``label_names``, ``train_mask``, ``val_mask`` and
-        ``test_mask`` of the target; ``edge_attr`` of any relation. Without any mask, 60, 20 and
-        20 % of the labelled nodes are drawn by the seed, stratified. For ``features``, see
-        :meth:`with_features`.
+        ``test_mask`` of the target; ``edge_attr`` of any relation. An ``edge_weight`` is refused:
+        no model reads it. Without any mask, 60, 20 and 20 % of the labelled nodes are drawn by the
+        seed, stratified. For ``features``, see :meth:`with_features`.
         """
         return hetero.from_hetero(data, target, features, seed)
 

@@ -46,6 +46,11 @@ def from_hetero(data: HeteroData, target: str | None, features: Features, seed: 
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in (y, *split)))
     stores = {e: data[e] for e in data.edge_types}
     links = {e: _links(s.get("edge_index", s.get("adj_t")), e, nodes) for e, s in stores.items()}
+    for e in (e for e, store in stores.items() if "edge_weight" in store):
+        raise HanmeError(
+            f"relation {e}: edge_weight is not supported; remove it, or store it as edge_attr, "
+            "[E, 1], for encoders that read features of links"
+        )
     provenance = Provenance(digest=digest.hexdigest(), notes=notes)
     given = {e: store.edge_attr for e, store in stores.items() if "edge_attr" in store}
     for e, x in given.items():

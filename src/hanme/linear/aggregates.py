@@ -7,7 +7,8 @@ A number is in the units of its table; it is NaN where nothing is known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,10 @@ FEW = 8
 
 BATCH = 4096
 """Number of nodes of a stored graph to read at a time."""
+
+MAX_BYTES, COPIES = 4 << 30, 4
+"""Maximum memory for the columns of all target nodes, and how often each is in memory as float32:
+kept, and up to three times while it is computed."""
 
 PHRASES = {
     "count": "number of {1}",
@@ -236,8 +241,6 @@ class Linked:
 class Aggregates:
     """The columns of a graph, each computed on first use."""
 
-    _last: ClassVar[Aggregates | None] = None
-
     def __init__(self, graph: Graph) -> None:
         self.graph, self.matrices = graph, GraphMatrices(graph)
         self._rows: dict[str, Rows] = {}
@@ -245,11 +248,12 @@ class Aggregates:
 
     @classmethod
     def on(cls, graph: Graph) -> Aggregates:
-        """Return the columns of a graph; those of the last graph are kept."""
-        last = cls._last
-        if last is None or not last.matrices.belong_to(graph):
-            last = cls._last = cls(graph)
-        return last
+        """Return the columns of a graph, which are kept with it."""
+        found: Aggregates | None = graph.derived.get("aggregates")
+        if found is None or not found.matrices.belong_to(graph):
+            found = cls(replace(graph, derived={}))  # a reference back would outlive the graph
+            graph.derived["aggregates"] = found
+        return found
 
     def rows(self, node_type: str) -> Rows:
         """Return the rows of a node type."""
@@ -275,8 +279,8 @@ class Aggregates:
                 columns = list(linked.candidates())
                 yield columns, _stacked([linked.values(column) for column in columns], len(nodes))
 
-    def values(self, columns: Sequence[Column]) -> Values:
-        """Return the values of columns at all target nodes, ``[N, D]``."""
+    def values(self, columns: Sequence[Column], nodes: NDArray[np.int64] | None = None) -> Values:
+        """Return the values of columns at some target nodes (default: all), ``[n, D]``."""
         for walk in dict.fromkeys(c.walk for c in columns if c not in self._values):
             linked = self.linked(walk) if walk else None
             for column in columns:
@@ -285,7 +289,10 @@ class Aggregates:
                     own = rows.encoded if column.function == "encoded" else rows.values
                     values = linked.values(column) if linked else own(column.feature)
                     self._values[column] = np.asarray(values, np.float32)
-        return _stacked([self._values[c] for c in columns], self.graph.targets.num_nodes)
+        kept = [self._values[column] for column in columns]
+        if nodes is None:
+            return _stacked(kept, self.graph.targets.num_nodes)
+        return _stacked([values[nodes] for values in kept], len(nodes))
 
     def values_at(self, columns: Sequence[Column], nodes: NDArray[np.int64]) -> Values:
         """Return the values of columns at some target nodes, ``[n, D]``; nothing is kept."""
@@ -310,11 +317,19 @@ def column_values(graph: Graph, columns: Sequence[Column], nodes: Tensor | None 
     if isinstance(graph, Subgraph) and nodes is not None and len(nodes) <= FEW:
         return Aggregates(graph).values_at(columns, nodes.numpy())
     if not graph.stored:
-        values = Aggregates.on(graph).values(columns)
-        return values if nodes is None else values[nodes.numpy()]
+        return Aggregates.on(graph).values(columns, None if nodes is None else nodes.numpy())
     nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
     parts = (graph.subgraph(some, walks_of(columns)) for some in torch.split(nodes, BATCH))
     return np.concatenate([column_values(part, columns, part.roots) for part in parts])
+
+
+def affordable_columns(graph: Graph, sets: int = 1) -> int:
+    """Return the number of columns whose values at all target nodes take ``MAX_BYTES``.
+
+    Each of the ``sets`` of nodes that columns are chosen for may have columns of its own.
+    """
+    copies = COPIES - 1 + sets
+    return max(1, MAX_BYTES // (4 * copies * max(1, graph.targets.num_nodes)))
 
 
 def walks_of(columns: Sequence[Column]) -> list[Walk]:

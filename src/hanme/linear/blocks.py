@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field, fields
 from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any, ClassVar, get_args
@@ -13,8 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
+from hanme.common.memory import blocks
 from hanme.common.options import check_options
 from hanme.common.registry import Registry
 from hanme.errors import HanmeError
@@ -23,6 +34,7 @@ from hanme.graph.metapath import Metadata, Metapath, Walk
 from hanme.linear.aggregates import Column, column_values, walks_of
 from hanme.linear.learner import Part, Values
 from hanme.linear.matrices import (
+    MAX_ENTRIES,
     DesignMatrix,
     GraphMatrices,
     Scaling,
@@ -49,6 +61,8 @@ MAX_DEVIATION = 4.0
 class FeatureBlock(ABC):
     """A group of columns, written ``PATH:KIND:SCALING`` or, for a node's own, ``KIND:SCALING``.
 
+    The options of a block of another package follow its kind: ``degrees{"log": true}:plain``.
+
     Args:
         path: The metapath from the target to what the block reads; None for the node itself.
         scaling: ``"plain"``, or ``"unit"``: features are weighted by inverse document frequency
@@ -61,7 +75,15 @@ class FeatureBlock(ABC):
     kind: ClassVar[str]
 
     def __str__(self) -> str:
-        return ":".join([*([self.path.text] if self.path else []), self.kind, self.scaling])
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        options = {name: own[name] for name in sorted(own.keys() - {"path", "scaling"})}
+        kind = self.kind + (json.dumps(options) if options else "")
+        return ":".join([*([self.path.text] if self.path else []), kind, self.scaling])
+
+    @property
+    def key(self) -> Hashable:
+        """What tells it from other blocks on a graph."""
+        return str(self)
 
     @property
     def id_type(self) -> str | None:
@@ -79,9 +101,9 @@ class FeatureBlock(ABC):
 
     def on(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the rows on a graph, which keeps them."""
-        if self not in matrices.blocks:
-            matrices.blocks[self] = self.matrix(matrices)
-        return matrices.blocks[self]
+        if self.key not in matrices.blocks:
+            matrices.blocks[self.key] = self.matrix(matrices)
+        return matrices.blocks[self.key]
 
     @classmethod
     def candidates(cls, graph: Graph, **options: Any) -> Iterable[FeatureBlock]:
@@ -249,7 +271,9 @@ class Standardised(BaseModel):
     @classmethod
     def fit(cls, graph: Graph, columns: Sequence[Column]) -> tuple[Standardised, ...]:
         """Standardise the numbers of linked rows, best first; other blocks have the categories."""
+        most = max(1, MAX_ENTRIES // max(1, graph.targets.num_nodes))
         limit = max(MIN_COLUMNS, MAX_AGGREGATED // max(1, int(graph.split.labelled.sum())))
+        limit = min(limit, most)
         numbers = [column for column in columns if column.function not in INDICATORS]
         columns, fitted, gaps = numbers[:limit], [], dict[bytes, Standardised]()
         for column, values in zip(columns, column_values(graph, columns).T, strict=True):
@@ -264,7 +288,7 @@ class Standardised(BaseModel):
                 mean, std = missing.mean(), missing.std()
                 gap = cls(column=column, log=False, mean=mean, std=std, missing=True)
                 gaps.setdefault(missing.tobytes(), gap)
-        return (*fitted, *gaps.values())
+        return (*fitted, *gaps.values())[:most]
 
     def scaled(self, values: Vector) -> Vector:
         """Return standardised values, 0 where nothing is known."""
@@ -285,8 +309,13 @@ class AggregatedRows(FeatureBlock):
 
     kind = "aggregates"
 
-    def __hash__(self) -> int:  # hundreds of columns take milliseconds
-        return hash((self.kind, len(self.columns)))
+    def __str__(self) -> str:
+        return AGGREGATES
+
+    @property
+    def key(self) -> Hashable:
+        """The columns, which the text leaves out."""
+        return self.columns
 
     @property
     def walks(self) -> list[Walk]:
@@ -295,10 +324,13 @@ class AggregatedRows(FeatureBlock):
 
     def matrix(self, matrices: GraphMatrices) -> DesignMatrix:
         """Return the columns of the target nodes."""
-        values = column_values(matrices.graph, [each.column for each in self.columns])
-        for i, each in enumerate(self.columns):
-            values[:, i] = each.scaled(values[:, i])
-        return DesignMatrix(csr_array(values))
+        graph, columns, parts = matrices.graph, [each.column for each in self.columns], []
+        for rows in list(blocks(graph.targets.num_nodes, len(columns))) or [slice(0, 0)]:
+            values = column_values(graph, columns, torch.arange(rows.start, rows.stop))
+            for i, each in enumerate(self.columns):
+                values[:, i] = each.scaled(values[:, i])
+            parts.append(csr_array(values))
+        return DesignMatrix(csr_array(vstack(parts, format="csr")))
 
     def contributions(
         self, matrices: GraphMatrices, node: int, weight: Values, missing: Collection[Column] = ()
@@ -316,6 +348,9 @@ def _length(row: csr_array) -> float:
     """Return the length of a row; 1 for a row of zeros."""
     return float(np.sqrt(np.square(row.data.astype(np.float64)).sum())) or 1.0
 
+
+TEXT = re.compile(r"(?:(.+?):)?([^:{}]+)(\{.*\})?:(\w+)", re.DOTALL)
+"""A block as text: path, kind, options as JSON, scaling."""
 
 BLOCKS: Registry[type[FeatureBlock]] = Registry(
     "feature block",
@@ -349,16 +384,18 @@ def parse_block(
 ) -> FeatureBlock:
     """Return the block that a text describes, such as ``movie-actor:ids:unit``.
 
+    It is the inverse of ``str``, except for aggregates, whose columns are given apart.
+
     Args:
         text: The text.
         metadata: Node types and edge types of the graph.
         aggregates: The columns of a block of aggregates.
-        options: Options of blocks of other packages, by name.
+        options: Options of blocks of other packages, by name: runs of 0.3.0 have them apart.
     """
     if text == AGGREGATES:
         return AggregatedRows(tuple(aggregates))
-    path, _, kind = text.rpartition(":")[0].rpartition(":")
-    scaling = text.rpartition(":")[2]
+    found = TEXT.fullmatch(text)
+    path, kind, given, scaling = found.groups() if found else ("", "", None, "")
     kinds: dict[tuple[str, bool], Callable[..., FeatureBlock]] = {
         ("features", False): OwnFeatures,
         ("features", True): NeighbourFeatures,
@@ -366,7 +403,8 @@ def parse_block(
     }
     block = kinds.get((kind, bool(path)))
     if kind in options or kind in BLOCKS.keys() - BLOCKS.builtin.keys():
-        block = partial(BLOCKS.find(kind), **options.get(kind, {}))
+        own = options.get(kind, {}) if given is None else json.loads(given)
+        block = partial(BLOCKS.find(kind), **own)
     if block is None or scaling not in get_args(Scaling):
         raise HanmeError(
             f"feature block {text!r}: expected PATH:ids:SCALING, PATH:features:SCALING or "

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.graph.cache import unchanged, versions
 from hanme.graph.features import to_scipy, to_torch
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 
@@ -47,17 +48,29 @@ class GraphMatrices:
 
     def __init__(self, graph: Graph, idf: Mapping[str, Vector] | None = None) -> None:
         self.graph, self.idf = graph, dict(idf or {})
-        self.blocks: dict[Hashable, DesignMatrix] = {}  # by feature block
-        self._sources = _sources(graph)
+        self.blocks: dict[Hashable, DesignMatrix] = {}
+        self.too_large: dict[str, None] = {}
+        """The blocks that are left out because of their size, in the order they were tried."""
+        self._types, self._sources = (graph.target, graph.metadata()), versions(_sources(graph))
         self._links: dict[EdgeType, csr_array] = {}
         self._features: dict[tuple[str, Scaling], csr_array] = {}
         self._returns: dict[Walk, Vector] = {}
 
+    @property
+    def note(self) -> str | None:
+        """What to tell the user if blocks are left out."""
+        if not self.too_large:
+            return None
+        some = ", ".join(list(self.too_large)[:3]) + (", ..." if len(self.too_large) > 3 else "")
+        return (
+            f"Linear model: {len(self.too_large)} of the candidate blocks left out, since they "
+            f"have more than {MAX_ENTRIES:,} entries: {some}."
+        )
+
     def belong_to(self, graph: Graph) -> bool:
         """Return whether a graph has the same features and links; labels and split may differ."""
-        sources = _sources(graph)
-        same = (a is b for a, b in zip(sources, self._sources, strict=False))
-        return len(sources) == len(self._sources) and all(same)
+        same_types = self._types == (graph.target, graph.metadata())
+        return same_types and unchanged(self._sources, versions(_sources(graph)))
 
     def links(self, path: Metapath) -> list[csr_array]:
         """Return the number of links between each two nodes, a matrix per step of a metapath."""

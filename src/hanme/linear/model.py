@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from hanme.graph.metapath import Walk
 from hanme.graph.nodes import Texts
 from hanme.linear.aggregates import Column
 from hanme.linear.blocks import (
-    BLOCKS,
     AggregatedRows,
     FeatureBlock,
     Standardised,
@@ -107,13 +105,13 @@ class LinearModel:
     @classmethod
     def weighted_sum(cls, models: Sequence[LinearModel], slopes: Sequence[float]) -> LinearModel:
         """Return the model whose logits are a weighted sum of those of models on one graph."""
-        blocks: dict[FeatureBlock, WeightedBlock] = {}
+        blocks: dict[Hashable, WeightedBlock] = {}
         bias, ids = torch.zeros_like(models[0].bias), dict[str, Texts]()
         for model, slope in zip(models, slopes, strict=True):
             bias, ids = bias + slope * model.bias, ids | model.ids
             for block, weight, idf in model.blocks:
-                before = blocks[block].weight if block in blocks else 0
-                blocks[block] = WeightedBlock(block, before + slope * weight, idf)
+                before = blocks[block.key].weight if block.key in blocks else 0
+                blocks[block.key] = WeightedBlock(block, before + slope * weight, idf)
         return cls(list(blocks.values()), bias, ids, models[0]._matrices)
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
@@ -175,10 +173,6 @@ class LinearModel:
                 tensors[f"idf.{i}"] = torch.tensor(idf)
             if isinstance(block, AggregatedRows):
                 values["aggregates"] = [each.model_dump(mode="json") for each in block.columns]
-            elif block.kind not in BLOCKS.builtin:
-                own = {f.name: getattr(block, f.name) for f in fields(block)}
-                options = {k: v for k, v in own.items() if k not in ("path", "scaling")}
-                values.setdefault("options", {})[block.kind] = options
         for kind, texts in self.ids.items():
             tensors[f"ids.text.{kind}"] = torch.tensor(texts.text)
             tensors[f"ids.offsets.{kind}"] = torch.tensor(texts.offsets.astype("int64"))

@@ -35,14 +35,14 @@ def fit_naive_bayes(
             continue
         sums = torch.split(torch.from_numpy(rows.T @ by_set), len(graph.labels) + 1, 1)
         weights = [log_ratios(each, multilabel=graph.multilabel) for each in sums]
-        is_kept = block in matrices.blocks
-        matrices.blocks[block] = design
+        is_kept = block.key in matrices.blocks
+        matrices.blocks[block.key] = design
         yield [
             LinearModel.on(matrices, [block], torch.cat([each, torch.zeros_like(each[:1])]))
             for each in weights
         ]
         if not is_kept:  # the rows of all blocks would take too much memory
-            del matrices.blocks[block]
+            del matrices.blocks[block.key]
 
 
 def log_ratios(sums: Tensor, *, multilabel: bool) -> Tensor:

@@ -246,9 +246,12 @@ def usable_blocks(
         try:
             design = block.matrix(matrices)
         except TooLarge:
+            matrices.too_large[str(block)] = None
             continue
         if design.entries <= MAX_ENTRIES:
             yield block, design
+        else:
+            matrices.too_large[str(block)] = None
 
 
 def candidate_blocks(graph: Graph) -> Iterator[FeatureBlock]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 from hanme.common.options import validated
 from hanme.decision import cross_calibrate
 from hanme.graph import Graph
+from hanme.graph.cache import unchanged, versions
 from hanme.graph.metapath import Metapath, Walk
 from hanme.linear.aggregates import Column
 from hanme.linear.learner import Contributions, Learner, Part
@@ -83,7 +83,7 @@ class Smoothing:
     ) -> None:
         self.base, self.paths, self.spec, self._soft = base, paths, spec, soft
         self._matrices = matrices
-        self._cached: tuple[GraphMatrices, tuple[object, ...], Tensor, Tensor] | None = None
+        self._cached: tuple[GraphMatrices, list[tuple[object, int]], Tensor, Tensor] | None = None
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
@@ -171,10 +171,10 @@ class Smoothing:
             return GraphMatrices(graph), soft, None
         cached = self._cached  # another thread may put what it computes of its graph there
         matrices = cached[0] if cached else self._matrices
-        labels = (graph.y, graph.visible, graph.split.train)
+        labels = versions((graph.y, graph.visible, graph.split.train))
         if matrices is None or not matrices.belong_to(graph):
             matrices, cached = GraphMatrices(graph), None
-        if cached is None or any(map(is_not, cached[1], labels)):
+        if cached is None or not unchanged(cached[1], labels):
             logits = self.base.predict(graph)
             soft = soft_labels(graph, logits, torch.tensor(self.spec.prior))
             self._cached = cached = matrices, labels, soft, logits

@@ -12,12 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hanme.common.memory import blocks
 from hanme.common.progress import update_stage
 from hanme.decision.losses import base_rate_logits, node_losses
 from hanme.errors import HanmeError
 from hanme.graph import Graph
 from hanme.graph.metapath import Walk
-from hanme.linear.aggregates import Aggregates, Column, column_values, walks_of
+from hanme.linear.aggregates import (
+    Aggregates,
+    Column,
+    affordable_columns,
+    column_values,
+    walks_of,
+)
 from hanme.linear.learner import Contributions, Part
 from hanme.linear.rows import Values
 from hanme.linear.selection import balanced_samples
@@ -83,9 +90,12 @@ class Trees:
 
     def predict(self, graph: Graph, nodes: Tensor | None = None) -> Tensor:
         """Return the logits of some target nodes (default: all), ``[n, C]``."""
-        return _logits(
-            self.booster, _matrix(column_values(graph, self.columns, nodes)), self.labels
-        )
+        nodes = torch.arange(graph.targets.num_nodes) if nodes is None else nodes
+        parts = []
+        for rows in blocks(len(nodes), len(self.columns)):  # XGBoost copies the columns
+            values = column_values(graph, self.columns, nodes[rows])
+            parts.append(_logits(self.booster, _matrix(values), self.labels))
+        return torch.cat(parts) if parts else torch.empty(0, self.labels)
 
     def block_logits(self, graph: Graph, nodes: Tensor | None = None) -> dict[str, Tensor]:
         """Return the logits ``[n, C]``, as those of one block, and a bias of 0."""
@@ -238,19 +248,22 @@ class Screened(NamedTuple):
     Args:
         columns: The columns.
         candidates: The number of candidates that they were chosen from.
+        rows: The number of target nodes, if memory for these limits the number of columns.
     """
 
     columns: list[Column]
     candidates: int
+    rows: int | None = None
 
     @property
     def note(self) -> str | None:
         """What to tell the user if not all candidates are used."""
         if len(self.columns) == self.candidates:
             return None
+        memory = f", as many as fit into memory for {self.rows:,} rows" if self.rows else ""
         return (
             f"Trees and aggregates: {len(self.columns):,} of {self.candidates:,} candidate columns,"
-            " chosen on training rows."
+            f" chosen on training rows{memory}."
         )
 
 
@@ -285,9 +298,11 @@ def screen_columns(
             found[i] += varying
             least = sorted((one.score for one in found[i]), reverse=True)[:MAX_CANDIDATES]
             found[i] = [one for one in found[i] if one.score >= least[-1]]
-    screened = []
+    screened, size = list[Screened](), graph.targets.num_nodes
+    fitting = affordable_columns(graph, len(masks))
     for one, some, mask, count in zip(found, sets, masks, candidates, strict=True):
         most = min(limit, max(MIN_COLUMNS, MAX_ENTRIES // max(1, int(mask.sum()))))
+        rows, most = (size, fitting) if fitting < most else (None, most)
         chosen = sorted(one, key=lambda each: -each.score)
         if len(chosen) > most:
             matrix = _matrix(np.stack([each.values[some] for each in chosen], 1), y[some])
@@ -296,7 +311,7 @@ def screen_columns(
             gains = booster.get_score(importance_type="total_gain")
             best = sorted(gains, key=lambda name: -gains[name])[:most]
             chosen = [chosen[int(name[1:])] for name in best]
-        screened.append(Screened([each.column for each in chosen], count))
+        screened.append(Screened([each.column for each in chosen], count, rows))
     return screened
 
 

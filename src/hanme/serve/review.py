@@ -14,6 +14,7 @@ import numpy as np
 from filelock import FileLock
 from scipy.sparse import csr_array, hstack
 
+from hanme.common.files import sync_folder
 from hanme.common.text import csv_cell, from_csv_cell
 from hanme.errors import HanmeError
 from hanme.graph import Graph
@@ -91,6 +92,8 @@ class Reviews:
             if os.write(file, content) != len(content):
                 raise OSError(28, "the disk is full")
             os.fsync(file)
+            if not whole:  # the file is new
+                sync_folder(self.path.parent)
         finally:
             held.release()
             os.close(file)

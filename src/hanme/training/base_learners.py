@@ -184,6 +184,7 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
         notes = [last.note] if last.note else []
     begin_stage("linear model")
     linear = _fit_linear(graph, fit, matrices, columns, config)
+    notes += [matrices.note] if matrices.note else []
     begin_stage("trees")
     trees = _fit_trees(graph, fit, columns, config) if columns and config.trees else []
     stacks = _stack(linear, trees, graph.y[sets.nodes], sets)

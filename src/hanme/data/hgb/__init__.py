@@ -29,10 +29,9 @@ def load_hgb(
     (default: the environment variable ``HANME_DATA``, else a download). The seed draws the
     validation nodes. A relation without one in the other direction gets a reverse ``rev_...``.
     """
-    folder = root / "hgb"
-    path = find(folder, name, source)
+    path = find(root / "hgb", name, source)
     paths = [path / file for file in FILES] if path.is_dir() else [path]
-    cache = StoreCache(folder / name, content_key(paths))
+    cache = StoreCache(root, f"hgb/{name}", content_key(paths))
     graph = cache.read("parsed")
     if graph is None:
         files = read_files(path, path.name)

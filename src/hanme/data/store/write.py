@@ -14,7 +14,7 @@ import torch
 from scipy.sparse import csr_array
 
 from hanme.common.arrays import take_rows
-from hanme.common.files import lock, name_path, remove_leftovers
+from hanme.common.files import lock, name_path, remove_leftovers, sync_folder
 from hanme.data.store.files import MANIFEST, StoreWriter
 from hanme.data.store.manifest import PROVENANCE
 from hanme.errors import HanmeError
@@ -36,7 +36,7 @@ def create_store(folder: Path) -> Iterator[StoreWriter]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HanmeError(f"{folder}: expected a new or empty folder to store a graph in")
     with lock(folder.with_name(f".{folder.name}.lock"), str(folder)):
-        remove_leftovers(folder.parent, f"{folder.name}.")
+        remove_leftovers(folder.parent, folder.name)
         work = folder.with_name(f".{folder.name[:100]}.{uuid4().hex}")
         work.mkdir()
         try:
@@ -44,7 +44,9 @@ def create_store(folder: Path) -> Iterator[StoreWriter]:
                 yield StoreWriter(work)
                 if folder.exists():
                     folder.rmdir()
+                sync_folder(work)
                 work.rename(folder)
+                sync_folder(folder.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

@@ -14,7 +14,8 @@ The coefficients c_l(p) come in three kinds, told apart when a kernel is compile
 - ``query`` and ``keys`` given: κ = σ(⟨query, key⟩) of root and row, made once per distinct pair;
 - neither: 1 (constants are multiplied into the values beforehand).
 
-All of it is in one file because Numba's disk cache watches the file that a kernel is in.
+Numba's disk cache watches the file that a kernel is in, and the name of the kernel, which contains
+a hash of :mod:`~hanme.ops.streaming.simd`.
 """
 
 # The functions are compiled, and typed by Numba for what they are called with.
@@ -23,12 +24,15 @@ All of it is in one file because Numba's disk cache watches the file that a kern
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numba import njit
 
 from hanme.common.arrays import GOLDEN
+from hanme.ops.streaming import simd
 from hanme.ops.streaming.simd import LANES, exp, load, some, spread, store, where
 
 MARGIN = 40.0
@@ -41,12 +45,16 @@ _GOLDEN = np.uint64(GOLDEN)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _ONE = np.uint64(1)
 
+SIMD = crc32(Path(simd.__file__).read_bytes())
+"""Hash of the file of lanes, which is compiled into every kernel."""
+
 inlined = njit(forceinline=True, error_model="numpy")
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile on the first call; keep the result on disk where there is a place to write to."""
     options = {"nogil": True, "error_model": "numpy"}
+    function.__qualname__ += f"_{SIMD:08x}"
     compiled: Callable[..., Any]
     try:
         compiled = njit(cache=True, **options)(function)

@@ -1,8 +1,7 @@
 """Eight heads in one vector register: a Numba type for what LLVM does not vectorise by itself.
 
 ``Lanes`` lives inside compiled code only. Its operators work lane by lane, so that what a kernel
-computes for one head is what it computes for all, and in a fixed order. Numba's disk cache looks
-at a kernel's own file: after a change here, clear the cache of the kernels.
+computes for one head is what it computes for all, and in a fixed order.
 """
 
 from __future__ import annotations

@@ -46,24 +46,25 @@ def load_tables(
     if cache is None:
         return _in_memory(source, features, seed)
     key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
-    cached = StoreCache(cache / "tables" / _short(str(source.path)), key)
+    cached = StoreCache(cache, f"tables/{_short(str(source.path))}", key)
     large = source.size > LARGE
-    variant = f"{features}-{seed}" if large else features
+    variant = f"{features}-mapped" if large else str(features)
     graph = cached.read(variant, mapped=large)
     learnt = fitted.learnt() if fitted else None
     if learnt is not None and (graph is None or graph.provenance.fitted != learnt):
         variant += f"-{_short(repr(learnt))}"  # the tables have grown since the run was trained
         graph = cached.read(variant, mapped=large)
-    if not large:
-        graph = graph or cached.keep(variant, _in_memory(source, features, seed))
-        return source.with_split(graph, seed)
-    if graph is None:
-        folder, size = cached.path(variant), source.size / 1e6
-        _report(f"{source.path}: {size:,.0f} MB of tables; the graph is stored in {folder}")
-        cached.clear(variant)
-        source.store(folder, features, seed, progress=_report)
-        graph = open_store(folder)
-    return graph
+    if graph is None and large:
+        mb, path = source.size / 1e6, cached.path(variant)
+        _report(f"{source.path}: {mb:,.0f} MB of tables; the graph is stored in {path}")
+
+        def store(folder: Path) -> None:
+            source.store(folder, features, seed, progress=_report)
+
+        graph = cached.write(variant, store, mapped=True)
+    elif graph is None:
+        graph = cached.keep(variant, _in_memory(source, features, seed))
+    return source.with_split(graph, seed)
 
 
 def load_frames(
