@@ -51,6 +51,22 @@ def number_sql(cell: str, decimal: str = ".") -> str:
     return f"coalesce(TRY_CAST({cell} AS DOUBLE), TRY_CAST({written} AS DOUBLE))"
 
 
+EXACT = 2**53
+"""Largest whole number up to which a column of DOUBLE holds every one."""
+
+
+def text_sql(cell: str, floating: bool) -> str:
+    """Return SQL for a cell as text; a whole number in a `floating` column is 3, not 3.0.
+
+    pandas and SQLite's REAL store ids as such, and the table they refer to has integers.
+    """
+    text, number = f"CAST({cell} AS VARCHAR)", f"TRY_CAST({cell} AS DOUBLE)"
+    if not floating:
+        return text
+    whole = f"{number} = trunc({number}) AND abs({number}) <= {EXACT}"
+    return f"CASE WHEN {whole} THEN CAST({number}::BIGINT AS VARCHAR) ELSE {text} END"
+
+
 def quoted(text: str) -> str:
     """Return a text as a string of SQL."""
     return "'" + text.replace("'", "''") + "'"
