@@ -111,7 +111,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "overflow": (film(3, year="1e999"), r"films\.csv row 3, column year: '1e999' is not a finite"),
     "too large": (
         {"films.csv": film(3, year="1e308")["films.csv"].replace("1999", "-1e308")},
-        r"films\.csv, column year: its numbers are too large",
+        r"films\.csv row 1, column year: '-1e308' is not a finite number in float32",
     ),
     "wrong encoding": (
         {"films.csv": FILES["films.csv"].replace("Two", "Tw\xf6").encode("latin-1")},

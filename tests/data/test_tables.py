@@ -1,5 +1,6 @@
 """Graphs from tables: what comes out, against what was written into the files."""
 
+import copy
 import csv
 import gzip
 import json
@@ -170,24 +171,49 @@ def test_empty_cells_of_a_small_table_have_a_feature(tmp_path: Path, count: int)
     assert feature_names(data, "a") == (["n", "n empty"] if count == 20 else ["n"])
 
 
+@pytest.mark.parametrize("text", ["soon", "1e39", "-3.5e38"])  # float32 ends at 3.4e38
 @pytest.mark.parametrize("junk", [1, 2])
-def test_a_few_cells_of_a_column_of_numbers_may_be_junk(junk: int, tmp_path: Path) -> None:
-    cells = ["soon"] * junk + [str(i) for i in range(110 - junk)] + [""] * 9
+def test_a_few_cells_of_a_column_of_numbers_may_be_junk(
+    junk: int, text: str, tmp_path: Path
+) -> None:
+    cells = [text] * junk + [str(i) for i in range(110 - junk)] + [""] * 9
     lines = [f"{i},{'uv'[i % 2]},{cell}\n" for i, cell in enumerate(cells)]
     graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
     folder = write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R)
     if junk > 1:
-        with pytest.raises(HanmeError, match=r"a\.csv row 1, column n: 'soon' is not a finite"):
+        with pytest.raises(HanmeError, match=rf"a\.csv row 1, column n: '{text}' is not a finite"):
             load_tables(folder)
         return
     data = load_tables(folder)
     assert data.provenance.notes[0] == (
-        "a.csv, column n: 1 of 110 cells count as empty, such as 'soon', which is not a finite "
-        "number"
+        f"a.csv, column n: 1 of 110 cells count as empty, such as '{text}', which is not a finite "
+        "number in float32"
     )
     n = data.nodes["a"].x.to_dense()[:, 0]
     assert n[[0, *range(110, 119)]].tolist() == [0] * 10
     assert data.provenance.fitted["features"]["a"]["n"]["mean"] == 54
+
+
+def test_a_constant_column_is_zero_for_later_rows_too(tmp_path: Path) -> None:
+    """The standard deviation of equal numbers is a rounding error, as that of forty 0.1."""
+    graph = SMALL.replace("[nodes.b]", 'features = {n = "number", v = "vector"}\n[nodes.b]')
+    lines = [f"{i},{'uv'[i % 2]},0.1,0.1 {i % 2} 3.3e38" for i in range(40)]
+
+    def written(*more: str) -> Path:
+        a = "\n".join(["id,y,n,v", *lines, *more]) + "\n"
+        return write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R)
+
+    trained = load_tables(written())
+    assert np.unique(trained.nodes["a"].x.to_dense()).tolist() == [-1, 0, 1]
+    learnt = copy.deepcopy(trained.provenance.fitted)
+    learnt["features"]["a"]["n"]["std"] = 1.4e-17  # as a run of 0.3.0 has it
+    fitted = FittedGraph.make(learnt, "test")
+    later = load_tables(written("40,u,0.2,0.2 1 -3.3e38"), fitted=fitted)
+    assert later.nodes["a"].x.to_dense()[40].tolist() == [0, 0, 1, 0]
+    with pytest.raises(HanmeError, match=r"a\.csv row 41, column v: 1e\+38 is too far from"):
+        load_tables(written("40,u,0.2,0.2 1e38 0"), fitted=fitted)
+    with pytest.raises(HanmeError, match=r"a\.csv row 41, column v: not all are finite numbers"):
+        load_tables(written("40,u,0.2,0.2 1 1e150"))
 
 
 def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:

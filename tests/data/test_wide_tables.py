@@ -427,7 +427,7 @@ when = {kind = "date", format = "%b %d %Y"}
     (tmp_path / "graph.toml").write_text(graph)
     for old, new, message in (
         ("1.5 1 2", "1.5 1", r"row 3, column e: 2 numbers, but expected 3"),
-        ("1.5 1 2", "1.5 one 2", r"row 3, column e: not all are numbers"),
+        ("1.5 1 2", "1.5 one 2", r"row 3, column e: not all are finite numbers in float32"),
         ("Jan 01 2001", "1 Jan 2001", r"row 4, column when: '1 Jan 2001' is not a date as %b"),
     ):
         (tmp_path / "films.csv").write_text(films.replace(old, new))

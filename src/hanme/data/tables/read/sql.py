@@ -37,6 +37,10 @@ WRITTEN_NUMBER = (
 """A number as people write it: 1,234 or $5 or 12 % or <0.5."""
 
 
+LARGEST = 3.4e38
+"""Largest number in a cell: larger ones overflow in float32."""
+
+
 def number_sql(cell: str, decimal: str = ".") -> str:
     """Return SQL for the number that a cell holds, as programs or as people write it.
 
