@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import duckdb
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
@@ -320,6 +323,24 @@ def test_blanks_around_ids_count_on_neither_side_of_a_link(
     assert list(data.nodes["a"].ids) == ["0", "1", "2", "3"]
     assert data.links["a", "r", "b"].tolist() == [[1, 2], [0, 1]]
     assert data.links["a", "c", "b"].tolist() == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1] * 4]
+
+
+BLANKS = "".join(c for c in map(chr, range(0x3001)) if unicodedata.category(c) == "Zs")
+ID = st.text(st.characters(exclude_categories=["Cs"])).map(lambda text: text.strip(BLANKS))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(more=st.lists(ID.filter(bool), min_size=4, max_size=50))
+def test_ids_are_what_the_file_has(more: list[str], tmp_path: Path) -> None:
+    ids = ["'=x", "=x", "a\nb", "a\rb", 'a"b', "a,b", "#x", "1.0", "01", "1", "\ufeffx", "\0"]
+    ids = list(dict.fromkeys([*ids, *more]))
+    graph = SMALL.split("[nodes.b]")[0] + '[relations]\nr = {columns = ["up"], type = "a"}\n'
+    with (write(tmp_path, graph) / "a.csv").open("w", newline="", encoding="utf-8") as file:
+        lines = [[id_, "uv"[i % 2], ids[(i + 1) % len(ids)]] for i, id_ in enumerate(ids)]
+        csv.writer(file).writerows([["id", "y", "up"], *lines])
+    found = load_tables(tmp_path)
+    assert list(found.nodes["a"].ids) == ids
+    assert found.links["a", "r", "a"].tolist() == [[*range(len(ids))], [*range(1, len(ids)), 0]]
 
 
 def test_a_type_may_link_to_itself_and_to_another_twice(tmp_path: Path) -> None:
