@@ -2,10 +2,12 @@
 
 import copy
 import csv
+import glob
 import gzip
 import json
 import os
 import shutil
+import tracemalloc
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -24,6 +26,7 @@ from hanme.data import known_name, load, planted
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import load_tables
+from hanme.data.tables.read.discover import find_tables
 from hanme.data.tables.schema.config import schema
 from hanme.errors import HanmeError
 from hanme.graph import display
@@ -612,6 +615,42 @@ def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
     folder = write(tmp_path, graph, a_csv=A, r_csv=R)
     (folder / "b[1] it's.csv").write_text(B)
     assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+
+
+@pytest.mark.parametrize("pattern", ["/**/*", "../**/*.csv", "part/../../*/b.csv", "*/../../**/*"])
+def test_patterns_search_no_other_folder(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "in", SMALL.replace('"b.csv"', f'"{pattern}"'), a_csv=A, r_csv=R)
+    seen = []
+    monkeypatch.setattr(glob, "iglob", lambda *given, **options: seen.append(given) or [])
+    with pytest.raises(HanmeError, match=r"^nodes\.b: .* is outside of .* --allow"):
+        load_tables(folder)
+    assert not seen
+    monkeypatch.undo()
+    other = write(tmp_path / "other" / "deep", SMALL, b_csv=B).parent
+    (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', f'"{other}/**/*.csv"'))
+    monkeypatch.setenv("HANME_ALLOW", str(other))
+    assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+
+
+@pytest.mark.parametrize("place", ["first", "header", "init"])
+def test_a_line_that_does_not_end_is_not_read(place: str, tmp_path: Path) -> None:
+    """Zeros shrink to a thousandth: the line of 64 MB takes 64 kB in the file."""
+    write(tmp_path, SMALL.replace("a.csv", "a.csv.gz"), b_csv=B, r_csv=R)
+    start = b'id,"y\n' if place == "header" else b""
+    with gzip.open(tmp_path / "a.csv.gz", "wb", compresslevel=1) as file:
+        file.write(start + bytes(1 << 26) + b"\n1,u\n")
+    if place == "init":
+        found, skipped = find_tables(tmp_path)
+        assert [source.table for source in found] == ["b.csv", "r.csv"]
+        assert skipped == ["a.csv.gz: it cannot be read (a line is longer than 2,000,000 bytes)"]
+        return
+    tracemalloc.start()
+    with pytest.raises(HanmeError, match=r"a\.csv\.gz line 1: no header \(a line is longer"):
+        load_tables(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    tracemalloc.stop()
 
 
 def test_links_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
