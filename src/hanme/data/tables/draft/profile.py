@@ -224,7 +224,8 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
     if missing and not source.spec.empty:
         spec = source.spec.model_copy(update={"empty": missing})
         return profile_table(reader, replace(source, spec=spec))
-    ((distinct,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
+    # Hashes of rows: the rows themselves do not fit into memory if there are many columns.
+    ((distinct,),) = reader.rows(f"SELECT count(DISTINCT hash(t)) FROM {table.sql} AS t")
     title = source.spec.table or ""
     repeated = table.size - distinct
     keys = declared_keys(source)

@@ -26,6 +26,11 @@ MESSAGES = (
         "a query reads only the files that it names, as FROM 'films.csv' ({flat:.120})",
     ),
     (r'Error when sniffing file "(?:[^"]*/)?([^"]*)"', "{0} is not CSV as graph.toml describes it"),
+    (
+        r"Out of Memory",
+        "too large for the memory that DuckDB may use (1 GB): leave out columns or rows with "
+        "query = in graph.toml, or in the file",
+    ),
     (r"does not support a full read|Maximum line size", "the line is too long"),
 )
 
