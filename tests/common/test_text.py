@@ -1,8 +1,10 @@
 """Counts as people read them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hanme.common.text import duration, plural, short, singular, spoken
+from hanme.common.text import csv_cell, duration, from_csv_cell, plural, short, singular, spoken
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,14 @@ def test_singular_and_plural(many: str, one: str) -> None:
 )
 def test_spoken(name: str, words: str) -> None:
     assert spoken(name) == words
+
+
+STARTS = st.sampled_from(["", "'", "''", "=", "'=", "'+", "-", "'-1", "\t", " '="])
+
+
+@given(start=STARTS, text=st.text())
+def test_a_text_survives_a_csv_cell(start: str, text: str) -> None:
+    cell = csv_cell(start + text)
+    assert from_csv_cell(cell) == start + text
+    assert cell == start + text or cell == f"'{start}{text}"
+    assert cell[:1] not in ("=", "@", "\t", "\r")

@@ -14,6 +14,7 @@ from graphs import FILMS_TOML as GRAPH
 from hanme.data.tables.build.load import load_tables
 from hanme.data.tables.draft.draft import render
 from hanme.data.tables.draft.infer import infer
+from hanme.data.tables.read import reader
 from hanme.errors import HanmeError
 
 FILMS = [
@@ -111,7 +112,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], str]] = {
     "overflow": (film(3, year="1e999"), r"films\.csv row 3, column year: '1e999' is not a finite"),
     "too large": (
         {"films.csv": film(3, year="1e308")["films.csv"].replace("1999", "-1e308")},
-        r"films\.csv, column year: its numbers are too large",
+        r"films\.csv row 1, column year: '-1e308' is not a finite number in float32",
     ),
     "wrong encoding": (
         {"films.csv": FILES["films.csv"].replace("Two", "Tw\xf6").encode("latin-1")},
@@ -416,3 +417,14 @@ def test_random_changes_of_the_toml(data: st.DataObject, tmp_path: Path) -> None
     new = GRAPH[:start] + "".join(data.draw(st.lists(WORD, max_size=3))) + GRAPH[end:]
     tables = folder(tmp_path / "t", **{"graph.toml": new.encode()})
     _only_hanme_errors(lambda: load_tables(tables))
+
+
+def test_a_table_that_is_too_large_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MEMORY", "1MB")
+    cells = ",".join("12345.6789" for _ in range(200))
+    header = ",".join(f"c{i}" for i in range(200))
+    (tmp_path / "a.csv").write_text(f"{header}\n" + f"{cells}\n" * 500)
+    with pytest.raises(HanmeError, match=r"^a\.csv: too large for the memory that DuckDB may use"):
+        infer(tmp_path)

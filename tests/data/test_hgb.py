@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hanme.data import hgb
 from hanme.data.hgb import files as hgb_files
@@ -148,6 +150,32 @@ def test_tiny_graph(root, folder):
     assert data.split.test.tolist() == [False, False, True, False, False]
     assert data.split.labelled.tolist() == [True, True, False, True, False]
     assert int(data.split.val.sum()) == 1
+
+
+@given(
+    names=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n")),
+        min_size=3,
+        max_size=3,
+    )
+)
+@example(names=["'=x", '"', "#\r"])
+def test_names_are_what_the_file_has(names):
+    info = {
+        "node.dat": {"node type": {"0": "a", "1": "b"}},
+        "link.dat": {"link type": {"0": {"start": 0, "end": 1, "meaning": "a-b"}}},
+        "label.dat": {"node type": {"0": {"0": "u", "1": "v"}}},
+    }
+    files = {
+        "info.dat": json.dumps(info),
+        "node.dat": "".join(f"{i}\t{name}\t{i // 2}\n" for i, name in enumerate(names)),
+        "link.dat": "0\t2\t0\t1\n",
+        "label.dat": f"0\t{names[0]}\t0\t1\n",
+        "label.dat.test": f"1\t{names[1]}\t0\t0\n",
+    }
+    graph = parse({name: text.encode() for name, text in files.items()}, "test")
+    assert [*graph.nodes["a"].names, *graph.nodes["b"].names] == names
+    assert graph.y.tolist() == [1, 0]
 
 
 def test_single_label(root, folder):

@@ -1,10 +1,14 @@
 """Graphs from tables: what comes out, against what was written into the files."""
 
+import copy
 import csv
+import glob
 import gzip
 import json
 import os
 import shutil
+import tracemalloc
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +16,8 @@ import duckdb
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import StandardScaler
 
@@ -20,6 +26,7 @@ from hanme.data import known_name, load, planted
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import load_tables
+from hanme.data.tables.read.discover import find_tables
 from hanme.data.tables.schema.config import schema
 from hanme.errors import HanmeError
 from hanme.graph import display
@@ -170,24 +177,49 @@ def test_empty_cells_of_a_small_table_have_a_feature(tmp_path: Path, count: int)
     assert feature_names(data, "a") == (["n", "n empty"] if count == 20 else ["n"])
 
 
+@pytest.mark.parametrize("text", ["soon", "1e39", "-3.5e38"])  # float32 ends at 3.4e38
 @pytest.mark.parametrize("junk", [1, 2])
-def test_a_few_cells_of_a_column_of_numbers_may_be_junk(junk: int, tmp_path: Path) -> None:
-    cells = ["soon"] * junk + [str(i) for i in range(110 - junk)] + [""] * 9
+def test_a_few_cells_of_a_column_of_numbers_may_be_junk(
+    junk: int, text: str, tmp_path: Path
+) -> None:
+    cells = [text] * junk + [str(i) for i in range(110 - junk)] + [""] * 9
     lines = [f"{i},{'uv'[i % 2]},{cell}\n" for i, cell in enumerate(cells)]
     graph = SMALL.replace("[nodes.b]", 'features = {n = "number"}\n[nodes.b]')
     folder = write(tmp_path, graph, a_csv="id,y,n\n" + "".join(lines), b_csv=B, r_csv=R)
     if junk > 1:
-        with pytest.raises(HanmeError, match=r"a\.csv row 1, column n: 'soon' is not a finite"):
+        with pytest.raises(HanmeError, match=rf"a\.csv row 1, column n: '{text}' is not a finite"):
             load_tables(folder)
         return
     data = load_tables(folder)
     assert data.provenance.notes[0] == (
-        "a.csv, column n: 1 of 110 cells count as empty, such as 'soon', which is not a finite "
-        "number"
+        f"a.csv, column n: 1 of 110 cells count as empty, such as '{text}', which is not a finite "
+        "number in float32"
     )
     n = data.nodes["a"].x.to_dense()[:, 0]
     assert n[[0, *range(110, 119)]].tolist() == [0] * 10
     assert data.provenance.fitted["features"]["a"]["n"]["mean"] == 54
+
+
+def test_a_constant_column_is_zero_for_later_rows_too(tmp_path: Path) -> None:
+    """The standard deviation of equal numbers is a rounding error, as that of forty 0.1."""
+    graph = SMALL.replace("[nodes.b]", 'features = {n = "number", v = "vector"}\n[nodes.b]')
+    lines = [f"{i},{'uv'[i % 2]},0.1,0.1 {i % 2} 3.3e38" for i in range(40)]
+
+    def written(*more: str) -> Path:
+        a = "\n".join(["id,y,n,v", *lines, *more]) + "\n"
+        return write(tmp_path, graph, a_csv=a, b_csv=B, r_csv=R)
+
+    trained = load_tables(written())
+    assert np.unique(trained.nodes["a"].x.to_dense()).tolist() == [-1, 0, 1]
+    learnt = copy.deepcopy(trained.provenance.fitted)
+    learnt["features"]["a"]["n"]["std"] = 1.4e-17  # as a run of 0.3.0 has it
+    fitted = FittedGraph.make(learnt, "test")
+    later = load_tables(written("40,u,0.2,0.2 1 -3.3e38"), fitted=fitted)
+    assert later.nodes["a"].x.to_dense()[40].tolist() == [0, 0, 1, 0]
+    with pytest.raises(HanmeError, match=r"a\.csv row 41, column v: 1e\+38 is too far from"):
+        load_tables(written("40,u,0.2,0.2 1e38 0"), fitted=fitted)
+    with pytest.raises(HanmeError, match=r"a\.csv row 41, column v: not all are finite numbers"):
+        load_tables(written("40,u,0.2,0.2 1 1e150"))
 
 
 def test_types_without_features_get_the_mean_and_given_ones_are_kept(films: Path) -> None:
@@ -294,6 +326,24 @@ def test_blanks_around_ids_count_on_neither_side_of_a_link(
     assert list(data.nodes["a"].ids) == ["0", "1", "2", "3"]
     assert data.links["a", "r", "b"].tolist() == [[1, 2], [0, 1]]
     assert data.links["a", "c", "b"].tolist() == [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1] * 4]
+
+
+BLANKS = "".join(c for c in map(chr, range(0x3001)) if unicodedata.category(c) == "Zs")
+ID = st.text(st.characters(exclude_categories=["Cs"])).map(lambda text: text.strip(BLANKS))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(more=st.lists(ID.filter(bool), min_size=4, max_size=50))
+def test_ids_are_what_the_file_has(more: list[str], tmp_path: Path) -> None:
+    ids = ["'=x", "=x", "a\nb", "a\rb", 'a"b', "a,b", "#x", "1.0", "01", "1", "\ufeffx", "\0"]
+    ids = list(dict.fromkeys([*ids, *more]))
+    graph = SMALL.split("[nodes.b]")[0] + '[relations]\nr = {columns = ["up"], type = "a"}\n'
+    with (write(tmp_path, graph) / "a.csv").open("w", newline="", encoding="utf-8") as file:
+        lines = [[id_, "uv"[i % 2], ids[(i + 1) % len(ids)]] for i, id_ in enumerate(ids)]
+        csv.writer(file).writerows([["id", "y", "up"], *lines])
+    found = load_tables(tmp_path)
+    assert list(found.nodes["a"].ids) == ids
+    assert found.links["a", "r", "a"].tolist() == [[*range(len(ids))], [*range(1, len(ids)), 0]]
 
 
 def test_a_type_may_link_to_itself_and_to_another_twice(tmp_path: Path) -> None:
@@ -565,6 +615,42 @@ def test_names_of_files_are_names_not_patterns(tmp_path: Path) -> None:
     folder = write(tmp_path, graph, a_csv=A, r_csv=R)
     (folder / "b[1] it's.csv").write_text(B)
     assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+
+
+@pytest.mark.parametrize("pattern", ["/**/*", "../**/*.csv", "part/../../*/b.csv", "*/../../**/*"])
+def test_patterns_search_no_other_folder(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "in", SMALL.replace('"b.csv"', f'"{pattern}"'), a_csv=A, r_csv=R)
+    seen = []
+    monkeypatch.setattr(glob, "iglob", lambda *given, **options: seen.append(given) or [])
+    with pytest.raises(HanmeError, match=r"^nodes\.b: .* is outside of .* --allow"):
+        load_tables(folder)
+    assert not seen
+    monkeypatch.undo()
+    other = write(tmp_path / "other" / "deep", SMALL, b_csv=B).parent
+    (folder / "graph.toml").write_text(SMALL.replace('"b.csv"', f'"{other}/**/*.csv"'))
+    monkeypatch.setenv("HANME_ALLOW", str(other))
+    assert list(load_tables(folder).nodes["b"].ids) == ["x", "y"]
+
+
+@pytest.mark.parametrize("place", ["first", "header", "init"])
+def test_a_line_that_does_not_end_is_not_read(place: str, tmp_path: Path) -> None:
+    """Zeros shrink to a thousandth: the line of 64 MB takes 64 kB in the file."""
+    write(tmp_path, SMALL.replace("a.csv", "a.csv.gz"), b_csv=B, r_csv=R)
+    start = b'id,"y\n' if place == "header" else b""
+    with gzip.open(tmp_path / "a.csv.gz", "wb", compresslevel=1) as file:
+        file.write(start + bytes(1 << 26) + b"\n1,u\n")
+    if place == "init":
+        found, skipped = find_tables(tmp_path)
+        assert [source.table for source in found] == ["b.csv", "r.csv"]
+        assert skipped == ["a.csv.gz: it cannot be read (a line is longer than 2,000,000 bytes)"]
+        return
+    tracemalloc.start()
+    with pytest.raises(HanmeError, match=r"a\.csv\.gz line 1: no header \(a line is longer"):
+        load_tables(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    tracemalloc.stop()
 
 
 def test_links_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

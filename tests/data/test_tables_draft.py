@@ -585,6 +585,26 @@ def test_declared_keys_are_used_and_labels_shown_by_name(tmp_path: Path) -> None
     assert graph.y[:4].tolist() == [1, 0, 1, 0]
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_each_of_several_labels_is_shown_by_its_name(form: str, tmp_path: Path) -> None:
+    names = {"g1": "Drama", "g2": "Comedy", "g3": "War | peace"}
+    chosen = [list(names)[: 1 + i % 3] for i in range(60)] + [[]]
+    (tmp_path / "genres.csv").write_text(csv_text("genre_id,name", 3, lambda i: ",".join(
+        list(names.items())[i])))  # fmt: skip
+    rows = [{"film_id": f"f{i}", "genres": ids} for i, ids in enumerate(chosen)]
+    if form == "json":
+        (tmp_path / "films.json").write_text(json.dumps(rows))
+    else:
+        cells = [f"{row['film_id']},{'|'.join(row['genres'])}" for row in rows]
+        (tmp_path / "films.csv").write_text("\n".join(["film_id,genres", *cells]) + "\n")
+    film = tomllib.loads(write_draft(tmp_path, label="genres").read_text())["nodes"]["film"]
+    assert (film["label_type"], film["label_separator"]) == ("genre", "|")
+    graph = load_tables(tmp_path)
+    assert graph.labels == sorted(names.values())
+    rows = [{graph.labels[i] for i in row.nonzero()[:, 0]} for row in graph.y]
+    assert rows == [{names[id_] for id_ in ids} for ids in chosen]
+
+
 def test_addresses_that_contain_ids_are_no_text(tmp_path: Path) -> None:
     works = csv_text(
         "id,url,thumb,mail,about,class", 90,

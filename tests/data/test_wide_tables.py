@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from drafts import sqlite_file
+from drafts import sqlite_file, write_draft
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.build.load import load_tables
 from hanme.data.tables.read import databases
@@ -17,6 +17,7 @@ from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
 from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
+from hanme.serve.rows import TableRows
 
 FILMS = """title,year,genres,director,actor_1,actor_2,keywords
 One,1999,Drama|War,Ann,Bo,Cy,sea|ship
@@ -426,7 +427,7 @@ when = {kind = "date", format = "%b %d %Y"}
     (tmp_path / "graph.toml").write_text(graph)
     for old, new, message in (
         ("1.5 1 2", "1.5 1", r"row 3, column e: 2 numbers, but expected 3"),
-        ("1.5 1 2", "1.5 one 2", r"row 3, column e: not all are numbers"),
+        ("1.5 1 2", "1.5 one 2", r"row 3, column e: not all are finite numbers in float32"),
         ("Jan 01 2001", "1 Jan 2001", r"row 4, column when: '1 Jan 2001' is not a date as %b"),
     ):
         (tmp_path / "films.csv").write_text(films.replace(old, new))
@@ -525,3 +526,43 @@ def test_one_line_that_says_where(old: str, new: str, message: str, tmp_path: Pa
         load_tables(write(tmp_path, GRAPH.replace(old, new)), cache=tmp_path / "cache")
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "cache").exists()
+
+
+def _keys_as_doubles(kind: str, folder: Path) -> None:
+    """Write people with integer ids, and films that refer to them in a column of DOUBLE."""
+    people = "CREATE TABLE people AS SELECT i AS person_id, 'P' || i AS name FROM range(1, 21) t(i)"
+    films = (
+        "CREATE TABLE films AS SELECT i::VARCHAR || '.0' AS film_id, ['a', 'b'][1 + i % 2] AS "
+        "genre, CASE WHEN i % 7 > 0 THEN 1 + i % 20 END::DOUBLE AS person_id FROM range(40) t(i)"
+    )
+    folder.mkdir()
+    database = duckdb.connect(str(folder / "shop.db") if kind == "duckdb" else ":memory:")
+    database.execute(people)
+    database.execute(films)
+    for table in ("people", "films"):
+        if kind in ("parquet", "json"):
+            database.execute(f"COPY {table} TO '{folder / f'{table}.{kind}'}'")
+        elif kind == "sqlite":
+            types = {"people": "person_id INTEGER, name", "films": "film_id, genre, person_id REAL"}
+            rows = database.execute(f"SELECT * FROM {table}").fetchall()
+            with sqlite3.connect(folder / "shop.db") as opened:
+                opened.execute(f"CREATE TABLE {table} ({types[table]})")
+                marks = ", ".join("?" * len(rows[0]))
+                opened.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "duckdb", "sqlite"])
+def test_ids_stored_as_doubles_are_those_of_integers(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    _keys_as_doubles(kind, folder)
+    config = write_draft(folder, label="genre")
+    found = load_tables(config)
+    assert found.sizes == {"film": 40, "person": 20}  # no person2
+    (name,) = {e[1] for e in found.links if e[0] == "film"}
+    expected = [(f"{i}.0", str(1 + i % 20)) for i in range(40) if i % 7]  # text stays text
+    assert sorted(named(found, ("film", name, "person"))) == sorted(expected)
+    rows = TableRows.of(folder)  # of the web page: what a form shows is what links mean
+    assert rows.row("film", 1)["person_id"] == "2"
+    assert rows.written("film", "person_id", 2.0) == "2"
+    assert rows.written("film", "person_id", 4111111111111111.0) == "4111111111111111"

@@ -109,6 +109,19 @@ def test_orders_are_aggregated_as_pandas_does(graph: Graph, columns: dict[str, C
     np.testing.assert_allclose(value(graph, columns[phrase])[everyone], theirs)
 
 
+def test_aggregates_of_the_largest_numbers_are_finite(graph: Graph) -> None:
+    """Trees refuse infinite values, and float32 holds the numbers, but not their total."""
+    people, orders = tables()
+    orders["amount"] = np.where(np.arange(len(orders)) % 3, 3.3e38, -3.3e38)
+    huge = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    nodes = np.arange(huge.targets.num_nodes)
+    for columns, values in Aggregates(huge).candidates(nodes):
+        assert not np.isinf(values).any()
+        np.testing.assert_array_equal(Aggregates(huge).values(columns), values)
+    total = orders["amount"].groupby(orders["customer"]).sum().abs()
+    assert total.max() > np.finfo(np.float32).max
+
+
 def test_a_node_is_compared_with_others_but_not_with_itself(
     graph: Graph, columns: dict[str, Column]
 ) -> None:

@@ -13,6 +13,7 @@ from commands import forked
 from hanme.common.files import load_tensors, read_json
 from hanme.errors import HanmeError
 from hanme.runs import OpenedRun, Run, RunConfig, build_network, load_graph, train
+from hanme.training import Epoch
 
 FILES = {
     "config.json", "metrics.jsonl", "model.safetensors", "predictions.parquet",
@@ -124,6 +125,24 @@ def test_a_folder_that_holds_a_run_is_left_alone(finished: Path) -> None:
         train(config(), finished)
     assert train(config(), finished, resume=True).finished  # nothing left to do
     assert {path: path.read_bytes() for path in finished.iterdir()} == before
+
+
+@pytest.mark.parametrize("epochs", [0, 10])
+def test_an_unexpected_exception_leaves_what_can_be_resumed(epochs: int, tmp_path: Path) -> None:
+    def fail(epoch: Epoch) -> None:
+        if epoch.epoch > epochs:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        train(config(), tmp_path / "run", on_epoch=fail)
+    left = {path.name for path in tmp_path.glob("run/*")}
+    if epochs:
+        assert {"config.json", "checkpoint.safetensors"} <= left
+        with pytest.raises(MemoryError):  # resuming it fails again, and it remains
+            train(config(), tmp_path / "run", resume=True, on_epoch=fail)
+    else:
+        assert not left
+    assert train(config(), tmp_path / "run", resume=bool(epochs)).finished
 
 
 def test_resuming_with_another_configuration_names_the_difference(finished: Path) -> None:

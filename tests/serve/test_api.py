@@ -296,6 +296,9 @@ def test_other_cells_are_what_another_row_would_have(server: Server) -> None:
     assert new["after"]["logits"] != pytest.approx(new["before"]["logits"], abs=1e-3)
     refused = server.ask("runs/numbers/changes/0", json={"columns": {"income": "much"}})
     assert (refused.status_code, "finite number" in refused.json()["error"]) == (422, True)
+    for number in (1e39, "1e39", 3.39e38):
+        refused = server.ask("runs/numbers/changes/0", json={"columns": {"income": number}})
+        assert refused.status_code == 422
     assert server.ask("runs/numbers/changes/0", json={"columns": {"id": "x"}}).status_code == 404
 
 
@@ -475,6 +478,8 @@ def test_new_rows_need_no_columns(server: Server) -> None:
         (b"name\n" + b"a" * 10_001, "longer"),
         (b",".join(b"c%d" % i for i in range(10_000)) + b"\n", "10,000 columns"),
         (b"age\n=1+1\n", "not a finite number"),
+        (b"age\n1e39\n", "not a finite number in float32"),
+        (b"age\n3.39e38\n", "too far from the mean"),
         (b"age\n=HYPERLINK(1)\n", "not a finite number"),
         (b"nothing\na\n", "no relation"),
         (b"shop\nNobody\n", "no node"),

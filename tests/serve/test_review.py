@@ -13,9 +13,13 @@ from stat import S_ISDIR
 import numpy as np
 import pytest
 import requests
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hanme.errors import HanmeError
-from hanme.runs.reviewed import ReviewedLabel, read_reviewed
+from hanme.graph import Graph, Nodes, Split
+from hanme.runs.reviewed import ReviewedLabel, read_reviewed, with_reviewed
 from hanme.serve.review import COLUMNS, SHARED, Reviews, to_review
 from hanme.serve.served import ServedRun, load_runs
 from serving import GENRES, Server, serving
@@ -79,8 +83,6 @@ def test_answers_are_kept_as_training_reads_them(tmp_path: Path) -> None:
     assert found == {"f0": "Drama", "f1": "Comedy", "=f2": "-Comedy|Drama"}
     again = Reviews(path, {})
     assert again.actions == {"f0": "confirm", "f1": "correct", "=f2": "correct", "f3": "skip"}
-    with pytest.raises(HanmeError, match="line break"):
-        again.add("f\n4", [], "skip")
 
 
 def test_a_new_file_is_on_the_disk_with_its_name(
@@ -124,10 +126,58 @@ def test_servers_append_to_one_file(tmp_path: Path) -> None:
     assert len({line["id"] for line in lines(path)}) == 80
 
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda text: text.strip(" ")
+) | st.sampled_from(
+    ["'=x", "''=x", "=x", "-f", " f ", "a|b", '"a"|b', "a\nb", "a\r\nb", "f\r", "\t"]
+)
+
+
+@given(
+    node=TEXTS,
+    labels=st.lists(TEXTS, min_size=1, max_size=3, unique=True),
+    others=st.sets(TEXTS, max_size=3),
+    multilabel=st.booleans(),
+    has_ids=st.booleans(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_ids_and_labels_survive_whatever_they_contain(
+    node: str,
+    labels: list[str],
+    others: set[str],
+    multilabel: bool,
+    has_ids: bool,
+    tmp_path: Path,
+) -> None:
+    path, labels = tmp_path / "reviewed.csv", labels if multilabel else labels[:1]
+    path.unlink(missing_ok=True)
+    reviews = Reviews(path, {})
+    ids = [node, f"{node}2"] if has_ids else None
+    nodes = Nodes("film", 2, None, [f"{node}3", "0"], ids=ids)  # without ids, a name like a number
+    reviews.add("other", [], "skip")
+    reviews.add(nodes.identity(0), labels, "correct")
+    assert Reviews(path, {}).actions[nodes.identity(0)] == "correct"
+    known = sorted({*labels, *others, "Drama"})
+    y = torch.zeros(2, len(known)) if multilabel else torch.full((2,), -1)
+    none = torch.zeros(2, dtype=torch.bool)
+    graph = Graph({"film": nodes}, {}, "film", y, known, Split(none, none, none))
+    reviewed = with_reviewed(graph, read_reviewed(path), skip_unknown=True)
+    found = {known[i] for i in reviewed.label_matrix[0].nonzero()[:, 0]}
+    assert found == set(labels)
+    assert not reviewed.label_matrix[1].any()
+
+
 @pytest.mark.parametrize("head", ["id,label\n", "\ufeffid,label\n"])
 def test_a_file_that_was_edited(head: str, tmp_path: Path) -> None:
     path = tmp_path / "reviewed.csv"
     path.write_text(head + "f1,Drama\n", encoding="utf-8")
+    assert Reviews(path, {}).actions == {"f1": "confirm"}
+    path.write_text("id,label,action\nf1,Drama,\n\nf2,War,delete\n")
+    for read in (read_reviewed, lambda path: Reviews(path, {})):
+        with pytest.raises(HanmeError, match=r"row 4, column action: .* got 'delete'"):
+            read(path)
+    path.write_text("id,label,action\nf1,Drama,\n\n")  # an empty action, and a blank line
+    assert read_reviewed(path) == {"f1": ReviewedLabel(label="Drama", row=2)}
     assert Reviews(path, {}).actions == {"f1": "confirm"}
     path.write_bytes(b"id,label\nf\xe9,Drama\n")
     with pytest.raises(HanmeError, match="UTF-8"):

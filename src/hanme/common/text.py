@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -51,8 +53,11 @@ def spoken(name: str) -> str:
     return " ".join(word if word.isupper() else word.lower() for word in words) or name
 
 
-FORMULA = re.compile(r"[=@\t\r]|[+\-](?!\d+([.]\d+)?\Z)")
-"""Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number."""
+FORMULA = re.compile(r"'*([=@\t\r]|[+\-](?!\d+([.]\d+)?\Z))")
+"""Matches a cell that a spreadsheet would evaluate as a formula, unless it is a number.
+
+So does one with ``'`` before it: a text that begins like this must survive the way back.
+"""
 
 
 def csv_cell(text: str) -> str:
@@ -62,7 +67,14 @@ def csv_cell(text: str) -> str:
 
 def from_csv_cell(cell: str) -> str:
     """Return the text of a cell, without the ``'`` of :func:`csv_cell`."""
-    return cell[1:] if cell.startswith("'") and FORMULA.match(cell[1:]) else cell
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+def csv_line(cells: Iterable[object], separator: str = ",") -> str:
+    """Return a line of CSV without its end; cells with line breaks of any kind are in quotes."""
+    line = io.StringIO()
+    csv.writer(line, delimiter=separator, lineterminator="\r\n").writerow(cells)
+    return line.getvalue()[:-2]
 
 
 def unused_name(name: str, used: Collection[str], separator: str = "_") -> str:

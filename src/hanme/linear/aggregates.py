@@ -208,7 +208,7 @@ class Linked:
         for i in rows.numbers:
             values = rows.values(i)
             low, high = np.nanmin(values, initial=np.inf), np.nanmax(values, initial=0)
-            level = low > high - low  # such as years: their total says no more than their number
+            level = low > high / 2  # such as years: their total says no more than their number
             yield from (column(f, i) for f in functions if not (level and f == "sum"))
             if back and i not in rows.derived and low >= 0:
                 yield column("ratio", i)
@@ -288,7 +288,7 @@ class Aggregates:
                     rows = self.rows(self.graph.target)
                     own = rows.encoded if column.function == "encoded" else rows.values
                     values = linked.values(column) if linked else own(column.feature)
-                    self._values[column] = np.asarray(values, np.float32)
+                    (self._values[column],) = _stacked([values], len(values)).T
         kept = [self._values[column] for column in columns]
         if nodes is None:
             return _stacked(kept, self.graph.targets.num_nodes)
@@ -306,9 +306,10 @@ class Aggregates:
 
 
 def _stacked(columns: Sequence[NDArray[Any]], size: int) -> Values:
-    values = np.empty((size, len(columns)), np.float32)
+    """Return columns side by side, ``[size, D]``: finite, as trees require it, or missing."""
+    values, limits = np.empty((size, len(columns)), np.float32), np.finfo(np.float32)
     for i, column in enumerate(columns):
-        values[:, i] = column
+        values[:, i] = np.clip(column, limits.min, limits.max)  # a sum or ratio may overflow
     return values
 
 

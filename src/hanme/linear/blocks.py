@@ -282,7 +282,7 @@ class Standardised(BaseModel):
             low, middle, high = np.quantile(known, [0, 0.5, 0.99]) if len(known) else (0, 0, 0)
             log = bool(low >= 0 and high > 5 * max(middle, 1))
             known = np.log1p(known) if log else known
-            if len(known) and known.std() > 0:
+            if len(known) and np.ptp(known) > 0:
                 fitted.append(cls(column=column, log=log, mean=known.mean(), std=known.std()))
             if 0 < missing.sum() < len(missing):
                 mean, std = missing.mean(), missing.std()

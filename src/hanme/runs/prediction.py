@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -22,13 +20,14 @@ from torch import Tensor
 from hanme.common import ranks
 from hanme.common.files import replacing
 from hanme.common.memory import blocks
-from hanme.common.text import csv_cell, html_table
+from hanme.common.text import csv_cell, csv_line, html_table
 from hanme.data.tables.read.sql import quoted
 from hanme.decision import Decision
 from hanme.errors import HanmeError, check_choice
 from hanme.graph import Graph, Texts
 from hanme.graph.graph import label_matrix
 from hanme.runs.folder import RUN_FILES
+from hanme.runs.reviewed import label_cell
 
 SHOWN = 10
 """Rows that a notebook shows of a prediction: about half a screen."""
@@ -183,13 +182,10 @@ class Prediction:
         """
         for begin in range(0, max(1, len(self)), CSV_ROWS):
             columns = self.take(slice(begin, begin + CSV_ROWS)).columns
-            file = io.StringIO()
-            writer = csv.writer(file, lineterminator="\n")
             if begin == 0:
-                writer.writerow(columns)
-            for row in zip(*columns.values(), strict=True):
-                writer.writerow(map(_cell, row))
-            yield file.getvalue()
+                yield f"{csv_line(columns)}\n"
+            rows = zip(*columns.values(), strict=True)
+            yield "".join(f"{csv_line(map(_cell, row))}\n" for row in rows)
 
     def write(self, path: str | Path) -> None:
         """Write Parquet, CSV (see :meth:`csv`) or JSON, by the file's suffix.
@@ -279,7 +275,7 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
 def _cell(value: Any) -> Any:
     if isinstance(value, float):  # no more digits than were computed
         return np.float32(value)
-    text = "|".join(value) if isinstance(value, list) else value
+    text = label_cell(value) if isinstance(value, list) else value
     return csv_cell(text) if isinstance(text, str) else text
 
 

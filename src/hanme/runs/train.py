@@ -105,8 +105,9 @@ def train(
                 begin_stage("writing")
         except ranks.Lost:
             raise  # torchrun starts the command again
-        except HanmeError as error:
-            kept = isinstance(error, CallbackError) and (folder / CHECKPOINT).exists()
+        except Exception as error:
+            refused = isinstance(error, HanmeError) and not isinstance(error, CallbackError)
+            kept = not refused and (folder / CHECKPOINT).exists()
             if existing is None and ranks.is_first() and not kept:
                 run.discard()  # nothing to continue: leave the folder as it was
             raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,10 +13,10 @@ from filelock import FileLock
 from scipy.sparse import csr_array, hstack
 
 from hanme.common.files import sync_folder
-from hanme.common.text import csv_cell, from_csv_cell
+from hanme.common.text import csv_cell, csv_line
 from hanme.errors import HanmeError
 from hanme.graph import Graph
-from hanme.runs.reviewed import SEPARATOR, ReviewedLabel
+from hanme.runs.reviewed import ReviewedLabel, label_cell, parse_answers
 from hanme.serve.table import Ints, Table
 
 FILE = "reviewed.csv"
@@ -46,9 +44,8 @@ class Reviews:
     def __init__(self, path: Path, before: Mapping[str, ReviewedLabel]) -> None:
         self.path, self.before, self._lock = path, before, Lock()
         self.actions: dict[str, str] = {}  # the last action for each id
-        for row in csv.DictReader(io.StringIO(self.text())):
-            if row.get("id"):
-                self.actions[from_csv_cell(row["id"])] = row.get("action") or "confirm"
+        if text := self.text():
+            self.actions |= {n: answer.action for n, answer in parse_answers(text, path).items()}
 
     def text(self) -> str:
         """Return the whole lines of the file."""
@@ -67,9 +64,7 @@ class Reviews:
 
     def add(self, node: str, labels: Sequence[str], action: str) -> None:
         """Append an answer and wait until it is on the disk."""
-        if any(c in node for c in "\r\n"):
-            raise HanmeError(f"{node!r}: an id with a line break cannot be reviewed")
-        lines = [_line(node, SEPARATOR.join(labels), action)]
+        lines = [_line(node, label_cell(labels), action)]
         with self._lock:
             try:
                 self._append(lines)
@@ -90,6 +85,7 @@ class Reviews:
                 lines = [",".join(COLUMNS) + "\n", *before, *lines]
             content = "".join(lines).encode()
             if os.write(file, content) != len(content):
+                os.ftruncate(file, whole)
                 raise OSError(28, "the disk is full")
             os.fsync(file)
             if not whole:  # the file is new
@@ -100,11 +96,8 @@ class Reviews:
 
 
 def _line(node: str, label: str, action: str) -> str:
-    line = io.StringIO()
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    cells = [csv_cell(node), csv_cell(label), action, now]
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()
+    return csv_line([csv_cell(node), csv_cell(label), action, now]) + "\n"
 
 
 def to_review(graph: Graph, table: Table, answered: Ints, limit: int) -> tuple[Ints, int]:

@@ -22,6 +22,7 @@ from hanme.data.tables.build.graph import GraphSource
 from hanme.data.tables.build.load import open_source
 from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
+from hanme.data.tables.read.sql import EXACT
 from hanme.data.tables.schema.sections import ColumnLinks, Source
 from hanme.errors import HanmeError
 from hanme.graph import EdgeType, Graph, Split
@@ -112,7 +113,9 @@ class TableRows:
 
     def written(self, kind: str, column: str, number: float) -> str:
         """Write a number as a cell of a column: 3, not 3.0, and with the column's decimal sign."""
-        text, nodes = f"{number:.15g}", self.source.config.nodes[kind] if self.source else None
+        whole = float(number).is_integer() and abs(number) <= EXACT  # may be an id
+        text = f"{number:.0f}" if whole else f"{number:.15g}"
+        nodes = self.source.config.nodes[kind] if self.source else None
         spec = nodes.features.get(column) if nodes else None
         return text.replace(".", spec.decimal) if spec else text
 

@@ -20,6 +20,7 @@ from hanme.explain.change import WhatIf
 from hanme.graph import EdgeType
 from hanme.runs import OpenedRun, Run
 from hanme.runs.opened import load_like
+from hanme.runs.reviewed import find_node
 from hanme.serve import review, schemas
 from hanme.serve.rows import MOST_VALUES, TableRows
 from hanme.serve.search import GraphIndex
@@ -214,8 +215,8 @@ class ServedRun:
     def _number(self, node: str) -> int | None:
         """Return the number of a target node, None if the tables do not have it any more."""
         try:
-            return self.target(node)
-        except NotFound:
+            return find_node(self.graph.targets, node)
+        except HanmeError:
             return None
 
     def answer(self, answer: schemas.Answer) -> None:

@@ -137,7 +137,9 @@ def _matrix(rows: list[_Row]) -> Tensor | None:
 def _links(
     content: bytes, relations: dict[int, Relation], type_of: Ints, place: Ints
 ) -> dict[EdgeType, Tensor]:
-    table = _table(content, np.dtype("i8"), 3)
+    if not content.strip():
+        raise ValueError("the file is empty")
+    table = np.loadtxt(BytesIO(content), np.int64, None, delimiter="\t", usecols=range(3), ndmin=2)
     if not 0 <= table[:, :2].min() <= table[:, :2].max() < len(place):
         raise ValueError("a link leads to a node that is not in node.dat")
     if not np.isin(table[:, 2], list(relations)).all():
@@ -153,8 +155,14 @@ def _links(
 
 def _labels(content: bytes, is_target: NDArray[np.bool_], classes: int) -> tuple[Ints, Ints]:
     """Return a node, by its id in the file, and a label for each label of each node."""
-    table = _table(content, np.dtype(str), 4)
-    nodes, texts = table[:, 0].astype(np.int64), [text.split(",") for text in table[:, 3].tolist()]
+    numbers, texts = list[int](), list[list[bytes]]()
+    for line in filter(bytes.strip, BytesIO(content)):  # a name may contain a carriage return
+        number, _, _, text, *_ = line.rstrip(b"\r\n").split(b"\t")
+        numbers.append(int(number))
+        texts.append(text.split(b","))
+    if not numbers:
+        raise ValueError("the file is empty")
+    nodes = np.array(numbers, np.int64)
     labels = np.array([int(label) for some in texts for label in some], np.int64)
     if len(np.unique(nodes)) < len(nodes):
         raise ValueError("a node is not unique")
@@ -163,11 +171,3 @@ def _labels(content: bytes, is_target: NDArray[np.bool_], classes: int) -> tuple
     if not np.isin(labels, np.arange(classes)).all():
         raise ValueError(f"a label is not among 0 to {classes - 1}")
     return np.repeat(nodes, [len(some) for some in texts]), labels
-
-
-def _table(content: bytes, dtype: np.dtype[Any], columns: int) -> NDArray[Any]:
-    """Read the first columns of a table."""
-    if not content.strip():
-        raise ValueError("the file is empty")
-    used = range(columns)
-    return np.loadtxt(BytesIO(content), dtype, None, delimiter="\t", usecols=used, ndmin=2)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, diags_array, hstack
 
 from hanme.common.options import Closed
 from hanme.data.tables.read.reader import ColumnRequest, Table
-from hanme.data.tables.read.sql import number_sql, quoted
+from hanme.data.tables.read.sql import LARGEST, number_sql, quoted
 from hanme.data.tables.schema.sections import Feature
 from hanme.errors import HanmeError
 
@@ -37,19 +37,22 @@ MAX_VALUES = 1000
 JUNK = 0.01
 """Maximum share of cells in a column of numbers or dates that are something else."""
 
-LARGEST = 1e150
-"""Largest number in a vector: the square of a larger one overflows."""
+FARTHEST = 1e15
+"""Largest feature: a network squares it, and float32 must hold the sum of many squares."""
+
+CONSTANT = 1e-14
+"""Share of the mean up to which a standard deviation is the rounding error of equal numbers."""
 
 
 class FittedNumber(Closed):
-    """Standardise numbers; a missing one counts as the mean.
+    """Standardise numbers; a missing one counts as the mean. A constant column has zeros.
 
     Each knot has a feature that is 1 there and falls to 0 at the neighbouring knots.
     """
 
     kind: Literal["number", "date"] = "number"
     mean: float
-    std: float = Field(gt=0)
+    std: float = Field(ge=0)
     knots: list[float] = Field(default=[])  # in ascending order
     gaps: bool = False  # whether an empty cell has a feature
 
@@ -58,14 +61,11 @@ class FittedNumber(Closed):
         """Fit a column of numbers, or of dates as years."""
         numbers = _numbers(table, alias, spec)
         known = numbers[~np.isnan(numbers)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 1.0)
-        if not np.isfinite([mean, std]).all():
-            raise HanmeError(f"{table.column_title(alias)}: its numbers are too large")
+        mean, std = (float(known.mean()), float(known.std())) if known.size else (0.0, 0.0)
         fewest = 1 if known.size >= MIN_KNOTS * ROWS_PER_KNOT else MIN_GAPS
         gaps = known.size > 0 and numbers.size - known.size >= fewest
         kind: Any = spec.kind
-        return cls(kind=kind, mean=mean, std=std or 1.0, knots=_knots(known), gaps=gaps)
+        return cls(kind=kind, mean=mean, std=std, knots=_knots(known), gaps=gaps)
 
     def __len__(self) -> int:
         return 1 + len(self.knots) + self.gaps
@@ -73,15 +73,9 @@ class FittedNumber(Closed):
     def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return the number, its nearness to each knot, and whether it is missing."""
         numbers = _numbers(table, alias, spec)
-        with np.errstate(over="ignore"):
-            values = ((numbers - self.mean) / self.std).astype(np.float32)
-        values[np.isnan(numbers)] = 0
-        for row in np.flatnonzero(~np.isfinite(values))[:1]:
-            raise HanmeError(
-                f"{table.place(int(row), alias)}: {numbers[row]:g} is too far from the mean "
-                f"{self.mean:g} to be a feature"
-            )
-        blocks = [csr_array(values[:, None])]
+        rows = np.arange(table.size)
+        values = _standardised(table, alias, rows, numbers[:, None], [self.mean], [self.std])
+        blocks = [csr_array(values)]
         if self.knots:
             blocks.append(_hats(numbers, np.asarray(self.knots)))
         if self.gaps:
@@ -89,10 +83,35 @@ class FittedNumber(Closed):
         return csr_array(hstack(blocks, format="csr", dtype=np.float32))
 
 
+def _standardised(
+    table: Table,
+    alias: str,
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.float64],
+    mean: list[float],
+    std: list[float],
+) -> NDArray[np.float32]:
+    """Return the features of numbers in some rows, ``[rows, D]``: finite, and 0 if constant."""
+    constant = np.asarray(std) <= CONSTANT * np.abs(mean)
+    with np.errstate(over="ignore"):
+        values = ((numbers - mean) / np.where(constant, np.inf, std)).astype(np.float32)
+    values[np.isnan(numbers)] = 0
+    for row, i in np.argwhere(np.abs(values) > FARTHEST)[:1]:
+        raise HanmeError(
+            f"{table.place(int(rows[row]), alias)}: {numbers[row, i]:g} is too far from the mean "
+            f"{mean[i]:g} to be a feature"
+        )
+    return np.asarray(values)
+
+
 def cell_sql(alias: str, spec: Feature) -> str:
-    """Return SQL for the number of a cell; that of a date is its year, 2004.5 in its middle."""
+    """Return SQL for the number of a cell; that of a date is its year, 2004.5 in its middle.
+
+    A number that float32 cannot hold is none: features, trees and networks compute in it.
+    """
     if spec.kind == "number":
-        return number_sql(alias, spec.decimal)
+        number = number_sql(alias, spec.decimal)
+        return f"CASE WHEN abs({number}) <= {LARGEST} THEN {number} END"
     date = f"TRY_CAST({alias} AS TIMESTAMP)"
     if spec.format is not None:
         date = f"coalesce(try_strptime({alias}, {quoted(spec.format)}), {date})"
@@ -104,7 +123,7 @@ def _numbers(table: Table, alias: str, spec: Feature) -> NDArray[np.float64]:
     (numbers,) = table.reader.arrays(
         f"SELECT {cell_sql(alias, spec)} FROM {table.sql} ORDER BY rowid", missing=np.nan
     )
-    return np.asarray(np.where(np.isfinite(numbers), numbers, np.nan), np.float64)
+    return np.asarray(numbers, np.float64)
 
 
 def _knots(numbers: NDArray[np.float64]) -> list[float]:
@@ -191,11 +210,14 @@ def _words(alias: str) -> str:
 
 
 class FittedVector(Closed):
-    """Standardise each number of a vector; a missing vector counts as the mean."""
+    """Standardise each number of a vector; a missing vector counts as the mean.
+
+    A constant number has zeros.
+    """
 
     kind: Literal["vector"] = "vector"
     mean: list[float]
-    std: list[Annotated[float, Field(gt=0)]]
+    std: list[Annotated[float, Field(ge=0)]]
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -207,7 +229,7 @@ class FittedVector(Closed):
             f"SELECT avg(x), stddev_pop(x) FROM (SELECT unnest({alias}) AS x, "
             f"generate_subscripts({alias}, 1) AS i FROM {table.sql}) GROUP BY i ORDER BY i"
         )
-        return cls(mean=[mean for mean, _ in rows], std=[std or 1.0 for _, std in rows])
+        return cls(mean=[mean for mean, _ in rows], std=[std for _, std in rows])
 
     def encode(self, table: Table, alias: str, spec: Feature) -> csr_array:
         """Return the standardised vectors."""
@@ -217,7 +239,8 @@ class FittedVector(Closed):
         values = np.zeros((table.size, len(self)), np.float32)
         if len(self):
             vectors = numbers.reshape(-1, len(self))
-            values[row[:: len(self)]] = (vectors - self.mean) / self.std
+            rows = row[:: len(self)]
+            values[rows] = _standardised(table, alias, rows, vectors, self.mean, self.std)
         return csr_array(values)
 
 
@@ -250,10 +273,12 @@ def _check_numbers(table: Table, alias: str, spec: Feature) -> None:
     ((filled, wrong, row, text),) = table.reader.rows(
         f"SELECT count({alias}), count(*) FILTER (wrong), min(rowid) FILTER (wrong), "
         f"arg_min({alias}, rowid) FILTER (wrong) FROM (SELECT rowid, {alias}, {alias} IS NOT NULL "
-        f"AND NOT coalesce(isfinite({cell_sql(alias, spec)}), false) AS wrong FROM {table.sql})"
+        f"AND {cell_sql(alias, spec)} IS NULL AS wrong FROM {table.sql})"
     )
     expected = (
-        "finite number" if spec.kind == "number" else f"date as {spec.format or '2004-11-12'}"
+        "finite number in float32"
+        if spec.kind == "number"
+        else f"date as {spec.format or '2004-11-12'}"
     )
     if wrong > JUNK * filled:
         raise HanmeError(f"{table.place(row, alias)}: {text[:60]!r} is not a {expected}")
@@ -270,9 +295,10 @@ def _check_vectors(table: Table, alias: str, size: int | None) -> None:
         ((size,),) = table.reader.rows(f"SELECT mode(len({alias})) FROM {table.sql}")
     wrong = table.reader.rows(
         f"SELECT rowid, len({alias}) FROM {table.sql} WHERE len({alias}) <> $1 OR len(list_filter("
-        f"{alias}, lambda x: coalesce(abs(x) < {LARGEST}, false))) <> $1 ORDER BY rowid LIMIT 1",
+        f"{alias}, lambda x: coalesce(abs(x) <= {LARGEST}, false))) <> $1 ORDER BY rowid LIMIT 1",
         size,
     )
     for row, length in wrong:
-        what = f"{length} numbers, but expected {size}" if length != size else "not all are numbers"
+        what = f"{length} numbers, but expected {size}"
+        what = what if length != size else "not all are finite numbers in float32"
         raise HanmeError(f"{table.place(row, alias)}: {what}")

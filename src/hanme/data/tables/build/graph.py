@@ -91,9 +91,10 @@ class GraphSource:
                     for kind, spec in self.config.nodes.items()
                     if not spec.implied
                 }
-                if label_type := self.config.nodes[self.config.target].label_type:
-                    target = self.config.target
-                    tables[target] = name_labels(tables[target], tables[label_type])
+                target = self.config.nodes[self.config.target]
+                if names := target.label_type:
+                    labels = tables[self.config.target], tables[names], target.label_separator
+                    tables[self.config.target] = name_labels(*labels)
                 ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
                 config, relations = self._relations(reader, ids)
                 writer = GraphWriter(store, config, features, progress)

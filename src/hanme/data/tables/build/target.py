@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.data.tables.read.reader import Table
+from hanme.data.tables.read.scan import Kind
 from hanme.data.tables.schema.config import GraphConfig
 from hanme.data.tables.schema.sections import NodeTable
 from hanme.errors import HanmeError
@@ -57,14 +58,20 @@ def read_labels(
     return y, names
 
 
-def name_labels(table: Table, names: Table) -> Table:
-    """Replace labels that are ids of a node type by its names."""
-    sql = table.reader.new_name()
+def name_labels(table: Table, names: Table, separator: str | None) -> Table:
+    """Replace labels that are ids of a node type by its names, each of several in a cell."""
+    sql, items = table.reader.new_name(), table.items("label", separator)
+    several = table.kinds["label"] == "list" or separator is not None
     table.reader.rows(
-        f"CREATE TEMP TABLE {sql} AS SELECT t.* REPLACE (coalesce(n.name, t.label) AS label) "
-        f"FROM {table.sql} AS t LEFT JOIN {names.sql} AS n ON t.label = n.id ORDER BY t.rowid"
+        f"CREATE TEMP TABLE {sql} AS WITH items AS (SELECT rowid AS row, unnest({items}) AS item, "
+        f"generate_subscripts({items}, 1) AS place FROM {table.sql}), "
+        "named AS (SELECT row, list(coalesce(n.name, item) ORDER BY place) AS label FROM items "
+        f"LEFT JOIN {names.sql} AS n ON item = n.id GROUP BY row) "
+        f"SELECT t.* REPLACE (named.label{'' if several else '[1]'} AS label) FROM {table.sql} AS "
+        "t LEFT JOIN named ON t.rowid = row ORDER BY t.rowid"
     )
-    return replace(table, sql=sql)
+    kind: Kind = "list" if several else "text"
+    return replace(table, sql=sql, kinds={**table.kinds, "label": kind})
 
 
 def _names(table: Table, nodes: NodeTable, items: str) -> list[str]:

@@ -12,7 +12,7 @@ from hanme.data.tables.draft.names import type_name, words_of
 from hanme.data.tables.read.databases import DeclaredKeys, declared_keys
 from hanme.data.tables.read.reader import ColumnRequest, Reader, Table
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import number_sql, quoted
+from hanme.data.tables.read.sql import LARGEST, number_sql, quoted
 from hanme.data.tables.schema.sections import Source
 
 SEPARATORS = ("|", ";", ",")
@@ -224,7 +224,8 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
     if missing and not source.spec.empty:
         spec = source.spec.model_copy(update={"empty": missing})
         return profile_table(reader, replace(source, spec=spec))
-    ((distinct,),) = reader.rows(f"SELECT count(*) FROM (SELECT DISTINCT * FROM {table.sql})")
+    # Hashes of rows: the rows themselves do not fit into memory if there are many columns.
+    ((distinct,),) = reader.rows(f"SELECT count(DISTINCT hash(t)) FROM {table.sql} AS t")
     title = source.spec.table or ""
     repeated = table.size - distinct
     keys = declared_keys(source)
@@ -235,11 +236,12 @@ def profile_table(reader: Reader, source: ResolvedSource) -> ProfiledTable:
 def _profile(table: Table, alias: str, decimal: str = ".") -> ColumnProfile:
     """Profile a column; with another decimal sign if its cells are no numbers else."""
     number = number_sql(alias, decimal)
+    finite = f"abs({number}) <= {LARGEST}"
     comma, first = number_sql(alias, ","), f"FILTER (rowid < {SAMPLE})"
     missing = f"{alias} IN ({', '.join(map(quoted, (*MISSING, *ALWAYS_MISSING)))})"
     row = table.reader.rows(
-        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER (isfinite({number})), "
-        f"count({comma}), min({alias}) FILTER (NOT coalesce(isfinite({number}), false)), "
+        f"SELECT count({alias}), count(DISTINCT {alias}), count(*) FILTER ({finite}), "
+        f"count({comma}), min({alias}) FILTER (NOT coalesce({finite}, false)), "
         f"coalesce(avg(len({WORDS.format(alias)})) {first}, 0), "
         f"coalesce(list(DISTINCT {alias}) FILTER ({missing}), []), count(*) FILTER ({missing}), "
         f"min({number} - rowid) = max({number} - rowid), "

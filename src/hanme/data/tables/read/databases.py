@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import identifier
+from hanme.data.tables.read.sql import EXACT, identifier
 from hanme.errors import HanmeError, one_line
 
 BLOCK = 100_000
@@ -103,6 +103,8 @@ def copy_sqlite(connection: Any, source: ResolvedSource, name: str) -> None:
 def _text(cell: Any) -> str | None:
     if cell is None or isinstance(cell, str):
         return cell
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= EXACT:
+        return str(int(cell))
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 

@@ -14,6 +14,7 @@ from hanme.data.tables.read.formats import (
     UNREADABLE,
     database_kind,
     open_text,
+    read_lines,
     skip_comments,
     suffix,
 )
@@ -58,7 +59,7 @@ def _source(path: Path) -> Source:
         return Source(table=name)
     encoding = _encoding(path)
     with open_text(path, encoding) as text:
-        _, head = skip_comments(text)
+        _, head = skip_comments(read_lines(text))
     if suffix(name) == ".csv" and "," not in head:
         separator = next((s for s in (";", "\t", "|") if s in head), None)
     return Source(table=name, separator=separator, encoding=encoding)
@@ -67,8 +68,8 @@ def _source(path: Path) -> Source:
 def _sniff(path: Path) -> Format:
     """Guess what a file of an unknown ending is: its rows must have as many cells each."""
     with open_text(path, "latin-1") as text:
-        _, head = skip_comments(text)
-        rows = [line for line in (head, *islice(text, FIRST_LINES)) if line.strip()]
+        _, head = skip_comments(lines := read_lines(text))
+        rows = [line for line in (head, *islice(lines, FIRST_LINES)) if line.strip()]
     guesses: tuple[tuple[str, Format], ...] = (("\t", "tsv"), (",", "csv"))
     for separator, name in guesses:
         counts = {line.count(separator) for line in rows}
@@ -102,7 +103,7 @@ def _encoding(path: Path) -> Encoding:
 def _refuse_stray_bytes(path: Path) -> None:
     good = bad = first = 0
     with open_text(path, "utf-8", "surrogateescape") as text:
-        for number, line in enumerate(text, 1):
+        for number, line in enumerate(read_lines(text), 1):
             others = [c for c in line if c > "\x7f"]
             wrong = sum("\udc80" <= c <= "\udcff" for c in others)
             first = first or (number if wrong else 0)

@@ -7,7 +7,7 @@ import glob
 import gzip
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal, TextIO, cast
@@ -65,12 +65,20 @@ def open_text(path: Path, encoding: str, errors: str = "replace") -> TextIO:
     return cast(TextIO, opener(path, "rt", encoding=encoding, errors=errors, newline=""))
 
 
-def skip_comments(text: TextIO) -> tuple[int, str]:
+def read_lines(text: TextIO) -> Iterator[str]:
+    """Yield the lines of a text; refuse a longer one than DuckDB reads, as of a bomb in a .gz."""
+    while line := text.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a line is longer than {LONGEST_LINE:,} bytes")
+        yield line
+
+
+def skip_comments(lines: Iterator[str]) -> tuple[int, str]:
     """Return the number of comment lines above the header, and the header's first line."""
-    lines = 0
-    while re.match(r"#(#|\s|$)", line := text.readline()):
-        lines += 1
-    return lines, line
+    for number, line in enumerate(lines):
+        if not re.match(r"#(#|\s|$)", line):
+            return number, line
+    return 0, ""
 
 
 def csv_header(path: Path, spec: Source, title: str) -> tuple[list[str], str]:
@@ -82,8 +90,8 @@ def csv_header(path: Path, spec: Source, title: str) -> tuple[list[str], str]:
     separator = spec.separator or ("\t" if tabs else ",")
     try:
         with open_text(path, spec.encoding) as text:
-            skip, first = skip_comments(text)
-            columns = next(csv.reader(chain([first], text), delimiter=separator, strict=True), [])
+            skip, first = skip_comments(lines := read_lines(text))
+            columns = next(csv.reader(chain([first], lines), delimiter=separator, strict=True), [])
     except UNREADABLE as error:
         raise HanmeError(f"{title} line 1: no header ({error})") from None
     if not any(columns):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hanme.data.tables.read.formats import csv_header, table_format, typed_rows
 from hanme.data.tables.read.sources import ResolvedSource
-from hanme.data.tables.read.sql import identifier, quoted
+from hanme.data.tables.read.sql import identifier, quoted, text_sql
 from hanme.errors import HanmeError
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Kind = Literal["text", "list", "joined", "vector"]
 """What a column is read as: text; lists where the file has some, which text has joined by ``|``;
 lists of numbers."""
+
+FLOATING = ("DOUBLE", "FLOAT")
+"""Types of numbers with a fraction, as DuckDB calls them."""
 
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 
@@ -40,7 +43,7 @@ class Scan:
         file = quoted(glob.escape(str(path)))
         if path is not None and self.format == "csv":
             self.columns, options = csv_header(path, source.spec, title)
-            self.types = ["VARCHAR"] * len(self.columns)
+            self.types = self.written = ["VARCHAR"] * len(self.columns)
             named = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(self.columns)))
             self.rows = f"read_csv({file}, auto_detect = false, columns = {{{named}}}, {options})"
             return
@@ -51,6 +54,7 @@ class Scan:
     def _describe(self) -> None:
         described = self.execute(f"DESCRIBE SELECT * FROM {self.typed_rows}")
         self.columns, self.types = ([row[i] for row in described] for i in (0, 1))
+        self.written = self.types  # the types in the file; JSON is then read as text
 
     def _read_json_as_text(self, file: str) -> None:
         """Leave cells as they are written; find records that are nested under a key."""
@@ -98,7 +102,7 @@ class Scan:
             raise HanmeError(f"{self.title}: {count} columns are called {column!r}")
         index = self.columns.index(column)
         name = f"c{index}" if self.format == "csv" else identifier(column)
-        type_, text = self.types[index], f"CAST({name} AS VARCHAR)"
+        type_, text = self.types[index], text_sql(name, self.written[index] in FLOATING)
         numbers = "lambda item: TRY_CAST(item AS DOUBLE)"
         if is_list := _LIST.fullmatch(type_):
             if kind == "vector":
@@ -107,10 +111,6 @@ class Scan:
             items = f"list_transform(CAST({name} AS VARCHAR[]), lambda item: trim(item))"
             joined = f"nullif(array_to_string({items}, '|'), '')"
             return (items, "list") if kind == "list" else (joined, "joined")
-        if self.source.frame is not None and type_ in ("DOUBLE", "FLOAT"):
-            # pandas stores integers with a missing value among them as 3.0
-            integer = f"{name} = trunc({name}) AND abs({name}) < 1e15"
-            text = f"CASE WHEN {integer} THEN CAST({name}::BIGINT AS VARCHAR) ELSE {text} END"
         text = f"nullif(trim({text}), '')"
         if self.source.spec.empty:
             empty = ", ".join(map(quoted, self.source.spec.empty))

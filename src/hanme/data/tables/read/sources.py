@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,18 +102,30 @@ def refuse_outside(path: Path, folder: Path, where: str) -> None:
 
 
 def _files(table: str, folder: Path, spec: Source, where: str) -> tuple[Path, ...]:
-    """Return the files that a name or pattern means, after checking each."""
-    path = folder / table
+    """Return the files that a name or pattern means, after checking each.
+
+    A pattern is refused before it is searched if its matches are outside of the folder.
+    """
+    path, parts = folder / table, Path(table).parts
+    fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
     try:
-        pattern = str(path) if path.is_absolute() else table
-        found = [table] if path.exists() else glob.glob(pattern, root_dir=folder, recursive=True)
+        found: Iterable[str] = [table]
+        if not path.exists():
+            if fixed != list(parts):
+                up = [part for part in parts[len(fixed) :] if part == ".."]
+                refuse_outside(folder.joinpath(*fixed, *up, "*"), folder, where)
+            found = glob.iglob(table, root_dir=folder, recursive=True)
+        files = []
+        for file in (Path(os.path.abspath(folder / file)) for file in found):
+            refuse_outside(file, folder, where)
+            files.append(file)
+    except HanmeError:
+        raise
     except (OSError, ValueError, re.error):
         return ()
-    files = tuple(sorted(Path(os.path.abspath(folder / file)) for file in found))
-    for file in files:
-        refuse_outside(file, folder, where)
+    for file in sorted(files):
         if not file.is_file():
             what = f"a folder; name a file, or {file.name}/*.csv" if file.is_dir() else "not a file"
             raise HanmeError(f"{file_title(file, folder)}: it is {what}")
         table_format(file, spec, file_title(file, folder))
-    return files
+    return tuple(sorted(files))

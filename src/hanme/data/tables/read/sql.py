@@ -26,6 +26,11 @@ MESSAGES = (
         "a query reads only the files that it names, as FROM 'films.csv' ({flat:.120})",
     ),
     (r'Error when sniffing file "(?:[^"]*/)?([^"]*)"', "{0} is not CSV as graph.toml describes it"),
+    (
+        r"Out of Memory",
+        "too large for the memory that DuckDB may use (1 GB): leave out columns or rows with "
+        "query = in graph.toml, or in the file",
+    ),
     (r"does not support a full read|Maximum line size", "the line is too long"),
 )
 
@@ -35,6 +40,10 @@ WRITTEN_NUMBER = (
     r"\s*[%$€£¥]?$"
 )
 """A number as people write it: 1,234 or $5 or 12 % or <0.5."""
+
+
+LARGEST = 3.4e38
+"""Largest number in a cell: larger ones overflow in float32."""
 
 
 def number_sql(cell: str, decimal: str = ".") -> str:
@@ -49,6 +58,22 @@ def number_sql(cell: str, decimal: str = ".") -> str:
     if decimal == ",":
         return f"TRY_CAST(replace({written}, ',', '.') AS DOUBLE)"
     return f"coalesce(TRY_CAST({cell} AS DOUBLE), TRY_CAST({written} AS DOUBLE))"
+
+
+EXACT = 2**53
+"""Largest whole number up to which a column of DOUBLE holds every one."""
+
+
+def text_sql(cell: str, floating: bool) -> str:
+    """Return SQL for a cell as text; a whole number in a `floating` column is 3, not 3.0.
+
+    pandas and SQLite's REAL store ids as such, and the table they refer to has integers.
+    """
+    text, number = f"CAST({cell} AS VARCHAR)", f"TRY_CAST({cell} AS DOUBLE)"
+    if not floating:
+        return text
+    whole = f"{number} = trunc({number}) AND abs({number}) <= {EXACT}"
+    return f"CASE WHEN {whole} THEN CAST({number}::BIGINT AS VARCHAR) ELSE {text} END"
 
 
 def quoted(text: str) -> str:
