@@ -61,6 +61,7 @@ def train(
     from hanme.common.toml import read_toml
     from hanme.experiments import configuration
     from hanme.graph.defaults import why_none
+    from hanme.runs.config import override
     from hanme.runs.reviewed import read_reviewed
 
     if graph is None and config is None:
@@ -71,10 +72,10 @@ def train(
     changed = changed_fields(changes) | ({"data.name": graph} if graph else {}) | chosen(fields)
     if with_ is not None:
         changed["data.reviewed"] = read_reviewed(with_)
-    values = configuration.override(values, changed)
+    values = override(values, changed)
     with show_stages():
         run_config, loaded = ranks.first_before_others(
-            lambda: configuration.resolve(values, config or "options")
+            lambda: runs.resolve(values, config or "options")
         )
         name = configuration.graph_name(run_config.data.name)
         if loaded is not None and not loaded.metapaths:

@@ -54,8 +54,9 @@ def tune(
     from hanme.common.files import replacing
     from hanme.common.toml import to_toml
     from hanme.data import is_tables, known_name
-    from hanme.experiments.configuration import changed_config, override
+    from hanme.experiments.configuration import changed_config
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space
+    from hanme.runs.config import override
 
     if out.suffix != ".toml" or out.is_dir():
         raise HanmeError(f"{out}: name a file that ends with .toml")
