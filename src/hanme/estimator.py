@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from hanme.errors import HanmeError, check_choice
+from hanme.errors import check_choice
 from hanme.explain import Explanation
 from hanme.graph import Graph
 from hanme.graph.defaults import why_none
 from hanme.runs import (
     OpenedRun,
     Prediction,
+    Run,
     RunConfig,
     load_graph,
     resolve,
@@ -165,8 +166,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         if trained_in is None:
             self._run.save(folder)
         elif folder.resolve() != trained_in.resolve():
-            if (folder / "config.json").exists():
-                raise HanmeError(f"{folder}: it already holds a run; save to another folder")
+            Run.find(folder, self._run.config, resume=False)  # refuses all but a new or empty one
             shutil.copytree(trained_in, folder, dirs_exist_ok=True)
 
     @classmethod

@@ -329,3 +329,11 @@ def test_a_graph_of_one_s_own_in_the_benchmark_s_layout_trains(tmp_path: Path) -
     done = hanme("train", "IMDB", *arguments, HANME_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     assert hanme("evaluate", tmp_path / "run", HANME_CACHE=str(tmp_path / "cache")).returncode == 0
+
+
+def test_training_that_comes_to_nothing_leaves_no_folder(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused("train", "planted", *QUICK, "--recipe", "paper", "--lr", "1e30")
+    assert not list(Path("runs").iterdir())

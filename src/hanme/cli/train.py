@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,13 +81,13 @@ def train(
         name = configuration.graph_name(run_config.data.name)
         if loaded is not None and not loaded.metapaths:
             print_notes([f"{why_none(loaded)}: training {run_config.model.name} instead"])
-        run = runs.train(
-            run_config,
-            out or runs.new_folder(name, resume=resume),
-            graph=loaded,
-            resume=resume,
-            on_start=print_notes,
-        )
+        folder = out or runs.new_folder(name, resume=resume)
+        try:
+            run = runs.train(run_config, folder, graph=loaded, resume=resume, on_start=print_notes)
+        finally:
+            if out is None:
+                with suppress(OSError):  # it is not empty, unless training failed early
+                    folder.rmdir()
     if json_:
         print(json.dumps(run.result()))
     else:
