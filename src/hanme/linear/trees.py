@@ -41,6 +41,10 @@ MAX_SCREENED = 2**14
 MAX_NODES = 2**17
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
+MIN_SHARED_ENTRIES = 1_000_000
+"""Minimum number of entries, nodes times columns, for which a second thread saves a fifth of the
+time (benchmarks/threads.py): threads meet dozens of times per tree."""
+
 MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
@@ -177,7 +181,8 @@ class TreesFit:
         max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
         eta = ETA if max_rounds == MAX_ROUNDS else FAST_ETA
         options = {"eta": eta, "colsample_bynode": share}
-        self.parameters = PARAMETERS | options | _objective(graph, seed)
+        entries = max((min(MAX_NODES, int(mask.sum())) for mask in masks), default=0) * width
+        self.parameters = PARAMETERS | options | _objective(graph, seed, entries)
         self.losses: list[list[float]] = []  # by round, the loss of each set's held-out nodes
         self.boosters: list[xgboost.Booster] = []
         enough = sum(int(mask.sum()) for mask in held_out) >= MIN_HELD_OUT
@@ -272,7 +277,7 @@ def screen_columns(graph: Graph, seed: int, limit: int = MAX_COLUMNS) -> Screene
     if len(found) <= limit:
         return Screened([column for _, column, _ in found], candidates)
     matrix = _matrix(np.stack([each for *_, each in found], 1), graph.y[nodes].numpy())
-    parameters = SCREENING | _objective(graph, seed)
+    parameters = SCREENING | _objective(graph, seed, matrix.num_row() * matrix.num_col())
     booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
     gains = booster.get_score(importance_type="total_gain")
     best = sorted(gains, key=lambda name: -gains[name])[:limit]
@@ -310,8 +315,9 @@ def load_xgboost() -> Any:
     return xgboost
 
 
-def _objective(graph: Graph, seed: int) -> dict[str, Any]:
-    common = {"seed": seed % 2**31, "nthread": torch.get_num_threads()}
+def _objective(graph: Graph, seed: int, entries: int) -> dict[str, Any]:
+    threads = torch.get_num_threads() if entries >= MIN_SHARED_ENTRIES else 1
+    common = {"seed": seed % 2**31, "nthread": threads}
     if graph.multilabel or len(graph.labels) <= 2:
         return common | {"objective": "binary:logistic"}
     return common | {"objective": "multi:softprob", "num_class": len(graph.labels)}
