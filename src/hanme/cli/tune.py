@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import print_table, show_progress
@@ -91,11 +91,16 @@ def tune(
     print(f"The best configuration is in {out}: hanme train --config {out} --out RUN")
 
 
+def _setting(value: Any) -> Any:
+    """Return a setting for a table, whose cells show two places: learning rates need more."""
+    return f"{value:g}" if isinstance(value, float) else value
+
+
 def _print_best(trials: list[Trial], fields: list[str]) -> None:
     """Print the ten trials with the best scores."""
     rows = [
         {"trial": trial.number, "score": trial.score}
-        | {field.rpartition(".")[2]: trial.changes.get(field, "") for field in fields}
+        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
         for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:10]
     ]
     title = "Best trials: validation F1 (%), mean of micro and macro"
