@@ -89,7 +89,7 @@ class Stacked:
     @property
     def num_parameters(self) -> int:
         """The number of learnt weights of network and linear model, without their statistics."""
-        weights = [] if self.network is None else list(self.network.parameters())
+        weights: list[Tensor] = [] if self.network is None else [*self.network.parameters()]
         for part in self.learners.values():
             found = {k: x for k, x in part.state()[1].items() if "idf" not in k.split(".")}
             weights += [x for x in found.values() if x.is_floating_point()]  # trees are bytes
