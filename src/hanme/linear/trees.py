@@ -42,8 +42,8 @@ MAX_NODES = 2**17
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
 MIN_SHARED_ENTRIES = 1_000_000
-"""Minimum number of entries, nodes times columns, for which a second thread saves a fifth of the
-time (benchmarks/threads.py): threads meet dozens of times per tree."""
+"""Minimum number of entries, nodes times columns, to fit trees with several threads: these meet
+dozens of times per tree. ``benchmarks/threads.py trees`` measures what they gain by size."""
 
 MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
