@@ -370,3 +370,12 @@ def test_models_without_embeddings_say_why(films: Path, model: str, why: str) ->
     classifier = Classifier(model, options=options, training=training)
     with pytest.raises(HanmeError, match=why):
         classifier.fit(Graph.from_tables(films)).transform()
+
+
+@pytest.mark.parametrize("model", ["hanme", "linear"])
+def test_a_single_label_is_refused(model: str) -> None:
+    graph = planted(movies=30, genres=3)
+    single = replace(graph, y=torch.zeros(30, dtype=torch.long), labels=["Drama"])
+    message = "movie: all labelled nodes have the label Drama; a model needs two labels or more"
+    with pytest.raises(HanmeError, match=message):
+        Classifier(model, training={"epochs": 1}).fit(single)

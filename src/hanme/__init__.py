@@ -15,6 +15,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from hanme.common.cpus import affinity, cpus
+
 if TYPE_CHECKING:
     from hanme.estimator import Classifier
     from hanme.graph import Graph
@@ -23,9 +25,12 @@ __all__ = ["Classifier", "Graph", "__version__"]
 
 __version__ = "0.3.0"
 
-# PyTorch's threads wait for more work by spinning, for milliseconds, on cores that the walks of
-# hanme.ops.streaming need. Read when PyTorch is first imported: import hanme before it.
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+# The threads of OpenMP (PyTorch, XGBoost and scikit-learn each bring a library of their own) wait
+# for more work by spinning, on cores that the walks of hanme.ops.streaming or another process need.
+# Read when each library is first imported: import hanme before them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if (_cpus := cpus()) < affinity():  # OpenMP counts the cores itself, but knows no quotas
+    os.environ.setdefault("OMP_NUM_THREADS", str(_cpus))
 
 # PyTorch says these once per process to whoever makes a sparse tensor; features are sparse here.
 warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)

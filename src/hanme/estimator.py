@@ -13,13 +13,20 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from hanme.data import load
-from hanme.errors import HanmeError, check_choice
+from hanme.errors import check_choice
 from hanme.explain import Explanation
 from hanme.graph import Graph
-from hanme.graph.defaults import there_and_back, why_none
-from hanme.runs import OpenedRun, Prediction, RunConfig, takes_metapaths, train, with_metapaths
-from hanme.runs.config import PYTHON
+from hanme.graph.defaults import why_none
+from hanme.runs import (
+    OpenedRun,
+    Prediction,
+    Run,
+    RunConfig,
+    load_graph,
+    resolve,
+    takes_metapaths,
+    train,
+)
 from hanme.runs.results import rule_name
 from hanme.runs.train import train_in_memory
 from hanme.training import Epoch
@@ -43,7 +50,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             target there and back).
         options: Options of the model, such as ``{"encoder": "direct", "hidden_channels": 64}``.
         training: Fields of :class:`~hanme.training.TrainingConfig`, such as ``{"epochs": 50}``.
-        seed: Draws weights and dropout.
+        seed: Draws weights and dropout; also the split, of a data set that :meth:`fit` loads.
 
     Once fitted, ``run_`` is the trained model as an :class:`~hanme.runs.OpenedRun`.
     """
@@ -77,13 +84,12 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
             out: Train into a run folder, with a checkpoint every few epochs.
             on_epoch: Called after each epoch.
         """
-        graph = load(str(graph)) if isinstance(graph, str | Path) else _as_graph(graph)
-        config = self._config(graph)
+        config, loaded = self._resolve(graph)
         if out is None:
-            self.run_ = train_in_memory(config, graph, on_epoch)
+            self.run_ = train_in_memory(config, loaded, on_epoch)
         else:
-            run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
-            self.run_ = OpenedRun.open(run.folder, graph=graph)
+            run = train(config, Path(out), graph=loaded, on_epoch=on_epoch)
+            self.run_ = OpenedRun.open(run.folder, graph=loaded)
         return self
 
     def with_graph(self, graph: AnyGraph) -> Classifier:
@@ -162,8 +168,7 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         if trained_in is None:
             self._run.save(folder)
         elif folder.resolve() != trained_in.resolve():
-            if (folder / "config.json").exists():
-                raise HanmeError(f"{folder}: it already holds a run; save to another folder")
+            Run.find(folder, self._run.config, resume=False)  # refuses all but a new or empty one
             shutil.copytree(trained_in, folder, dirs_exist_ok=True)
 
     @classmethod
@@ -197,25 +202,27 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         """The labels, in the order of the columns of :meth:`predict_proba`."""
         return np.array(self._run.graph.labels)
 
-    def _config(self, graph: Graph) -> RunConfig:
-        name, options = self.model, dict(self.options or {})
-        training = {"recipe": "default", "seed": self.seed, **(self.training or {})}
+    def _resolve(self, graph: AnyGraph) -> tuple[RunConfig, Graph]:
+        """Return the configuration for a graph, as ``hanme train`` makes it, and the graph."""
+        options = dict(self.options or {})
         if self.metapaths is not None:
             options["metapaths"] = list(self.metapaths)
-        elif takes_metapaths(name) and "metapaths" not in options:
-            graph = there_and_back(graph)
-            name, options = with_metapaths(name, options, graph, recipe=training["recipe"])
-            if name != self.model:
-                warnings.warn(f"{why_none(graph)}: {name} is trained", stacklevel=3)
-            left_out = graph.provenance.left_out_metapaths
-            for metapath, why in left_out.items() if graph.metapaths else ():
-                warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=3)
-        values = {
-            "data": graph.provenance.origin or {"name": PYTHON, "features": "given"},
-            "model": {"name": name, "options": options},
-            "training": training,
+        values: dict[str, Any] = {
+            "model": {"name": self.model, "options": options},
+            "training": {"seed": self.seed, **(self.training or {})},
         }
-        return RunConfig.make(values, "Classifier")
+        if isinstance(graph, str | Path):
+            config, found = resolve(values | {"data": {"name": str(graph)}}, "Classifier")
+        else:
+            config, found = resolve(values, "Classifier", graph=_as_graph(graph))
+        loaded = load_graph(config) if found is None else found
+        if "metapaths" not in options and takes_metapaths(self.model):
+            if config.model.name != self.model:
+                warnings.warn(f"{why_none(loaded)}: {config.model.name} is trained", stacklevel=3)
+            left_out = loaded.provenance.left_out_metapaths
+            for metapath, why in left_out.items() if loaded.metapaths else ():
+                warnings.warn(f"metapath {metapath}: left out, {why}", stacklevel=3)
+        return config, loaded
 
 
 def _as_graph(graph: Any) -> Any:

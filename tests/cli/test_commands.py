@@ -373,3 +373,11 @@ def test_where_memory_is_short_one_line_says_so(mb: int, tmp_path: Path) -> None
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"hanme: {OUT_OF_MEMORY}"
     assert "Traceback" not in done.stderr
+
+
+def test_training_that_comes_to_nothing_leaves_no_folder(
+    tmp_path: Path,
+) -> None:
+    line = ["train", "planted", *QUICK, "--recipe", "paper", "--lr", "1e30"]
+    assert hanme(*line, cwd=tmp_path).returncode == 2
+    assert not list((tmp_path / "runs").iterdir())

@@ -14,8 +14,7 @@ from commands import hanme
 from hanme.cli import COMMANDS, Command
 from hanme.cli.options import FIELDS, option_names
 from hanme.data import planted
-from hanme.experiments.configuration import resolve
-from hanme.runs import Run, load_graph
+from hanme.runs import Run, load_graph, resolve
 from hgb_layout import write_imdb
 
 FLAGS = [(field, option_names(field)[0]) for field in " ".join(FIELDS["train"].values()).split()]

@@ -1,6 +1,7 @@
 """hanme tune as a user meets it: killed half way and started again, and what it writes."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -126,5 +127,11 @@ def test_it_shows_the_best_trials(tmp_path: Path) -> None:
     done = hanme(*line)
     assert done.returncode == 0
     assert "Best trials" in done.stdout
+    header, first = (
+        next(line for line in done.stdout.splitlines() if x in line) for x in ("trial ", "│     0")
+    )
+    places = [cell.strip() for cell in re.split("[┃│]", header)]
+    shown = [cell.strip() for cell in re.split("[┃│]", first)]
+    assert shown[places.index("lr")] == "0.005"  # and not 0.01
     assert (tmp_path / "a.toml").read_text().startswith("# Chosen by hanme tune han planted, of 2")
     assert len(read_json(tmp_path / "a.json")["trials"]) == 2

@@ -11,10 +11,9 @@ from hanme.data.tables.build import load as tables_load
 from hanme.data.tables.build import writer
 from hanme.data.tables.build.fitted import FittedGraph
 from hanme.errors import HanmeError
-from hanme.experiments.configuration import resolve
 from hanme.graph import Graph
 from hanme.graph.features import fill_features
-from hanme.runs import OpenedRun, train
+from hanme.runs import OpenedRun, resolve, train
 
 FILMS = """id,title,year,out,kind,tags,about,vec,genre,cast,when
 {rows}

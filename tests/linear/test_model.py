@@ -123,8 +123,8 @@ def test_features_that_differ_by_rounding_alone_are_left_out() -> None:
     rows = np.array([[1 / 3], [1 / 3], [1 / 3 + 2e-8]], np.float32).astype(np.float64)
     assert normalised(rows @ rows.T)[1] == 0
     graph = labelled_by_last(torch.full((50, 1), 0.1))
+    masks = [graph.split.train]
     with pytest.raises(HanmeError, match="no features and no links"):
-        masks = [graph.split.train]
         select_blocks(replace(graph, y=torch.arange(50) % 2), masks, 1, GraphMatrices(graph))
 
 

@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -10,9 +11,21 @@ import pytest
 import torch
 
 from commands import forked
-from hanme.common.files import load_tensors, read_json
+from hanme import __version__
+from hanme.common.files import load_tensors, read_json, write_json
 from hanme.errors import HanmeError
-from hanme.runs import OpenedRun, Run, RunConfig, build_network, load_graph, train
+from hanme.runs import (
+    DataConfig,
+    OpenedRun,
+    Run,
+    RunConfig,
+    build_network,
+    load_graph,
+    new_folder,
+    train,
+)
+from hanme.runs.build import schema_of
+from hanme.runs.config import PYTHON
 from hanme.training import Epoch
 
 FILES = {
@@ -143,6 +156,59 @@ def test_an_unexpected_exception_leaves_what_can_be_resumed(epochs: int, tmp_pat
     else:
         assert not left
     assert train(config(), tmp_path / "run", resume=bool(epochs)).finished
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["metrics.jsonl", "features.json", "checkpoint.safetensors", "progress.json",
+     "model.safetensors", "notes"],
+)  # fmt: skip
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_another_tool_is_left_alone(name: str, resume: bool, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"of": "another tool"}')
+    with pytest.raises(HanmeError, match=f"holds other files, such as {name}; name a new or empty"):
+        train(config(), tmp_path, resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == '{"of": "another tool"}'
+
+
+def test_hidden_files_and_what_a_kill_has_left_are_no_other_files(
+    finished: Path, tmp_path: Path
+) -> None:
+    (tmp_path / ".gitignore").write_text("*")
+    films = load_graph(config())
+    schema = schema_of(config().model_copy(update={"data": DataConfig(name=PYTHON)}), films)
+    assert schema is not None
+    write_json(tmp_path / "features.json", schema.model_dump(mode="json"))  # before config.json
+    assert Run.find(tmp_path, config(), resume=False) is None
+    assert {path.name for path in Run.create(tmp_path, config()).folder.iterdir()} == {
+        ".gitignore",
+        "config.json",
+    }
+
+
+def test_two_processes_never_train_into_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        folders = set(pool.map(new_folder, ["films"] * 40))
+    assert folders == {Path("runs/films"), *(Path(f"runs/films-{i}") for i in range(2, 41))}
+    assert new_folder("films", resume=True) == Path("runs/films-40")
+    assert new_folder("planes", resume=True) == Path("runs/planes")
+
+
+def test_a_run_says_its_format_and_one_of_a_later_format_is_refused(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = _copy(finished, tmp_path / "later")
+    values = json.loads((folder / "config.json").read_text())
+    assert (values["format"], values["hanme"]) == (1, __version__)
+    del values["sha256"]
+    for written in (2, 0, "x"):
+        (folder / "config.json").write_text(json.dumps(values | {"format": written}))
+        with pytest.raises(HanmeError, match=f"format {written}, of hanme .*: update hanme"):
+            Run.open(folder)
 
 
 def test_resuming_with_another_configuration_names_the_difference(finished: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from hanme.training import LTS
+from hanme.training import LTS, TrainingConfig
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,11 @@ def test_takes_the_easiest_nodes() -> None:
 def test_bad_values(wrong: dict) -> None:
     with pytest.raises(ValidationError):
         LTS(**wrong)
+
+
+@pytest.mark.parametrize(("epochs", "until"), [(1, 2), (2, 2), (3, 2), (4, 2), (8, 4), (500, 100)])
+def test_a_short_training_has_a_schedule_too(epochs: int, until: int) -> None:
+    lts = TrainingConfig(epochs=epochs, lts=LTS()).lts
+    assert lts is not None
+    assert lts.until == until
+    assert lts.share(1) < 1

@@ -11,12 +11,14 @@ from hanme.data import planted
 from hanme.decision import calibrate
 from hanme.errors import HanmeError
 from hanme.graph import Graph
+from hanme.linear import LinearModel
 from hanme.nn import HANME, Channels, Task
 from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, RunConfig
 from hanme.runs.train import prepare, train_in_memory
 from hanme.training import (
     Network,
+    Stacked,
     Trainer,
     TrainingConfig,
     ValidationNodes,
@@ -211,3 +213,25 @@ def test_a_network_that_adds_nothing_is_given_up_and_dropped(
     noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
     useful = 2.0 * y[:, None] * torch.tensor([-1, 1])
     assert stacking_gain(base, noise, y) < trainer.GAIN < stacking_gain(base, useful, y)
+
+
+def test_the_parameters_are_those_that_training_changes(graph: Graph) -> None:
+    """Means of the fusion and inverse document frequencies are statistics of the graph."""
+    options = {"metapaths": graph.metapaths, "hidden_channels": 8, "heads": 2}
+    values = {
+        "data": {"name": "python"},
+        "model": {"options": options},
+        "training": {"epochs": 2, "trees": False, "smoothing": False},
+    }
+    for recipe in ("paper", "default"):
+        training = {**values["training"], "recipe": recipe}
+        opened = train_in_memory(RunConfig.make(values | {"training": training}), graph)
+        counted = 0
+        if (network := opened.model.network) is not None:
+            counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        for learner in opened.model.learners.values():
+            assert isinstance(learner, Stacked)
+            for part in learner.parts.values():
+                assert isinstance(part, LinearModel)
+                counted += part.bias.numel() + sum(w.numel() for _, w, _ in part.blocks)
+        assert opened.result["parameters"] == counted

@@ -45,10 +45,9 @@ def inspect(
         budget: The budget of --search (default: 4 million, as for default metapaths).
     """
     from hanme.data import check_store, is_store, store_graph
-    from hanme.experiments.configuration import override, resolve
     from hanme.graph.defaults import BUDGET
-    from hanme.runs import load_graph
-    from hanme.runs.config import describe_field
+    from hanme.runs import load_graph, resolve
+    from hanme.runs.config import describe_field, override
     from hanme.runs.describe import describe, searched
 
     if check:

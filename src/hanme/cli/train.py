@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,7 @@ def train(
     from hanme.common.toml import read_toml
     from hanme.experiments import configuration
     from hanme.graph.defaults import why_none
+    from hanme.runs.config import override
     from hanme.runs.reviewed import read_reviewed
 
     if graph is None and config is None:
@@ -71,21 +73,21 @@ def train(
     changed = changed_fields(changes) | ({"data.name": graph} if graph else {}) | chosen(fields)
     if with_ is not None:
         changed["data.reviewed"] = read_reviewed(with_)
-    values = configuration.override(values, changed)
+    values = override(values, changed)
     with show_stages():
         run_config, loaded = ranks.first_before_others(
-            lambda: configuration.resolve(values, config or "options")
+            lambda: runs.resolve(values, config or "options")
         )
         name = configuration.graph_name(run_config.data.name)
         if loaded is not None and not loaded.metapaths:
             print_notes([f"{why_none(loaded)}: training {run_config.model.name} instead"])
-        run = runs.train(
-            run_config,
-            out or runs.new_folder(name, resume=resume),
-            graph=loaded,
-            resume=resume,
-            on_start=print_notes,
-        )
+        folder = out or runs.new_folder(name, resume=resume)
+        try:
+            run = runs.train(run_config, folder, graph=loaded, resume=resume, on_start=print_notes)
+        finally:
+            if out is None:
+                with suppress(OSError):  # it is not empty, unless training failed early
+                    folder.rmdir()
     if json_:
         print(json.dumps(run.result()))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hanme.cli.options import Positive, Range, changed_fields
 from hanme.cli.show import print_table, show_progress
@@ -54,8 +54,9 @@ def tune(
     from hanme.common.files import replacing
     from hanme.common.toml import to_toml
     from hanme.data import is_tables, known_name
-    from hanme.experiments.configuration import changed_config, override
+    from hanme.experiments.configuration import changed_config
     from hanme.experiments.tune import Search, best_trial, run_trials, search_space
+    from hanme.runs.config import override
 
     if out.suffix != ".toml" or out.is_dir():
         raise HanmeError(f"{out}: name a file that ends with .toml")
@@ -90,11 +91,16 @@ def tune(
     print(f"The best configuration is in {out}: hanme train --config {out} --out RUN")
 
 
+def _setting(value: Any) -> Any:
+    """Return a setting for a table, whose cells show two places: learning rates need more."""
+    return f"{value:g}" if isinstance(value, float) else value
+
+
 def _print_best(trials: list[Trial], fields: list[str]) -> None:
     """Print the ten trials with the best scores."""
     rows = [
         {"trial": trial.number, "score": trial.score}
-        | {field.rpartition(".")[2]: trial.changes.get(field, "") for field in fields}
+        | {field.rpartition(".")[2]: _setting(trial.changes.get(field, "")) for field in fields}
         for trial in sorted(trials, key=lambda trial: -(trial.score or 0.0))[:10]
     ]
     title = "Best trials: validation F1 (%), mean of micro and macro"

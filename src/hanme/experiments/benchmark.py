@@ -18,15 +18,9 @@ from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml
 from hanme.data import is_tables
 from hanme.errors import HanmeError
-from hanme.experiments.configuration import (
-    changed_config,
-    graph_name,
-    look_up,
-    override,
-    refuse_fixed,
-    resolve,
-)
-from hanme.runs import RunConfig
+from hanme.experiments.configuration import changed_config, graph_name, refuse_fixed
+from hanme.runs import RunConfig, resolve
+from hanme.runs.config import look_up, override
 from hanme.runs.pool import Job
 
 HERE = Path(__file__).parent

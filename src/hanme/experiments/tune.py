@@ -12,8 +12,8 @@ from hanme.common.files import lock, read_json, remove_leftovers, write_json
 from hanme.common.options import Closed, validated
 from hanme.common.toml import read_toml
 from hanme.errors import HanmeError
-from hanme.experiments.configuration import look_up, override
 from hanme.runs import RunConfig, build_network, load_graph
+from hanme.runs.config import look_up, override
 from hanme.runs.train import train_in_memory
 
 SPACES = Path(__file__).parent / "spaces.toml"

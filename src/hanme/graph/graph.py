@@ -291,7 +291,12 @@ class Graph:
         return graph
 
     def check_trainable(self) -> None:
-        """Refuse a graph without labelled nodes to train and to validate on."""
+        """Refuse a graph without two labels, or without labelled nodes to train and validate on."""
+        if not self.multilabel and len(self.labels) < 2:
+            raise HanmeError(
+                f"node type {self.target}: all labelled nodes have the label "
+                f"{', '.join(self.labels)}; a model needs two labels or more"
+            )
         for part, mask in self.split.parts().items():
             if part != "test" and not mask.any():
                 raise HanmeError(f"node type {self.target}: no node is in the {part} part")

@@ -48,6 +48,10 @@ MAX_SCREENED = 2**14
 MAX_NODES = 2**17
 """Maximum number of labelled nodes; more are sampled, since trees stop improving."""
 
+MIN_SHARED_ENTRIES = 1_000_000
+"""Minimum number of entries, nodes times columns, to fit trees with several threads: these meet
+dozens of times per tree. ``benchmarks/threads.py trees`` measures what they gain by size."""
+
 MAX_WORK = 8e9
 """Maximum of rounds times labels times nodes times columns, over all fits: about 30 seconds."""
 
@@ -184,6 +188,7 @@ class TreesFit:
         width, least = max(map(len, columns)), min(map(len, columns))
         count = sum(min(MAX_NODES, int(mask.sum())) for mask in masks)
         self.max_rounds = min(MAX_ROUNDS, int(MAX_WORK / max(1, count * width * self.labels)))
+        self.entries = max((min(MAX_NODES, int(mask.sum())) for mask in masks), default=0) * width
         self.losses: list[list[float]] = []  # by round, the loss of each set's held-out nodes
         self.boosters: list[xgboost.Booster] = []
         enough = sum(int(mask.sum()) for mask in held_out) >= MIN_HELD_OUT
@@ -194,7 +199,7 @@ class TreesFit:
         share = 0.7 if len(columns) < 30 else max(1 / 3, 10 / len(columns))
         eta = ETA if self.max_rounds == MAX_ROUNDS else FAST_ETA
         options = {"eta": eta, "colsample_bynode": share}
-        return PARAMETERS | options | _objective(self.graph, self.seed)
+        return PARAMETERS | options | _objective(self.graph, self.seed, self.entries)
 
     def _boost(self) -> None:
         train = [self._labelled(*one) for one in zip(self.masks, self.columns, strict=True)]
@@ -306,7 +311,7 @@ def screen_columns(
         chosen = sorted(one, key=lambda each: -each.score)
         if len(chosen) > most:
             matrix = _matrix(np.stack([each.values[some] for each in chosen], 1), y[some])
-            parameters = SCREENING | _objective(graph, seed)
+            parameters = SCREENING | _objective(graph, seed, matrix.num_row() * matrix.num_col())
             booster = load_xgboost().train(parameters, matrix, SCREENING_ROUNDS)
             gains = booster.get_score(importance_type="total_gain")
             best = sorted(gains, key=lambda name: -gains[name])[:most]
@@ -350,8 +355,9 @@ def load_xgboost() -> Any:
     return xgboost
 
 
-def _objective(graph: Graph, seed: int) -> dict[str, Any]:
-    common = {"seed": seed % 2**31, "nthread": torch.get_num_threads()}
+def _objective(graph: Graph, seed: int, entries: int) -> dict[str, Any]:
+    threads = torch.get_num_threads() if entries >= MIN_SHARED_ENTRIES else 1
+    common = {"seed": seed % 2**31, "nthread": threads}
     if graph.multilabel or len(graph.labels) <= 2:
         return common | {"objective": "binary:logistic"}
     return common | {"objective": "multi:softprob", "num_class": len(graph.labels)}

@@ -6,6 +6,7 @@ from hanme.runs.folder import Run, latest_run, new_folder
 from hanme.runs.listing import ListedRun, list_runs
 from hanme.runs.opened import OpenedRun
 from hanme.runs.prediction import Prediction
+from hanme.runs.resolve import resolve
 from hanme.runs.train import train
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "list_runs",
     "load_graph",
     "new_folder",
+    "resolve",
     "takes_metapaths",
     "train",
     "with_metapaths",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
 from hanme.common.options import (
+    DEEPEST,
     Closed,
     Option,
     call_options,
@@ -154,6 +156,31 @@ def model_options(model: str) -> dict[str, Option]:
         elif model == "hanme" and option.default is not ...:
             options.setdefault(name, option)
     return {name: option for name, option in options.items() if name not in OF_GRAPH}
+
+
+def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy with new values in fields such as ``model.options.heads``."""
+    changed = copy.deepcopy(dict(values))
+    for field, value in changes.items():
+        *tables, key = field.split(".")
+        if len(tables) > DEEPEST:
+            raise HanmeError(f"{field[:50]}...: no field is nested {len(tables)} deep")
+        place = changed
+        for table in tables:
+            inner = place.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise HanmeError(f"{field}: {table} is a value, not a table")
+            place = inner
+        place[key] = value
+    return changed
+
+
+def look_up(values: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field such as ``training.lr``, None if it is not set."""
+    value: Any = values
+    for key in field.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 | file | content |
 | --- | --- |
-| ``config.json`` | the configuration |
+| ``config.json`` | the format of the folder, the version of hanme and the configuration |
 | ``features.json`` | for a user's own tables, how their columns are encoded |
 | ``metrics.jsonl`` | a row per scored epoch |
 | ``checkpoint.safetensors`` | the state of training, while it runs |
@@ -35,6 +35,7 @@ from typing import Any
 
 import torch
 
+from hanme import __version__
 from hanme.common import ranks
 from hanme.common.files import (
     checksum,
@@ -58,6 +59,9 @@ from hanme.graph import Graph
 from hanme.runs.build import build_network
 from hanme.runs.config import RunConfig
 from hanme.training import Epoch, Network, Stacked, Trainer, load_learner, size_weights
+
+FORMAT = 1
+"""The format of run folders, counted up when this version could not open those of the next."""
 
 SAVED = 10
 """Epochs between two checkpoints: a kill loses at most these."""
@@ -84,14 +88,20 @@ REMEDY = "restore the file from a copy, or train again into another folder"
 
 
 def new_folder(name: str, *, resume: bool = False) -> Path:
-    """Return the folder for a new run: ``runs/NAME``, or ``runs/NAME-2`` if that exists, and so on.
+    """Create the folder of a new run: ``runs/NAME``, or ``runs/NAME-2`` if that exists, and so on.
 
-    With ``resume``, return the last existing one of these, if any.
+    Two processes never get the same one. With ``resume``, return the last existing one, if any.
     """
     ends = (re.fullmatch(rf"{re.escape(name)}(?:-(\d+))?", path.name) for path in RUNS.glob("*"))
     last = max((int(end[1] or 1) for end in ends if end), default=0)
     number = last if resume and last else last + 1
-    return RUNS / (name if number == 1 else f"{name}-{number}")
+    while True:
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True, exist_ok=resume and number == last)
+            return folder
+        except FileExistsError:  # another process has just created it
+            number += 1
 
 
 def latest_run() -> Path:
@@ -118,6 +128,11 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise HanmeError(f"{folder}: it is a file; name a folder for the run")
         if not (folder / "config.json").exists():
+            if (other := _not_of_a_run(folder)) is not None:
+                raise HanmeError(
+                    f"{folder}: it is not a run and holds other files, such as {other.name}; name "
+                    "a new or empty folder"
+                )
             return None
         if not resume:
             raise HanmeError(
@@ -140,7 +155,8 @@ class Run:
         run.discard()
         if schema is not None:
             write_json(folder / "features.json", schema.model_dump(mode="json"))
-        write_json(folder / "config.json", config.model_dump())
+        about = {"format": FORMAT, "hanme": __version__}
+        write_json(folder / "config.json", about | config.model_dump())
         return run
 
     @classmethod
@@ -149,7 +165,14 @@ class Run:
         path = folder / "config.json"
         if not path.exists():
             raise HanmeError(f"{folder}: it holds no run (config.json is missing)")
-        return cls(folder, RunConfig.make(read_json(path), str(path)))
+        values = read_json(path)
+        written, by = values.pop("format", 1), values.pop("hanme", "0.3.0 or earlier")
+        if not isinstance(written, int) or not 1 <= written <= FORMAT:
+            raise HanmeError(
+                f"{path}: format {written}, of hanme {by}; hanme {__version__} opens formats up to "
+                f"{FORMAT}: update hanme"
+            )
+        return cls(folder, RunConfig.make(values, str(path)))
 
     def discard(self) -> None:
         """Remove what a failed run has left; leave all other files."""
@@ -315,6 +338,19 @@ class ProgressFile:
         values = {"stage": stage.name, "percent": percent, "seconds_left": stage.seconds_left}
         write_json(self.path, values)
         self.name, self.written = stage.name, time.monotonic()
+
+
+def _not_of_a_run(folder: Path) -> Path | None:
+    """Return a file that no run leaves before its ``config.json``; hidden ones are not touched."""
+    for path in sorted(folder.iterdir()) if folder.exists() else ():
+        try:
+            if path.name == "features.json":
+                FittedGraph.make(read_json(path), str(path))
+            elif not path.name.startswith("."):
+                return path
+        except HanmeError:
+            return path
+    return None
 
 
 @contextmanager

@@ -129,7 +129,7 @@ class TrainingConfig(Closed):
     lts: LTS | None = Field(
         default=None,
         description="Loss-aware training schedule. Unless it says otherwise, it reaches all nodes "
-        "after half of the epochs, at most 100.",
+        "after half of the epochs, in the second at the earliest and in the 100th at the latest.",
     )
 
     @model_validator(mode="before")
@@ -148,7 +148,7 @@ class TrainingConfig(Closed):
             return values | {"lts": None}
         epochs = values.get("epochs", cls.model_fields["epochs"].default)
         if isinstance(lts, dict) and isinstance(epochs, int | float):
-            return values | {"lts": {"until": min(LTS().until, max(1, int(epochs // 2))), **lts}}
+            return values | {"lts": {"until": min(LTS().until, max(2, int(epochs // 2))), **lts}}
         return values
 
     @field_validator("decide")

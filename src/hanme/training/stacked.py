@@ -88,9 +88,12 @@ class Stacked:
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights; trees are not counted."""
-        weights = self.state()[1].values()
-        return sum(weight.numel() for weight in weights if weight.is_floating_point())
+        """The number of learnt weights of network and linear model, without their statistics."""
+        weights: list[Tensor] = [] if self.network is None else [*self.network.parameters()]
+        for part in self.learners.values():
+            found = {k: x for k, x in part.state()[1].items() if "idf" not in k.split(".")}
+            weights += [x for x in found.values() if x.is_floating_point()]  # trees are bytes
+        return sum(weight.numel() for weight in weights)
 
     @property
     def learners(self) -> dict[str, Learner]:
