@@ -86,7 +86,7 @@ def _found(run: Run, query: Filter) -> list[int] | None:
     """Check the labels of a filter; return the nodes that its search finds, if it has one."""
     for label in filter(None, (query.label, query.given, query.of)):
         require("label", label, run.graph.labels)
-    if not query.q:
+    if not query.q.strip():
         return None
     hits = run.index.search.find(query.q, [run.graph.target], MOST_FOUND)
     return [number for _, number in hits]

@@ -60,12 +60,8 @@ function filters(run, asked, facets) {
       h("select", { id: key === "where" ? `by-column-${i}` : `by-${key}`, onchange: (event) => pick(event.target.value) },
         h("option", { value: "" }, "any"), shown.map((one) => h("option", { value: one.value, selected: one.value === now }, `${words(one.value)} (${count(one.count)})`))));
   };
-  let waiting = null;
   return h("form.filters", { onsubmit: (event) => event.preventDefault(), "aria-label": "Filter" },
-    h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => change({ q: event.target.value.trim(), page: null }, { replace: true }), 200);
-    } })),
+    h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => change({ q: event.target.value, page: null }, { replace: true, wait: 200 }) })),
     facets.map(menu));
 }
 
