@@ -149,7 +149,7 @@ def test_a_name_that_is_sought_stays_while_an_answer_arrives(
 
 def test_typing_into_the_filter_loses_nothing(wide: Visitor, served: ServedRun) -> None:
     page = wide.page
-    page.route("**/predictions?*", lambda route: (page.wait_for_timeout(300), route.continue_()))
+    page.route("**/predictions?*", lambda route: (page.wait_for_timeout(80), route.continue_()))
     wide.go(f"#/{served.name}/nodes", "Customers")
     page.locator("#by-q").focus()
     for text in ("c", "1", "5", "9"):
