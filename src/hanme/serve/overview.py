@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 
+from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig
 from hanme.runs.listing import ListedRun
 from hanme.runs.results import rule_name
@@ -156,7 +158,10 @@ def listed(one: ListedRun, served: Mapping[str, ServedRun], own: RunConfig | Non
     names = [name for name, run in served.items() if run.run.folder == one.folder]
     config = one.config
     differences = config.differences(own) if config and own else []
-    curve = Run.open(one.folder).metrics() if one.state in ("training", "unfinished") else []
+    curve: list[dict[str, float]] = []
+    if one.state in ("training", "unfinished"):
+        with suppress(HanmeError, OSError):  # it may be removed meanwhile
+            curve = Run.open(one.folder).metrics()
     return {
         "folder": one.folder.name,
         "served": names[0] if names else None,
