@@ -116,6 +116,14 @@ def test_filters_and_pages(server: Server) -> None:
     assert comedy == sorted(comedy, reverse=True)
     name = everything[9]["name"]
     assert everything[9]["node"] in nodes(f"q={name}")
+    held = [row["node"] for row in everything if "e" in f"{row['name']} {row['node']}".lower()]
+    assert len(held) > 100
+    page = server.get("runs/planted/predictions?q=e&limit=500&sort=number")
+    assert [row["node"] for row in page["rows"]] == held
+    assert page["total"] == len(held) == sum(v["count"] for v in page["facets"][2]["values"])
+    table = server.ask("runs/planted/predictions?q=e&format=csv").text
+    assert len(list(csv.DictReader(io.StringIO(table)))) == len(held)
+    assert nodes(f"q={name[:4]}x{name[4:]}") == []  # a misspelt name is for the search
 
 
 def test_facets_count_under_the_other_filters(server: Server) -> None:

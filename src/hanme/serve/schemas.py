@@ -30,7 +30,7 @@ class Filter(Closed):
     where: list[Text] = Field(
         default=[], max_length=20, description="COLUMN=VALUE: nodes with this value."
     )
-    q: str = Field(default="", max_length=200, description="Nodes with this name or id.")
+    q: str = Field(default="", max_length=200, description="Nodes whose name or id holds this.")
     sort: Literal["", "number", "name", "uncertain", "surprising", "probability", "degree"] = Field(
         default="", description="Default: best match of `q` first."
     )
