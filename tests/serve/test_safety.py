@@ -88,7 +88,7 @@ def test_sizes_are_bounded(server: Server) -> None:
     pieces = (b" " * 10_000 for _ in range(10))  # sent without saying how long it is
     assert server.ask("runs/planted/changes/3", data=pieces).status_code == 413
     assert server.ask("runs/planted/predictions?limit=501").status_code == 422
-    assert server.ask("runs/planted/explanations/3?top=201").status_code == 422
+    assert server.ask("runs/planted/explanations/3?instances=201").status_code == 422
     assert server.ask("runs/planted/search", params={"q": "a" * 201}).status_code == 422
     links = [{"relation": "movie-to-actor", "source": 0, "target": i} for i in range(201)]
     assert server.ask("runs/planted/changes/3", json={"remove": links}).status_code == 422
@@ -168,7 +168,7 @@ def test_errors_are_a_line_of_json(server: Server) -> None:
         ("nothing", 404),
         ("runs/planted/nodes/nothing/1", 404),
         ("runs/planted/nodes/movie/150", 404),
-        ("runs/planted/predictions?label=Nothing", 404),
+        ("runs/planted/predictions?predicted=Nothing", 404),
         ("runs/planted/predictions?limit=x", 422),
         ("runs/planted/explanations/3?label=x", 404),
         ("runs/planted/search", 422),
@@ -403,7 +403,7 @@ def test_a_client_that_closes_its_connection_stops_its_explanation(server: Serve
     host, port = server.url.split("/")[2].rsplit(":", 1)
     for node in range(40):
         with socket.create_connection((host, int(port)), timeout=10) as connection:
-            path = f"/api/v1/runs/planted/explanations/{node}?top=200"
+            path = f"/api/v1/runs/planted/explanations/{node}?instances=200"
             token = f"Authorization: Bearer {server.token}"
             head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n\r\n"
             connection.sendall(head.encode())

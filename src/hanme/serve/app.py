@@ -82,7 +82,7 @@ Filter = Annotated[schemas.Filter, Query()]
 
 def _found(run: Run, query: Filter) -> Ints | None:
     """Check the labels of a filter; return the nodes with its text, best first, if it has one."""
-    for label in filter(None, (query.label, query.given, query.of)):
+    for label in filter(None, (query.predicted, query.true, query.of)):
         require("label", label, run.graph.labels)
     if not query.q.strip():
         return None

@@ -130,18 +130,18 @@ def _confusion(served: ServedRun, mask: Flags) -> Json:
 def _by_label(served: ServedRun, mask: Flags) -> list[Json]:
     """Return precision, recall and F1 of each label.
 
-    ``given``: nodes that it is predicted for; ``hits``: those of them that have it.
+    ``predicted``: nodes that it is predicted for; ``hits``: those of them that have it.
     """
     true, said = served.table.true[mask], served.table.predicted[mask]
-    hits, nodes, given = (x.sum(0) for x in (true & said, true, said))
+    hits, nodes, predicted = (x.sum(0) for x in (true & said, true, said))
     columns = {
         "nodes": nodes,
-        "given": given,
+        "predicted": predicted,
         "hits": hits,
         "rare": nodes < RARE,
-        "precision": hits / np.maximum(1, given),
+        "precision": hits / np.maximum(1, predicted),
         "recall": hits / np.maximum(1, nodes),
-        "f1": 2 * hits / np.maximum(1, nodes + given),
+        "f1": 2 * hits / np.maximum(1, nodes + predicted),
     }
     labels = served.graph.labels if mask.any() else []
     return [

@@ -268,14 +268,14 @@ class ServedRun:
             raise NotSupported(self.why_not)
         if asked.label:
             require("label", asked.label, self.graph.labels)
-        key = self.target(node), asked.label, asked.top
+        key = self.target(node), asked.label, asked.instances
         return self.recent.get(key, lambda: self._explain(*key, pause))
 
     def _explain(
-        self, node: int, asked: str, top: int, pause: Callable[[], None]
+        self, node: int, asked: str, instances: int, pause: Callable[[], None]
     ) -> schemas.ExplanationInfo:
         assert self.explainer is not None
-        found = self.explainer.explain(node, label=asked or None, top=top, pause=pause)
+        found = self.explainer.explain(node, label=asked or None, instances=instances, pause=pause)
         label, details = found.label, found.details
         return schemas.ExplanationInfo(
             node=found.number,

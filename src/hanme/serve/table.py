@@ -65,10 +65,10 @@ class Table:
         if found is not None:
             filters["found"] = np.zeros(len(self), bool)
             filters["found"][found] = True
-        if query.label:
-            filters["predicted"] = self.predicted[:, labels.index(query.label)]
-        if query.given:
-            filters["true"] = self.true[:, labels.index(query.given)]
+        if query.predicted:
+            filters["predicted"] = self.predicted[:, labels.index(query.predicted)]
+        if query.true:
+            filters["true"] = self.true[:, labels.index(query.true)]
         if query.split:
             known = not self.prediction.differs_from_training
             filters["split"] = known & (self.split == USES.index(query.split))
@@ -113,8 +113,8 @@ class Table:
             facets.append(schemas.FacetInfo(key=key, column=column, values=rows))
 
         facets: list[schemas.FacetInfo] = []
-        facet("label", labels, self.predicted[left("predicted")].sum(0))
-        facet("given", labels, self.true[left("true")].sum(0))
+        facet("predicted", labels, self.predicted[left("predicted")].sum(0))
+        facet("true", labels, self.true[left("true")].sum(0))
         if not self.prediction.differs_from_training:
             facet("split", USES, np.bincount(self.split[left("split")], minlength=len(USES)))
         for column, own in self.facets.items():
