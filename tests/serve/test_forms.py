@@ -135,9 +135,8 @@ def test_a_name_that_is_sought_stays_while_an_answer_arrives(
     wide: Visitor, served: ServedRun
 ) -> None:
     page, rng = wide.page, random.Random(0)
-    for view in ("new", "what-if/3"):
-        wide.go(f"#/{served.name}/{view}")
-        wide.seen()
+    for view, heading in (("new", "New customer"), ("what-if/3", served.table.row(3).name)):
+        wide.go(f"#/{served.name}/{view}", heading)
         page.locator("#cell-0").fill("7")
         page.locator("#add-name").focus()
         typed(page, "yearly", rng)
