@@ -123,7 +123,7 @@ async def use(
                 ("search", f"{run}/search?q={quote(name[:6])}"),
                 ("predictions", f"{run}/predictions?sort={order}&offset={node // 2}&limit=50"),
                 ("prediction", f"{run}/predictions/{node}"),
-                ("explanation", f"{run}/explanations/{node}?top=20"),
+                ("explanation", f"{run}/explanations/{node}?instances=20"),
                 ("what to review", f"{run}/reviews?limit=20"),
                 ("single changes", f"{run}/changes/{node}"),
                 ("new row", f"{run}/rows"),
@@ -152,7 +152,7 @@ async def memory(port: int) -> None:
         async with Client(port) as client:
             run, nodes, _ = await first_run(client)
             for i in range(share):
-                await client.ask(f"{run}/explanations/{(i * 7 + share) % nodes}?top=20")
+                await client.ask(f"{run}/explanations/{(i * 7 + share) % nodes}?instances=20")
                 taken += 1
                 if taken % 1000 == 0 or taken == 1:
                     health = json.loads((await client.ask("/api/v1/health"))[1])

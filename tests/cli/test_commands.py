@@ -188,11 +188,15 @@ def test_a_mistake_is_one_line_and_status_2(
     [
         (["trai"], "No such command 'trai'. Did you mean 'train'?; see hanme --help"),
         (["train", "--epochs", "ten"], "'--epochs': Input should be a valid integer"),
-        (["explain", "run", "0", "--top", "0"], "'--top': Input should be greater than or equal"),
         (
-            ["explain", "run", "--tip", "1"],
-            "--tip (Possible options: --out, --top)",
+            ["explain", "run", "0", "--reasons", "0"],
+            "'--reasons': Input should be greater than or equal",
         ),
+        (
+            ["explain", "run", "--reason", "1"],
+            "--reason (Possible options: --json, --reasons)",
+        ),
+        (["explain", "run", "-9"], "No such option: -9; if it is an id, write -- before it"),
         (["tune"], "Missing argument 'MODEL'; see hanme tune --help"),
     ],
 )

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sentence_and_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hanme("explain", run, 7, "--top", 3)
+    hanme("explain", run, 7, "--reasons", 3)
     out = capsys.readouterr().out
     first, _, head, *rows = out.splitlines()
     assert re.fullmatch(r".+: \w+, \d.* %\. .+\(?base rate \d+ %\)?\.", first)
@@ -38,7 +38,7 @@ def test_a_sentence_and_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(rows) == 3 + 3  # those left out, the base rate, and how to see details
     assert "movie-director-movie" not in out
     assert "\x1b" not in out
-    hanme("explain", run, 7, "--top", 3, "--details")
+    hanme("explain", run, 7, "--reasons", 3, "--instances", 3, "--details")
     details = capsys.readouterr().out
     assert details.startswith("\n".join(out.splitlines()[:-1]))
     assert details.count(" <- ") == 6

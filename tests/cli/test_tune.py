@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,11 @@ from commands import forked, hanme
 from drafts import write_draft
 from hanme.common.files import lock, read_json
 from hanme.errors import HanmeError
+from hanme.experiments import tune
 from hanme.experiments.configuration import find_config, override, read_config
 from hanme.experiments.tune import Search, best_trial, run_trials, search_space
-from hanme.runs import RunConfig, train
+from hanme.graph import Graph
+from hanme.runs import OpenedRun, RunConfig, train
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
 HANME = str(Path(sys.executable).with_name("hanme"))
@@ -72,6 +75,29 @@ def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
     ):
         run_trials(search(), tmp_path / "study.json", 1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_a_trial_that_runs_out_of_memory_is_not_repeated(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_one, tried = tune.train_in_memory, list[dict[str, Any]]()
+
+    def train(config: RunConfig, graph: Graph) -> OpenedRun:
+        tried.append(config.model_dump())
+        if len(tried) == 2:
+            raise error
+        return train_one(config, graph)
+
+    monkeypatch.setattr(tune, "train_in_memory", train)
+    run_trials(search(), tmp_path / "study.json", 2)
+    trials = run_trials(search(), tmp_path / "study.json", 3)  # as if the command was repeated
+    assert [trial.score is None for trial in trials] == [False, True, False]
+    assert trials[1].why == "out of memory"
+    assert len(tried) == 3
+    assert tried[2] != tried[1]
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def logits_of(net, graph: Graph) -> torch.Tensor:
 )
 def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
     net = untrained(graph, model, **options)
-    found = explain(net, graph, 7, top=3)
+    found = explain(net, graph, 7, instances=3)
     assert net.training  # as it was
     assert (found.node, found.id, found.number) == (graph.targets.names[7], "7", 7)
     assert sum(found.details.metapaths.values()) == pytest.approx(1)
@@ -57,7 +57,7 @@ def test_names_and_numbers(model: type, options: dict, graph: Graph) -> None:
             assert graph.nodes[node_type].names[int(number)] == name
     assert " <- ".join(found.details.instances[0].nodes) in found.text(details=True)
     assert " <- " not in str(found)
-    assert explain(net, graph, found.node, top=3) == found
+    assert explain(net, graph, found.node, instances=3) == found
 
 
 @pytest.mark.parametrize(("model", "options"), [(HANME, {}), (HAN, {})])
@@ -65,7 +65,7 @@ def test_all_instances_have_all_the_attention_and_make_the_logit(
     model: type, options: dict, graph: Graph
 ) -> None:
     net = untrained(graph, model, **options)
-    found = explain(net, graph, 7, top=EVERY)
+    found = explain(net, graph, 7, instances=EVERY)
     assert sum(found.details.counts.values()) == len(found.details.instances)
     assert sum(instance.attention for instance in found.details.instances) == pytest.approx(1)
     for i, (label, logit) in enumerate(found.logits.items()):
@@ -80,13 +80,13 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
 ) -> None:
     metapaths = ["movie-actor-movie-actor-movie", "movie-director-movie"]
     net = untrained(graph, metapaths=metapaths, encoder=encoder)
-    every = explain(net, graph, 7, top=EVERY)
+    every = explain(net, graph, 7, instances=EVERY)
     parts = [instance.parts[every.label] for instance in every.details.instances]
     assert len(parts) > 200
     assert all(a >= b - 1e-9 for a, b in pairwise(parts))
     monkeypatch.setattr(removal, "BLOCK", 10)
     monkeypatch.setattr(removal, "KEPT", 0)
-    few = explain(net, graph, 7, top=8)
+    few = explain(net, graph, 7, instances=8)
     for a, b in zip(few.details.instances, every.details.instances, strict=False):
         assert a.parts[few.label] == pytest.approx(b.parts[few.label])  # ties may fall either way
         assert a.attention == pytest.approx(b.attention, rel=1e-3)
@@ -96,7 +96,8 @@ def test_another_label_ranks_by_its_own_logit(graph: Graph) -> None:
     net = untrained(graph)
     other = min((found := explain(net, graph, 7)).logits, key=found.logits.get)
     parts = [
-        i.parts[other] for i in explain(net, graph, 7, top=EVERY, label=other).details.instances
+        i.parts[other]
+        for i in explain(net, graph, 7, instances=EVERY, label=other).details.instances
     ]
     assert parts == sorted(parts, reverse=True)
     with pytest.raises(HanmeError, match=r"unknown label 'Opera'; there are \w+"):
@@ -165,7 +166,7 @@ def test_nodes_by_id_name_and_number(graph: Graph) -> None:
 def test_mistakes(graph: Graph) -> None:
     net = untrained(graph)
     with pytest.raises(HanmeError, match="at least 1"):
-        explain(net, graph, 1, top=0)
+        explain(net, graph, 1, instances=0)
     gat = GAT(graph.metadata(), "movie", 5, hidden_channels=16, heads=2)
     with pytest.raises(
         HanmeError, match="model GAT cannot be explained: it attends to no metapath instances"

@@ -64,7 +64,7 @@ def hostile() -> Explanation:
     torch.manual_seed(1)
     metapaths = [*graph.metapaths, "movie-actor-movie-keyword-movie"]
     net = HANME(graph.metadata(), "movie", metapaths, 5, heads=2, hidden_channels=16)
-    return explain(net, graph, 0, top=len(HOSTILE))
+    return explain(net, graph, 0, instances=len(HOSTILE))
 
 
 def test_no_name_becomes_a_tag_or_an_attribute(hostile: Explanation, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_details_are_collapsed(hostile: Explanation) -> None:
     back = [i for i in hostile.details.instances if i.returns()]
     assert back
     assert all(str(instance).endswith(" <- itself (its own features)") for instance in back)
-    assert f"(given: {', '.join(map(printable, hostile.given))})" in hostile.title
+    assert f"(true: {', '.join(map(printable, hostile.true))})" in hostile.title
 
 
 def test_text_cannot_steer_a_terminal(hostile: Explanation) -> None:

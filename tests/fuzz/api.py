@@ -29,7 +29,7 @@ CHANGES = {
     "add": [LINK | {"target": 2}],
 }
 PREDICTIONS = {
-    "filter": "wrong", "label": "Drama", "given": "Comedy", "split": "test", "q": "Film",
+    "filter": "wrong", "predicted": "Drama", "true": "Comedy", "split": "test", "q": "Film",
     "sort": "probability", "of": "Comedy", "descending": "true", "offset": "1", "limit": "9",
 }  # fmt: skip
 SOUND: list[tuple[str, str, dict[str, str], Any]] = [
@@ -46,7 +46,7 @@ SOUND: list[tuple[str, str, dict[str, str], Any]] = [
     ("GET", f"{RUN}/predictions", PREDICTIONS | {"format": "csv"}, None),
     ("GET", f"{RUN}/predictions/7", {}, None),
     ("POST", f"{RUN}/predictions", {}, {"nodes": ["f1", "Film, 2"]}),
-    ("GET", f"{RUN}/explanations/1", {"label": "Drama", "top": "3"}, None),
+    ("GET", f"{RUN}/explanations/1", {"label": "Drama", "instances": "3"}, None),
     ("GET", f"{RUN}/changes/2", {"label": "Drama"}, None),
     ("POST", f"{RUN}/rows", {}, {"rows": [{"columns": {}, "links": {"person": ["p1", 2]}}]}),
     ("POST", f"{RUN}/changes/1", {}, CHANGES),

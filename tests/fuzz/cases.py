@@ -258,7 +258,7 @@ TRAIN = [
     "--select", "--decide", "--recipe", "--seed", "--data", "--features", "--config",
 ]  # fmt: skip
 PREDICT = ["--node", "--graph", "--out", "--data", "--allow"]
-EXPLAIN = ["--out", "--top", "--label", "--by", "--data", "--graph", "--allow"]
+EXPLAIN = ["--out", "--reasons", "--instances", "--label", "--by", "--data", "--graph", "--allow"]
 TUNE = ["--seeds", "--seed", "--config-folder", "--set", "--data"]
 FIELDS = [
     "x", "heads", "hidden_channels", "dropout", "gamma", "encoder", "metapaths", "training.lr",

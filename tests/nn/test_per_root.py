@@ -139,7 +139,7 @@ def test_a_prediction_and_its_explanation_draw_the_same_instances() -> None:
         _ = explainer.open
     for node in (3, 41):
         torch.testing.assert_close(run.logits(torch.tensor([node]))[0], logits[node])
-        found = explainer.explain(node, top=50)
+        found = explainer.explain(node, instances=50)
         assert list(found.logits.values()) == pytest.approx(logits[node].tolist(), abs=1e-4)
         assert max(found.details.counts.values()) <= 2
         for instance in found.details.instances:

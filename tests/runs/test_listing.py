@@ -1,11 +1,16 @@
 """Listing runs: finished, unfinished and damaged ones side by side."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from hanme.common.progress import listening
 from hanme.runs import Run, RunConfig, train
 from hanme.runs.listing import list_runs
+from hanme.serve.overview import listed as described
 
 
 def test_every_state_is_listed(tmp_path: Path) -> None:
@@ -53,3 +58,32 @@ def test_a_run_in_training_says_what_it_does(tmp_path: Path) -> None:
     (finished,) = list_runs(tmp_path)
     assert (finished.state, finished.stage) == ("finished", "")
     assert not (tmp_path / "run" / "progress.json").exists()
+
+
+def test_a_dangling_link_and_a_file_that_vanishes_do_not_stop_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = {"name": "han", "options": {"metapaths": ["movie-actor-movie"]}}
+    config = RunConfig.make({"data": {"name": "planted"}, "model": model})
+    for name in ("linked", "vanishing", "removed"):
+        Run.create(tmp_path / name, config)
+    (tmp_path / "linked" / "latest").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "vanishing" / "checkpoint").touch()
+    (tmp_path / "removed" / "checkpoint").touch()
+    iterdir = Path.iterdir
+
+    def vanish(folder: Path) -> Iterator[Path]:
+        for path in list(iterdir(folder)):
+            if folder.name == "removed":
+                shutil.rmtree(folder, ignore_errors=True)
+            if path.name == "checkpoint":
+                path.unlink(missing_ok=True)
+            yield path
+
+    monkeypatch.setattr(Path, "iterdir", vanish)
+    listed = {run.folder.name: run.state for run in list_runs(tmp_path)}
+    states = {"linked": "unfinished", "vanishing": "unfinished", "removed": "damaged"}
+    assert listed == states
+    (gone,) = [run for run in list_runs(tmp_path) if run.folder.name == "linked"]
+    shutil.rmtree(gone.folder)
+    assert described(gone, {}, None)["curve"] == []

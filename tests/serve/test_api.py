@@ -101,9 +101,9 @@ def test_filters_and_pages(server: Server) -> None:
     assert list(chain(*pages)) == wrong
     assert nodes(f"offset={2**52}") == []
     drama = [row["node"] for row in everything if "Drama" in row["predicted"]]
-    assert nodes("label=Drama&limit=500") == drama
+    assert nodes("predicted=Drama&limit=500") == drama
     given = [row["node"] for row in everything if "Drama" in row["labels"]]
-    assert nodes("given=Drama&limit=500") == given
+    assert nodes("true=Drama&limit=500") == given
     test = [row["node"] for row in everything if row["split"] == "test"]
     assert nodes("split=test&limit=500") == test
     assert nodes("filter=unlabelled&limit=500&sort=name&descending=true") == [
@@ -116,19 +116,27 @@ def test_filters_and_pages(server: Server) -> None:
     assert comedy == sorted(comedy, reverse=True)
     name = everything[9]["name"]
     assert everything[9]["node"] in nodes(f"q={name}")
+    held = [row["node"] for row in everything if "e" in f"{row['name']} {row['node']}".lower()]
+    assert len(held) > 100
+    page = server.get("runs/planted/predictions?q=e&limit=500&sort=number")
+    assert [row["node"] for row in page["rows"]] == held
+    assert page["total"] == len(held) == sum(v["count"] for v in page["facets"][2]["values"])
+    table = server.ask("runs/planted/predictions?q=e&format=csv").text
+    assert len(list(csv.DictReader(io.StringIO(table)))) == len(held)
+    assert nodes(f"q={name[:4]}x{name[4:]}") == []  # a misspelt name is for the search
 
 
 def test_facets_count_under_the_other_filters(server: Server) -> None:
     everything = server.get("runs/planted/predictions?limit=500")["rows"]
-    page = server.get("runs/planted/predictions?split=test&label=Drama&limit=1")
+    page = server.get("runs/planted/predictions?split=test&predicted=Drama&limit=1")
     facets = {
         facet["key"]: {v["value"]: v["count"] for v in facet["values"]} for facet in page["facets"]
     }
     test = [row for row in everything if row["split"] == "test"]
     drama = [row for row in everything if "Drama" in row["predicted"]]
-    assert facets["label"] == dict(Counter(label for row in test for label in row["predicted"]))
+    assert facets["predicted"] == dict(Counter(label for row in test for label in row["predicted"]))
     assert facets["split"] == dict(Counter(row["split"] for row in drama))
-    assert page["total"] == facets["label"]["Drama"] == facets["split"]["test"]
+    assert page["total"] == facets["predicted"]["Drama"] == facets["split"]["test"]
     assert server.ask("runs/planted/predictions?where=year=2000").status_code == 422
 
 
@@ -188,8 +196,10 @@ def test_search_finds_prefixes_parts_and_typos(server: Server) -> None:
 
 def test_explanations_are_those_of_the_explainer(server: Server, explainer: Explainer) -> None:
     for node, label in ((3, None), (80, "Comedy"), (11, None)):
-        expected = explainer.explain(node, top=7, label=label)
-        found = server.get(f"runs/planted/explanations/{node}", params={"top": 7, "label": label})
+        expected = explainer.explain(node, instances=7, label=label)
+        found = server.get(
+            f"runs/planted/explanations/{node}", params={"instances": 7, "label": label}
+        )
         assert (found["label"], found["sentence"]) == (expected.label, expected.sentence)
         for row, reason in zip(found["reasons"], expected.reasons, strict=True):
             assert (row["text"], row["evidence"]) == (reason.text, reason.evidence)

@@ -125,7 +125,7 @@ def test_the_overview_says_how_good_it_is(
     weakest = visitor.page.get_by_text("See its mistakes").locator("a").first
     label = weakest.inner_text()
     weakest.click()
-    playwright.expect(visitor.page.locator("#by-given")).to_have_value(label)
+    playwright.expect(visitor.page.locator("#by-true")).to_have_value(label)
 
 
 @in_turn
@@ -145,7 +145,7 @@ def test_nodes_are_filtered_sorted_and_downloaded(
     page.get_by_role("button", name="New", exact=True).click()
     unlabelled = [row for row in rows if not row.labels]
     playwright.expect(total).to_have_text(str(len(unlabelled)))
-    page.locator("#by-label").select_option(label)
+    page.locator("#by-predicted").select_option(label)
     given = [row.name for row in unlabelled if label in row.predicted]
     playwright.expect(total).to_have_text(str(len(given)))
     with page.expect_download() as download:

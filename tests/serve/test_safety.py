@@ -11,15 +11,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from hanme.errors import HanmeError
 from hanme.serve.served import load_runs
-from hanme.serve.server import MOST_BYTES
+from hanme.serve.server import MOST_BYTES, MOST_CONNECTIONS, PATIENCE, _listen
 from hanme.serve.work import Pool, QueueFull, Stopped
 from serving import Server, serving
 
@@ -86,7 +88,7 @@ def test_sizes_are_bounded(server: Server) -> None:
     pieces = (b" " * 10_000 for _ in range(10))  # sent without saying how long it is
     assert server.ask("runs/planted/changes/3", data=pieces).status_code == 413
     assert server.ask("runs/planted/predictions?limit=501").status_code == 422
-    assert server.ask("runs/planted/explanations/3?top=201").status_code == 422
+    assert server.ask("runs/planted/explanations/3?instances=201").status_code == 422
     assert server.ask("runs/planted/search", params={"q": "a" * 201}).status_code == 422
     links = [{"relation": "movie-to-actor", "source": 0, "target": i} for i in range(201)]
     assert server.ask("runs/planted/changes/3", json={"remove": links}).status_code == 422
@@ -166,7 +168,7 @@ def test_errors_are_a_line_of_json(server: Server) -> None:
         ("nothing", 404),
         ("runs/planted/nodes/nothing/1", 404),
         ("runs/planted/nodes/movie/150", 404),
-        ("runs/planted/predictions?label=Nothing", 404),
+        ("runs/planted/predictions?predicted=Nothing", 404),
         ("runs/planted/predictions?limit=x", 422),
         ("runs/planted/explanations/3?label=x", 404),
         ("runs/planted/search", 422),
@@ -225,6 +227,11 @@ def test_a_token_is_required(
         cookie = entrance.headers["Set-Cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite" in cookie
+        assert "Secure" not in cookie
+        assert token not in cookie  # what a browser keeps is of no use after the server has stopped
+        value = cookie.partition("=")[2].partition(";")[0]
+        assert own.ask("runs", headers={"Authorization": f"Bearer {value}"}).status_code == 401
+        assert own.ask("runs", headers={"Cookie": f"hanme_{port}={token}"}).status_code == 401
         assert own.ask("runs", headers={"Cookie": cookie.split(";")[0]}).status_code == 200
         assert own.ask(f"runs?token={token}").status_code == 401  # no token in addresses of the API
         assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
@@ -238,6 +245,71 @@ def test_a_token_is_required(
         assert time.monotonic() - begin < 5
         assert token not in out + said
         assert "Traceback" not in said
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.slow
+def test_who_sends_no_request_does_not_keep_others_out(runs: Path) -> None:
+    """Idle connections, half a header, a trickle of it, and a body without end and token."""
+    beginnings = ("", "GET / HT", "GET / HTTP/1.1\r\nHost: localhost\r\nX-More: ",
+                  "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")  # fmt: skip
+    with serving(runs / "paper") as server, ExitStack() as stack:
+        host, port = server.url.split("/")[2].rsplit(":", 1)
+        opened = []
+        for i in range(MOST_CONNECTIONS * 3 // 2):
+            own = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            own.sendall(beginnings[i % 4].encode())
+            opened.append(own)
+        assert server.ask("health").status_code == 503
+        until = time.monotonic() + PATIENCE + 5
+        while (status := server.ask("health").status_code) == 503 and time.monotonic() < until:
+            for i, own in enumerate(opened):
+                if i % 4 >= 2:  # a closed one may have a broken pipe
+                    with suppress(OSError):
+                        own.sendall(b"x")
+            time.sleep(0.5)
+        assert status == 200
+
+
+def test_a_connection_that_is_used_again_stays_open(server: Server) -> None:
+    host, port = server.url.split("/")[2].rsplit(":", 1)
+    request = "GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n"
+    request += f"Authorization: Bearer {server.token}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        for part in (request, request[:20], request[20:], request * 2):
+            connection.sendall(part.encode())
+            time.sleep(0.2)
+        answered = 0
+        while answered < 4:
+            answered += connection.recv(65536).count(b"HTTP/1.1 200")
+
+
+def test_opening_a_browser_shows_the_token_to_nobody_else(runs: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {said}.part\nmv {said}.part {said}\n')
+    browser.chmod(0o755)
+    options = (runs / "paper", "--open", "--secure")
+    with serving(*options, environment={"BROWSER": f"{browser} %s"}) as server:
+        until = time.monotonic() + 20
+        while not said.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        address = said.read_text().strip()
+        assert server.token not in address
+        page = Path(urlsplit(address).path)
+        assert f"{server.url}?token={server.token}" in page.read_text()
+        assert page.parent.stat().st_mode & 0o077 == 0  # for this user alone
+        entrance = Server(server.url, server.process).ask(
+            f"../../?token={server.token}", allow_redirects=False
+        )
+        assert "Secure" in entrance.headers["Set-Cookie"]
+    assert not page.parent.exists()
 
 
 def test_tokens_and_ports_that_cannot_be_are_refused(
@@ -331,7 +403,7 @@ def test_a_client_that_closes_its_connection_stops_its_explanation(server: Serve
     host, port = server.url.split("/")[2].rsplit(":", 1)
     for node in range(40):
         with socket.create_connection((host, int(port)), timeout=10) as connection:
-            path = f"/api/v1/runs/planted/explanations/{node}?top=200"
+            path = f"/api/v1/runs/planted/explanations/{node}?instances=200"
             token = f"Authorization: Bearer {server.token}"
             head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n\r\n"
             connection.sendall(head.encode())

@@ -185,6 +185,12 @@ def _describe(error: Exception) -> str | None:
     if isinstance(error, typer.TyperException):  # wrong options; no message after help
         message, context = error.format_message(), getattr(error, "ctx", None)
         where = f"; see {context.command_path} --help" if context else ""
+        if (
+            context
+            and context.info_name == "explain"
+            and re.match("No such option: -[^-]", message)
+        ):
+            where = "; if it is an id, write -- before it" + where
         return message and f"{message.removesuffix('.')}{where}"
     if isinstance(error, UnicodeError):  # a name in a table or configuration
         return f"{error}; {ENCODING}"

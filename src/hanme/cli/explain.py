@@ -16,7 +16,8 @@ def explain(
     node: str | None = None,
     *,
     out: Path | None = None,
-    top: Positive = 10,
+    reasons: Positive = 10,
+    instances: Positive = 10,
     label: str | None = None,
     details: bool = False,
     fidelity: bool = False,
@@ -38,7 +39,8 @@ def explain(
     Args:
         node: Id or name of a target node; RUN may be left out.
         out: Also draw it as an .svg or .html file.
-        top: Number of reasons to show.
+        reasons: Number of reasons to show.
+        instances: With --details: number of instances to show.
         label: Explain this label (default: the predicted one).
         details: Also show how the model computes it, by metapath, block and instance.
         fidelity: Remove each link and column of test nodes, one at a time, and count how often the
@@ -65,13 +67,13 @@ def explain(
         print(json.dumps(measured.to_dict()) if json_ else measured)
         return
     with suggest_names(opened.graph):
-        explanation = opened.explain(node, top=top, label=label)
+        explanation = opened.explain(node, instances=instances, label=label)
     if out is not None:
         save(explanation, out)
     if json_:
         print(json.dumps(explanation.to_dict()))
         return
-    print(explanation.text(top, details=details))
+    print(explanation.text(reasons, details=details))
     print("" if details else f"(details: hanme explain {shlex.quote(node)} --details)")
     if out is not None:
         print(f"The picture is in {out}.")

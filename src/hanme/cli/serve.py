@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import webbrowser
+from contextlib import ExitStack
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from hanme.cli.options import Range, find_run, suggest_names
@@ -18,6 +22,7 @@ def serve(
     host: str | None = None,
     name: list[str] | None = None,
     token_file: Path | None = None,
+    secure: bool = False,
     open_: bool = False,
     export: Path | None = None,
     node: list[str] | None = None,
@@ -36,6 +41,7 @@ def serve(
         host: Address to listen on, 0.0.0.0 for all (default: only this machine can connect).
         name: Another host name of the server, such as a proxy's.
         token_file: File with the token that clients must send (default: a random token).
+        secure: Browsers come by a proxy with TLS only: never send the cookie without.
         open_: Open the page in a browser.
         export: Write the page of one run as a single .html file instead of serving it.
         node: With --export: id or name of a node to explain.
@@ -66,18 +72,28 @@ def serve(
         shown = address if token_file is None else address.partition("?")[0]
         print(f"hanme serves {', '.join(map(str, folders))} on {shown}", flush=True)
         if open_:
-            webbrowser.open(address)
+            _open(address, stack.enter_context(TemporaryDirectory(prefix="hanme-")))
 
     def log(message: str) -> None:
         print(f"hanme: {message}", file=sys.stderr, flush=True)
 
-    serve_runs(
-        folders,
-        host=host,
-        port=port,
-        names=name or (),
-        token_file=token_file,
-        source=data,
-        on_start=on_start,
-        log=log,
-    )
+    with ExitStack() as stack:
+        serve_runs(
+            folders,
+            host=host,
+            port=port,
+            names=name or (),
+            token_file=token_file,
+            secure=secure,
+            source=data,
+            on_start=on_start,
+            log=log,
+        )
+
+
+def _open(address: str, folder: str) -> None:
+    """Open an address in a browser, by a file that leads to it: all users see its arguments."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the folder
+    file, to = Path(folder, "open.html"), escape(f"0; url={address}")
+    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="{to}">')
+    webbrowser.open(file.as_uri())

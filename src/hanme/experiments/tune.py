@@ -163,10 +163,12 @@ def _try(search: Search, source: Path | None, params: dict[str, Any], number: in
             run = train_in_memory(config, load_graph(config))
             f1 = run.result["selection"]
             values.append((f1["micro"] + f1["macro"]) / 2)
-    except HanmeError as error:
-        if not number:
+    except (HanmeError, MemoryError, RuntimeError) as error:
+        full = isinstance(error, MemoryError) or "memory" in str(error)  # how PyTorch says it
+        if not number or not (full or isinstance(error, HanmeError)):
             raise
-        return Trial(number=number, params=params, changes=changes, score=None, why=str(error))
+        why = "out of memory" if full else str(error)
+        return Trial(number=number, params=params, changes=changes, score=None, why=why)
     score = round(statistics.mean(values), 4)
     return Trial(number=number, params=params, changes=changes, score=score)
 

@@ -98,7 +98,7 @@ class Explainer:
         self,
         node: int | str,
         *,
-        top: int = 5,
+        instances: int = 5,
         label: str | None = None,
         pause: Pause = lambda: None,
     ) -> Explanation:
@@ -106,13 +106,13 @@ class Explainer:
 
         Args:
             node: The node of the target type, by number, id or name.
-            top: Maximum number of instances, and of columns of the linear model.
+            instances: Maximum number of instances in the details.
             label: The label by whose logit they are ranked (default: the most likely of those
                 predicted or, if there are none, of all).
             pause: Called before each block of instances; what it raises ends the work.
         """
-        if top < 1:
-            raise HanmeError(f"Expected `top` to be at least 1, but got {top}")
+        if instances < 1:
+            raise HanmeError(f"Expected `instances` to be at least 1, but got {instances}")
         number = self.graph.targets.find(node)
         root = self.root(number, pause)
         opened = root.model
@@ -120,9 +120,9 @@ class Explainer:
         if label is not None and label not in labels:
             raise HanmeError(f"unknown label {label!r}; there are {', '.join(labels)}")
         index = self._predicted(root) if label is None else labels.index(label)
-        places = top_instances(root, index, top)
-        instances = tuple(_instance(root.paths[i], texts[i], opened.graph, n) for i, n in places)
-        return self._explanation(root, index, self._details(opened, root, instances), pause)
+        places = top_instances(root, index, instances)
+        first = tuple(_instance(root.paths[i], texts[i], opened.graph, n) for i, n in places)
+        return self._explanation(root, index, self._details(opened, root, first), pause)
 
     def _details(self, opened: OpenModel, root: Root, instances: tuple[Instance, ...]) -> Details:
         paths = dict(zip(opened.paths, root.paths, strict=True))
@@ -151,7 +151,6 @@ class Explainer:
             if p is not None and p < shares[index]:
                 leads.append((float(shares[index]) - p, about))
         main = [about for effect, about in leads if effect >= LEADING * leads[0][0]]
-        given = graph.label_matrix[root.node]
         least = self.decision.threshold(
             index, labels=len(graph.labels), multilabel=graph.multilabel
         )
@@ -164,7 +163,7 @@ class Explainer:
             id=targets.identity(root.node),
             number=number,
             predicted=self._names(predicted),
-            given=self._names(given),
+            true=self._names(graph.label_matrix[root.node]),
             probabilities=self._by_label(shares),
             logits=self._by_label(root.logits),
             label=label,

@@ -136,7 +136,7 @@ class Explanation:
         id: Its id in the user's tables; its number where the graph has no ids.
         number: Its number among the nodes of its type.
         predicted: The labels predicted.
-        given: The labels that it has in the data; none for a node without a label.
+        true: The labels that it has in the data; none for a node without a label.
         probabilities: The probability of each label.
         logits: The logit of each label.
         label: The label that is explained.
@@ -153,7 +153,7 @@ class Explanation:
     id: str
     number: int
     predicted: tuple[str, ...]
-    given: tuple[str, ...]
+    true: tuple[str, ...]
     probabilities: dict[str, float]
     logits: dict[str, float]
     label: str
@@ -166,9 +166,9 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The node, its predicted labels and, where it has some, those given."""
-        given = f" (given: {', '.join(self.given)})" if self.given else ""
-        return printable(f"{self.node}: predicted {', '.join(self.predicted) or 'no label'}{given}")
+        """The node, its predicted labels and, where it has some, the true ones."""
+        true = f" (true: {', '.join(self.true)})" if self.true else ""
+        return printable(f"{self.node}: predicted {', '.join(self.predicted) or 'no label'}{true}")
 
     @property
     def ranked(self) -> list[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,8 +45,18 @@ def list_runs(root: Path = RUNS) -> list[ListedRun]:
     return sorted(map(_listed, folders), key=lambda run: -run.modified)
 
 
+def _modified(folder: Path) -> float:
+    """Return when something in a run was changed last; files vanish, and links lead nowhere."""
+    times = [0.0]
+    with suppress(OSError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                times.append(path.stat().st_mtime)
+    return max(times)
+
+
 def _listed(folder: Path) -> ListedRun:
-    modified = max(path.stat().st_mtime for path in folder.iterdir())
+    modified = _modified(folder)
     try:
         run = Run.open(folder)
         if not run.finished:
@@ -57,5 +68,5 @@ def _listed(folder: Path) -> ListedRun:
         result = run.result()
         own = next(iter(result["scores"].values()))  # the run's own decision comes first
         return ListedRun(folder, "finished", modified, run.config, result["epochs"], own)
-    except HanmeError as error:
+    except (HanmeError, OSError) as error:
         return ListedRun(folder, "damaged", modified, message=str(error))

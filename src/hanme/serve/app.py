@@ -25,6 +25,7 @@ from hanme.serve import changes, schemas
 from hanme.serve.overview import Differ, compare, listed, overview
 from hanme.serve.report import STATIC
 from hanme.serve.served import Json, NotFound, NotSupported, ServedRun, load_runs, require
+from hanme.serve.table import Ints
 from hanme.serve.work import Pool, QueueFull, Stopped, Training
 
 API = "/api/v1"
@@ -34,9 +35,6 @@ THREADS, WAITING, SECONDS = 2, 128, 30.0
 
 QUICK = 2
 """Other requests that compute at a time: more would only wait for each other."""
-
-MOST_FOUND = 1000
-"""Maximum number of nodes that a search leaves in a table: nobody reads more."""
 
 STATUS = {NotFound: 404, NotSupported: 409, QueueFull: 429, Stopped: 503}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -82,14 +80,13 @@ Run = Annotated[ServedRun, Depends(_run)]
 Filter = Annotated[schemas.Filter, Query()]
 
 
-def _found(run: Run, query: Filter) -> list[int] | None:
-    """Check the labels of a filter; return the nodes that its search finds, if it has one."""
-    for label in filter(None, (query.label, query.given, query.of)):
+def _found(run: Run, query: Filter) -> Ints | None:
+    """Check the labels of a filter; return the nodes with its text, best first, if it has one."""
+    for label in filter(None, (query.predicted, query.true, query.of)):
         require("label", label, run.graph.labels)
-    if not query.q:
+    if not query.q.strip():
         return None
-    hits = run.index.search.find(query.q, [run.graph.target], MOST_FOUND)
-    return [number for _, number in hits]
+    return run.index.search.containing(query.q, run.graph.target)
 
 
 def wants_csv(request: Request, format: str) -> bool:
@@ -103,7 +100,7 @@ def download(lines: Iterable[str], name: str) -> Response:
     return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=disposition)
 
 
-Found = Annotated[list[int] | None, Depends(_found)]
+Found = Annotated[Ints | None, Depends(_found)]
 router = APIRouter(prefix=API, responses=PROBLEMS)
 
 

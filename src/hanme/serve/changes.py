@@ -16,9 +16,8 @@ from hanme.explain.change import Link
 from hanme.graph import EdgeType, Graph, Texts
 from hanme.serve import schemas
 from hanme.serve.rows import read_upload, with_nodes
-from hanme.serve.served import NotFound, NotSupported, ServedRun, require
+from hanme.serve.served import NotFound, NotSupported, Recent, ServedRun, require
 from hanme.serve.table import Table
-from hanme.serve.work import Recent
 
 MOST_LINKS = 12
 """Maximum number of links per relation that are tried one by one, without each of them."""

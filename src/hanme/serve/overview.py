@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
 
+from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig
 from hanme.runs.listing import ListedRun
 from hanme.runs.results import rule_name
@@ -128,18 +130,18 @@ def _confusion(served: ServedRun, mask: Flags) -> Json:
 def _by_label(served: ServedRun, mask: Flags) -> list[Json]:
     """Return precision, recall and F1 of each label.
 
-    ``given``: nodes that it is predicted for; ``hits``: those of them that have it.
+    ``predicted``: nodes that it is predicted for; ``hits``: those of them that have it.
     """
     true, said = served.table.true[mask], served.table.predicted[mask]
-    hits, nodes, given = (x.sum(0) for x in (true & said, true, said))
+    hits, nodes, predicted = (x.sum(0) for x in (true & said, true, said))
     columns = {
         "nodes": nodes,
-        "given": given,
+        "predicted": predicted,
         "hits": hits,
         "rare": nodes < RARE,
-        "precision": hits / np.maximum(1, given),
+        "precision": hits / np.maximum(1, predicted),
         "recall": hits / np.maximum(1, nodes),
-        "f1": 2 * hits / np.maximum(1, nodes + given),
+        "f1": 2 * hits / np.maximum(1, nodes + predicted),
     }
     labels = served.graph.labels if mask.any() else []
     return [
@@ -156,7 +158,10 @@ def listed(one: ListedRun, served: Mapping[str, ServedRun], own: RunConfig | Non
     names = [name for name, run in served.items() if run.run.folder == one.folder]
     config = one.config
     differences = config.differences(own) if config and own else []
-    curve = Run.open(one.folder).metrics() if one.state in ("training", "unfinished") else []
+    curve: list[dict[str, float]] = []
+    if one.state in ("training", "unfinished"):
+        with suppress(HanmeError, OSError):  # it may be removed meanwhile
+            curve = Run.open(one.folder).metrics()
     return {
         "folder": one.folder.name,
         "served": names[0] if names else None,

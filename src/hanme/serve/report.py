@@ -24,7 +24,7 @@ from hanme.serve.served import Json, ServedRun
 
 STATIC = Path(__file__).parent / "static"
 
-TOP = 24
+MOST_INSTANCES = 24
 """Maximum number of instances in a report: what its pictures and lists can show."""
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";$', re.MULTILINE)
@@ -83,7 +83,7 @@ def _node(served: ServedRun, number: int) -> Json:
         return {"prediction": row, "explanation": None}
     return {
         "prediction": row,
-        "explanation": served.explain(number, Question(top=TOP)).model_dump(),
+        "explanation": served.explain(number, Question(instances=MOST_INSTANCES)).model_dump(),
     }
 
 

@@ -24,13 +24,13 @@ class Filter(Closed):
     filter: Literal["all", "wrong", "right", "labelled", "unlabelled", "confident", "review"] = (
         Field(default="all", description="confident and review: unlabelled nodes.")
     )
-    label: Text = Field(default="", description="Nodes predicted to have this label.")
-    given: Text = Field(default="", description="Nodes that have this label.")
+    predicted: Text = Field(default="", description="Nodes predicted to have this label.")
+    true: Text = Field(default="", description="Nodes that have this label.")
     split: Split | Literal[""] = Field(default="", description="Nodes of this part.")
     where: list[Text] = Field(
         default=[], max_length=20, description="COLUMN=VALUE: nodes with this value."
     )
-    q: str = Field(default="", max_length=200, description="Nodes with this name or id.")
+    q: str = Field(default="", max_length=200, description="Nodes whose name or id holds this.")
     sort: Literal["", "number", "name", "uncertain", "surprising", "probability", "degree"] = Field(
         default="", description="Default: best match of `q` first."
     )
@@ -50,7 +50,7 @@ class Question(Closed):
     """What to explain."""
 
     label: Text = Field(default="", description="Default: the most likely label.")
-    top: int = Field(default=20, ge=1, le=200, description="Maximum number of instances.")
+    instances: int = Field(default=20, ge=1, le=200, description="Maximum number of instances.")
 
 
 class Nodes(Closed):

@@ -3,7 +3,7 @@
 Texts are compared in lower case, without accents, with blanks for underscores. For every three
 bytes in a row (*trigram*) an index lists the texts that hold them. A text with a typo still shares
 most of its trigrams with the right one, so only the texts that share most are compared: a few
-hundred of a million.
+hundred of a million. A filter must miss none and add none: it reads all texts of a type.
 """
 
 from __future__ import annotations
@@ -49,16 +49,38 @@ class Search:
         parts = [plain(str(text)).encode("utf-8", "replace") for t in self._texts for text in t]
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
         self.trigrams = lengths - 2  # a text begins with two blanks
+        self._start = np.concatenate([[0], lengths.cumsum()])  # of each text in all bytes
+        self._bytes = np.frombuffer(b"".join(parts), np.uint8)
         ends = np.repeat(lengths.cumsum() - self.trigrams.cumsum(), self.trigrams)
-        codes = _codes(b"".join(parts))[ends - 2 + np.arange(len(ends))]
+        codes = _codes(self._bytes)[ends - 2 + np.arange(len(ends))]
         order = np.argsort(codes, kind="stable")  # of 16 bits: a radix sort
         self._holders = np.repeat(np.arange(len(parts), dtype=np.int32), self.trigrams)[order]
         self._first = np.concatenate([[0], np.bincount(codes, minlength=1 << 16).cumsum()])
 
+    def containing(self, query: str, kind: str) -> NDArray[np.int64]:
+        """Return the numbers of all nodes of a type whose name or id holds a text, best first."""
+        sought = plain(query)[2:].encode("utf-8", "replace")
+        first, last = np.searchsorted(self._type, self.types.index(kind) + np.arange(2))
+        begin, end = self._start[[first, last]]
+        if not sought:
+            return np.zeros(0, np.int64)
+        at = np.arange(begin, max(begin, end - len(sought) + 1))
+        for i, byte in enumerate(sought):
+            at = at[self._bytes[at + i] == byte]
+        place = np.searchsorted(self._start, at, "right") - 1
+        prefix = at == self._start[place] + 2
+        how = np.where(prefix, 1 - (self.trigrams[place] == len(sought)), 3)
+        how[~prefix & (self._bytes[at - 1] == ord(" "))] = 2
+        number = place - self._begin[np.searchsorted(self._begin, place, "right") - 1]
+        number = number[np.lexsort((number, self.trigrams[place], how))]
+        found: NDArray[np.int64] = number[np.sort(np.unique(number, return_index=True)[1])]
+        return found
+
     def find(self, query: str, types: Sequence[str], limit: int) -> list[tuple[str, int]]:
         """Return the types and numbers of the nodes that fit best, best first."""
         sought = plain(query)
-        codes = np.unique(_codes(sought.encode("utf-8", "replace"))).astype(np.int64)
+        sequence = np.frombuffer(sought.encode("utf-8", "replace"), np.uint8)
+        codes = np.unique(_codes(sequence)).astype(np.int64)
         if not len(codes):
             return []
         sizes = self._first[codes + 1] - self._first[codes]
@@ -92,10 +114,10 @@ def plain(text: str) -> str:
     return "  " + " ".join(text.lower().replace("_", " ").split())
 
 
-def _codes(text: bytes) -> NDArray[np.uint16]:
+def _codes(text: NDArray[np.uint8]) -> NDArray[np.uint16]:
     """Return a number for every three bytes in a row; few different ones get the same."""
     size = max(0, len(text) - 2)
-    a, b, c = (np.frombuffer(text, np.uint8)[i : size + i].astype(np.uint16) for i in range(3))
+    a, b, c = (text[i : size + i].astype(np.uint16) for i in range(3))
     codes: NDArray[np.uint16] = a * np.uint16(40503) + b * np.uint16(1021) + c * np.uint16(31)
     return codes
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +26,8 @@ from hanme.serve import review, schemas
 from hanme.serve.rows import MOST_VALUES, TableRows
 from hanme.serve.search import GraphIndex
 from hanme.serve.table import Table
-from hanme.serve.work import Recent
+
+T = TypeVar("T")
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -46,6 +48,27 @@ def require(what: str, name: str, known: Iterable[str]) -> None:
     """Refuse a name that does not exist."""
     if name not in known:
         raise NotFound(f"no {what} {name!r}; there are {', '.join(known)}")
+
+
+class Recent:
+    """The results of the last jobs, each computed once; those used longest ago are dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result for a key; if it is not kept, ``make`` computes it."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]  # type: ignore[no-any-return]
+        made = make()  # without the lock: others need not wait
+        with self._lock:
+            self._kept[key] = made
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return made
 
 
 class ServedRun:
@@ -246,14 +269,14 @@ class ServedRun:
             raise NotSupported(self.why_not)
         if asked.label:
             require("label", asked.label, self.graph.labels)
-        key = self.target(node), asked.label, asked.top
+        key = self.target(node), asked.label, asked.instances
         return self.recent.get(key, lambda: self._explain(*key, pause))
 
     def _explain(
-        self, node: int, asked: str, top: int, pause: Callable[[], None]
+        self, node: int, asked: str, instances: int, pause: Callable[[], None]
     ) -> schemas.ExplanationInfo:
         assert self.explainer is not None
-        found = self.explainer.explain(node, label=asked or None, top=top, pause=pause)
+        found = self.explainer.explain(node, label=asked or None, instances=instances, pause=pause)
         label, details = found.label, found.details
         return schemas.ExplanationInfo(
             node=found.number,

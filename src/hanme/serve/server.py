@@ -8,6 +8,7 @@ sends for another site's page say so (Origin, Sec-Fetch-Site) and are refused.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import secrets
@@ -24,6 +25,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hanme.common.files import regular
 from hanme.errors import HanmeError
@@ -32,6 +34,9 @@ from hanme.serve.served import load_runs
 
 MOST_CONNECTIONS = 256
 """Maximum number of open connections; more would only wait for each other."""
+
+PATIENCE = 10.0
+"""Seconds that a connection has for the header of its next request, before it is closed."""
 
 GRACE = 1
 """Seconds that requests have to end when the server is stopped."""
@@ -66,6 +71,7 @@ def serve(
     port: int = 8765,
     names: Sequence[str] = (),
     token_file: Path | None = None,
+    secure: bool = False,
     source: Path | None = None,
     on_start: Callable[[str], None] = lambda address: None,
     log: Callable[[str], None] = lambda message: None,
@@ -79,6 +85,7 @@ def serve(
         names: Other host names of the server, such as that of a proxy.
         token_file: A file with the token that clients must know (default: a random one, which is
             part of the address that ``on_start`` gets).
+        secure: Whether browsers reach the server by TLS only: its cookie is never sent without.
         source: Where the files of a benchmark graph are.
         on_start: Called with the address to open once the runs are loaded.
         log: Called with messages, such as why a run cannot be opened.
@@ -92,7 +99,8 @@ def serve(
         app = make_app(load_runs(folders, source, log))
         public = host.lower() not in LOOPBACK
         own = [socket.gethostname(), host] if public else []
-        guard = Guard(app, hosts=[*LOOPBACK, *own, *names], any_address=public, token=token)
+        hosts = [*LOOPBACK, *own, *names]
+        guard = Guard(app, hosts=hosts, any_address=public, token=token, secure=secure)
         settings = uvicorn.Config(
             guard,
             log_level="warning",
@@ -100,7 +108,7 @@ def serve(
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE,
-            http="h11",
+            http=Connection,
             ws="none",
         )
         sys.setswitchinterval(0.001)  # requests wait less for the threads that explain
@@ -123,16 +131,61 @@ def _read_token(file: Path) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+        listener = socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+        # Accepted sockets inherit it: the body of an answer does not wait for the header's receipt.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         why = error.strerror or str(error)
         raise HanmeError(f"cannot listen on {host} port {port}: {why}; try --port 0") from None
 
 
-class Guard:
-    """Middleware that requires a token, as a cookie or in a header, and a host name of the server.
+class Connection(H11Protocol):
+    """A connection that is closed if the header of its next request takes too long.
 
-    ``any_address`` accepts any IP address as its name, too: DNS cannot make one point here.
+    The time runs from the start of the connection, or from the last answer; a part of a header does
+    not extend it.
+    """
+
+    _until: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        self._stop_waiting()
+
+    def _wait(self) -> None:
+        if self.transport.is_closing() or (self.cycle and not self.cycle.response_complete):
+            self._stop_waiting()
+        elif self._until is None:
+            self._until = self.loop.call_later(PATIENCE, self.timeout_keep_alive_handler)
+
+    def _stop_waiting(self) -> None:
+        if self._until is not None:
+            self._until.cancel()
+            self._until = None
+
+
+class Guard:
+    """Middleware that requires a token, in a header or once in the address, and a host name.
+
+    The address is answered with a cookie that holds a value of its own, valid until the server
+    stops. ``any_address`` accepts any IP address as its name, too: DNS cannot make one point here.
     """
 
     def __init__(
@@ -142,8 +195,10 @@ class Guard:
         token: str,
         hosts: Iterable[str] = LOOPBACK,
         any_address: bool = False,
+        secure: bool = False,
     ) -> None:
-        self.app, self.token, self.any_address = app, token.encode(), any_address
+        self.app, self.any_address, self.secure = app, any_address, secure
+        self.token, self.session = token, secrets.token_urlsafe(24)
         self.hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,14 +252,15 @@ class Guard:
         # Browsers share cookies among all ports of a host, so the name holds the port.
         cookie = f"hanme_{(request.scope.get('server') or ('', 0))[1]}"
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(token):
+        if scheme.lower() == "bearer" and _same(token, self.token):
             return None
-        if self._is_token(request.cookies.get(cookie, "")):
+        if _same(request.cookies.get(cookie, ""), self.session):
             if request.method == "POST" and "origin" not in headers:
                 return _error(403, "a page that sends data must say where it is from (Origin)")
             return None
         query = request.query_params
-        if request.scope["path"].startswith("/api/") or not self._is_token(query.get("token", "")):
+        entered = _same(query.get("token", ""), self.token)
+        if request.scope["path"].startswith("/api/") or not entered:
             return _error(
                 401,
                 "the token is missing: open the address that hanme serve has printed, or send "
@@ -213,7 +269,7 @@ class Guard:
             )
         rest = urlencode([pair for pair in query.multi_items() if pair[0] != "token"])
         response = RedirectResponse(f"/?{rest}" if rest else "/", 303)
-        response.set_cookie(cookie, self.token.decode(), httponly=True, samesite="lax")
+        response.set_cookie(cookie, self.session, httponly=True, samesite="lax", secure=self.secure)
         return response
 
     def _is_own(self, host: str) -> bool:
@@ -223,8 +279,9 @@ class Guard:
         except ValueError:  # no host, or no address
             return False
 
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.strip().encode(), self.token)
+
+def _same(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.strip().encode(), secret.encode())
 
 
 def _error(status: int, why: str, headers: dict[str, str] | None = None) -> Response:

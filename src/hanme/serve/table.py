@@ -47,28 +47,28 @@ class Table:
     def __len__(self) -> int:
         return len(self.p)
 
-    def select(self, query: Filter, found: Sequence[int] | None = None) -> Ints:
+    def select(self, query: Filter, found: Ints | None = None) -> Ints:
         """Return the nodes that match a query, in its order; ``found`` are those that fit ``q``."""
         flags = np.logical_and.reduce(list(self._filters(query, found).values()))
-        order: Ints = np.array(found or (), np.int64)
-        if query.sort or found is None:
+        order = found
+        if query.sort or order is None:
             largest_first = query.sort not in ("", "number", "name")
             descending = largest_first if query.descending is None else query.descending
             label = self.graph.labels.index(query.of) if query.of else -1
-            ranked = self._order(query.sort, label, descending)
-            order = ranked if found is None else ranked[np.isin(ranked, order)]
+            order = self._order(query.sort, label, descending)
         chosen: Ints = order[flags[order]]
         return chosen
 
-    def _filters(self, query: Filter, found: Sequence[int] | None) -> dict[str, Flags]:
+    def _filters(self, query: Filter, found: Ints | None) -> dict[str, Flags]:
         """Return the nodes that each part of a query leaves, by the facet it belongs to."""
         labels, filters = self.graph.labels, {"": self._shown(query)}
         if found is not None:
-            filters[""] &= np.isin(np.arange(len(self)), found)
-        if query.label:
-            filters["predicted"] = self.predicted[:, labels.index(query.label)]
-        if query.given:
-            filters["true"] = self.true[:, labels.index(query.given)]
+            filters["found"] = np.zeros(len(self), bool)
+            filters["found"][found] = True
+        if query.predicted:
+            filters["predicted"] = self.predicted[:, labels.index(query.predicted)]
+        if query.true:
+            filters["true"] = self.true[:, labels.index(query.true)]
         if query.split:
             known = not self.prediction.differs_from_training
             filters["split"] = known & (self.split == USES.index(query.split))
@@ -95,7 +95,7 @@ class Table:
         }[query.filter]
         return flags.copy()
 
-    def facet_counts(self, query: Filter, found: Sequence[int] | None) -> list[schemas.FacetInfo]:
+    def facet_counts(self, query: Filter, found: Ints | None) -> list[schemas.FacetInfo]:
         """Count the nodes by label, split and category, each facet under the other filters."""
         labels, filters = self.graph.labels, self._filters(query, found)
 
@@ -113,8 +113,8 @@ class Table:
             facets.append(schemas.FacetInfo(key=key, column=column, values=rows))
 
         facets: list[schemas.FacetInfo] = []
-        facet("label", labels, self.predicted[left("predicted")].sum(0))
-        facet("given", labels, self.true[left("true")].sum(0))
+        facet("predicted", labels, self.predicted[left("predicted")].sum(0))
+        facet("true", labels, self.true[left("true")].sum(0))
         if not self.prediction.differs_from_training:
             facet("split", USES, np.bincount(self.split[left("split")], minlength=len(USES)))
         for column, own in self.facets.items():
@@ -137,7 +137,7 @@ class Table:
             column = np.unique(np.array(names, object), return_inverse=True)[1]
         return np.argsort(-column if descending else column, kind="stable")
 
-    def page(self, query: Filter, found: Sequence[int] | None = None) -> schemas.Predictions:
+    def page(self, query: Filter, found: Ints | None = None) -> schemas.Predictions:
         """Return a page of the rows that match a query."""
         nodes = self.select(query, found)
         page = nodes[query.offset : query.offset + query.limit].tolist()

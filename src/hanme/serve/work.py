@@ -12,10 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -79,27 +78,6 @@ async def _disconnected(request: Request, stop: threading.Event) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stop.set()
-
-
-class Recent:
-    """The results of the last jobs, each computed once; those used longest ago are dropped."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result for a key; if it is not kept, ``make`` computes it."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]  # type: ignore[no-any-return]
-        made = make()  # without the lock: others need not wait
-        with self._lock:
-            self._kept[key] = made
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return made
 
 
 class Training:

@@ -19,20 +19,25 @@ export function nodeOf(run, type, number) {
 }
 
 /** Go to the same view with some parameters changed; null removes one. */
-export function change(parameters, { replace = false } = {}) {
+export function change(parameters, options = {}) {
   const now = here();
   for (const [name, value] of Object.entries(parameters)) {
     now.query.delete(name);
     for (const one of [value].flat()) if (one !== null && one !== undefined && one !== "") now.query.append(name, one);
   }
-  go(`#/${[now.run, now.view, ...now.rest].map(encodeURIComponent).join("/")}${written(now.query)}`, { replace });
+  go(`#/${[now.run, now.view, ...now.rest].map(encodeURIComponent).join("/")}${written(now.query)}`, options);
 }
 
-/** Go to an address. */
-export function go(hash, { replace = false } = {}) {
+let waiting = null;
+
+/** Go to an address. The view follows after `wait` milliseconds without another change: somebody types. */
+export function go(hash, { replace = false, wait = 0 } = {}) {
   if (hash === location.hash) return;
   history[replace ? "replaceState" : "pushState"](null, "", hash);
-  dispatchEvent(new HashChangeEvent("hashchange"));
+  clearTimeout(waiting);
+  const follow = () => dispatchEvent(new HashChangeEvent("hashchange"));
+  if (wait) waiting = setTimeout(follow, wait);
+  else follow();
 }
 
 /** Write parameters, the empty ones left out. */

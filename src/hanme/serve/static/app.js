@@ -25,7 +25,8 @@ function say(text) {
 async function show() {
   stop.abort();
   stop = new AbortController();
-  const { signal } = stop;
+  const { signal } = stop, { hash } = location;
+  const late = () => signal.aborted || location.hash !== hash; // what has been typed since is in the address only
   const address = here();
   const place = [address.run, address.view, ...address.rest].join("/");
   const moved = place !== shown;
@@ -39,11 +40,11 @@ async function show() {
     head(run, address);
     for (const [type, words] of Object.entries(run.nouns)) nouns.set(type, words);
     const found = await view({ ...address, run, runs, signal, say, refresh });
-    if (signal.aborted) return;
+    if (late()) return;
     replace(found.element, moved && shown !== "");
     document.title = `${found.title} – ${run.name} – hanme`;
   } catch (error) {
-    if (signal.aborted) return;
+    if (late()) return;
     head(runs?.find((one) => one.name === address.run) ?? runs?.[0], address);
     replace(failure(error), moved && shown !== "");
     document.title = "That did not work – hanme";
@@ -60,18 +61,25 @@ async function refresh() {
   return runs;
 }
 
-/** Put a view in the place of the old one. Of the same page, details with an id stay open and the focus on what has the same id; on a new page it goes to the heading. */
+/** Put a view in the place of the old one. Of the same page, details with an id stay open, drafts (fields that the address does not hold) keep their values, and the focus stays on what has the same id; on a new page it goes to the heading. */
 function replace(element, moved) {
   const focused = document.activeElement;
   const id = main.contains(focused) && focused.id;
-  const cursor = id && focused.selectionStart;
+  const { selectionStart: begin, selectionEnd: end } = focused;
   const open = moved ? [] : [...main.querySelectorAll("details[open][id]")].map((details) => details.id);
+  const drafts = moved ? [] : [...main.querySelectorAll("[data-draft]")].filter((field) => field.value);
   main.replaceChildren(element);
+  for (const { id, value } of drafts) {
+    const field = document.getElementById(id);
+    if (!field) continue;
+    field.value = value;
+    field.dispatchEvent(new Event("input"));
+  }
   for (const details of open) document.getElementById(details)?.setAttribute("open", "");
   const again = id && document.getElementById(id);
   if (again && !moved) {
     again.focus({ preventScroll: true });
-    if (typeof cursor === "number" && again.setSelectionRange && again.type === "search") again.setSelectionRange(cursor, cursor);
+    if (typeof begin === "number" && again.setSelectionRange) again.setSelectionRange(begin, end);
   } else if (moved) {
     scrollTo(0, 0);
     const heading = main.querySelector("h1");

@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { bars } from "../charts.js";
 import { count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 import { comparable } from "../words.js";
-import { chips, given, pages } from "./nodes.js";
+import { chips, pages, predicted } from "./nodes.js";
 import { says } from "./labels.js";
 import { header } from "./node.js";
 import { reasons } from "./why.js";
@@ -40,7 +40,7 @@ async function all({ run, runs, query, signal, say }, a, b) {
       h("p.total", {}, h("b", {}, count(found.total)), ` ${found.total === 1 ? run.target : nodes}, largest difference first`),
       found.rows.length ? table("Predictions of both", [run.target, a.name, b.name, "true", "difference"], found.rows.map(({ a: first, b: second, distance }) => [
         h("a", { href: to(a.name, "compare", [b.name, first.node]) }, name(first.name), first.id !== first.name && h("small", {}, name(first.id))),
-        given(a, first), given(b, second), first.labels.length ? chips(first.labels, () => "") : h("span.faint", {}, "not known"), percent(distance)]), { numeric: [4], hidden: true })
+        predicted(a, first), predicted(b, second), first.labels.length ? chips(first.labels, () => "") : h("span.faint", {}, "not known"), percent(distance)]), { numeric: [4], hidden: true })
         : h("div.card.empty", {}, h("p", {}, `No ${nodes} here: they agree.`)),
       pages(found.total, page, PAGE)),
   };
@@ -64,7 +64,7 @@ function scores(a, b, first, second) {
 async function one({ run, runs, rest, query, signal }, a, b) {
   const sides = await Promise.all([a, b].map(async (each) => {
     const prediction = await ask(path(["runs", each.name, "predictions", rest[1]]), { signal });
-    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", top: 1 }), { signal }) : null;
+    const found = each.explains ? await ask(path(["runs", each.name, "explanations", rest[1]], { label: query.get("label") ?? "", instances: 1 }), { signal }) : null;
     return { each, prediction, found };
   }));
   const [first] = sides;

@@ -22,19 +22,25 @@ export function cellsOf(query) {
   return Object.fromEntries(query.getAll("set").map((one) => [one.slice(0, one.indexOf("=")), one.slice(one.indexOf("=") + 1)]));
 }
 
-/** A field for each column that the model reads; `own` are the cells of the row as it is. */
+const PAUSE = 250; // milliseconds without a key after which the model answers
+
+/** Say why there is no answer, where the answer would be: the form beside it stays. */
+export const refused = (error) => section("The answer", null, h("p.bad", { role: "alert" }, error.message));
+
+/** A field for each column that the model reads; `own` are the cells of the row as it is. What is typed is in the address at once. */
 export function columnFields(graph, own, cells) {
   const set = (column, value) => {
-    const { [column]: _, ...rest } = cells;
+    const { [column]: before, ...rest } = cellsOf(here().query);
     const now = value === (own[column] ?? "") ? rest : { ...rest, [column]: value };
-    change({ set: Object.entries(now).map(([key, text]) => `${key}=${text}`) });
+    change({ set: Object.entries(now).map(([key, text]) => `${key}=${text}`) }, { wait: PAUSE, replace: before !== undefined }); // Back undoes a column, not a key
   };
   return h("div.filters.cells-form", {}, graph.columns.map(({ column, title, kind, values }, i) => {
-    const now = cells[column] ?? own[column] ?? "", id = `cell-${i}`, onchange = (event) => set(column, event.target.value);
+    const now = cells[column] ?? own[column] ?? "", id = `cell-${i}`;
+    const oninput = (event) => event.isComposing || set(column, event.target.value), onchange = oninput; // at its end, what was composed is whole
     const choices = kind === "category" && [...new Set(["", ...(now ? [now] : []), ...values])];
     return h("label", {}, h("span", {}, cut(title, 40), column in cells && column in own && h("b", {}, " changed")),
-      choices ? h("select", { id, onchange }, choices.map((value) => h("option", { value, selected: value === now }, value === "" ? "(empty)" : cut(value, 60))))
-        : h("input", { id, type: kind === "date" ? "text" : "search", inputmode: kind === "number" ? "decimal" : null, value: now, onchange }));
+      choices ? h("select", { id, oninput }, choices.map((value) => h("option", { value, selected: value === now }, value === "" ? "(empty)" : cut(value, 60))))
+        : h("input", { id, type: kind === "date" ? "text" : "search", inputmode: kind === "number" ? "decimal" : null, value: now, oninput, onchange }));
   }));
 }
 
@@ -50,10 +56,14 @@ export function added({ run, add, graph, signal }) {
 export function adding({ run, number, graph }, now, there, title, about) {
   const relations = graph.relations.filter((one) => one.source === run.target);
   if (!relations.length) return null;
-  const which = h("select", { id: "add-relation" }, relations.map((one) => h("option", { value: one.relation }, relationWords(graph, one.relation))));
+  const which = h("select", { id: "add-relation", "data-draft": "" }, relations.map((one) => h("option", { value: one.relation }, relationWords(graph, one.relation))));
   const list = h("ul.found.still", {});
-  const field = h("input", { id: "add-name", type: "search", autocomplete: "off", placeholder: "Name or id" });
+  const field = h("input", { id: "add-name", "data-draft": "", type: "search", autocomplete: "off", placeholder: "Name or id" });
   let asking = new AbortController();
+  const add = (key) => {
+    field.value = "";
+    tick("add", key, true);
+  };
   const search = async () => {
     asking.abort();
     asking = new AbortController();
@@ -62,7 +72,7 @@ export function adding({ run, number, graph }, now, there, title, about) {
     try {
       const { nodes } = await ask(path(["runs", run.name, "search"], { q, type: relation.target, limit: 6 }), { signal: asking.signal });
       const linked = there(relation.relation);
-      list.replaceChildren(...nodes.map((other) => linked.has(other.number) ? h("li.none", {}, name(other.name), h("small", {}, "linked already")) : h("li", {}, h("button", { type: "button", onclick: () => tick("add", `${relation.relation}|${number}|${other.number}`, true) }, "Add ", name(other.name), h("small", {}, other.id)))),
+      list.replaceChildren(...nodes.map((other) => linked.has(other.number) ? h("li.none", {}, name(other.name), h("small", {}, "linked already")) : h("li", {}, h("button", { type: "button", onclick: () => add(`${relation.relation}|${number}|${other.number}`) }, "Add ", name(other.name), h("small", {}, other.id)))),
         nodes.length ? "" : h("li.none", {}, "Nothing found"));
     } catch (error) {
       if (error.name !== "AbortError") list.replaceChildren(h("li.none", {}, error.message));

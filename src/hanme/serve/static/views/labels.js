@@ -14,13 +14,13 @@ export function says(run, prediction, asked, report) {
   const shown = order.filter((label, i) => i < MANY || label.name === asked || prediction.predicted.includes(label.name) || prediction.labels.includes(label.name));
   const rows = shown.map((label) => {
     const bar = meter("span.meter", [["span.fill", label.p], label.threshold !== null && ["span.threshold", label.threshold]]);
-    const given = prediction.predicted.includes(label.name), there = prediction.labels.includes(label.name);
+    const predicted = prediction.predicted.includes(label.name), there = prediction.labels.includes(label.name);
     const inside = [h("span.label", {}, name(label.name)), bar, h("span.value", {}, percent(label.p, label.p > 0.995 || label.p < 0.005 ? 1 : 0)),
-      h("span.marks", {}, given && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];
+      h("span.marks", {}, predicted && h("span.chip", {}, "predicted"), there && h("span.chip.true", {}, "true"))];
     return h("li", {}, asked === null || report ? h("span.row", {}, inside)
       : h("button.row", { type: "button", id: `why-${order.indexOf(label)}`, "aria-pressed": String(label.name === asked), onclick: () => change({ label: label.name }) }, h("span.unseen", {}, "Why "), inside));
   });
-  const rule = run.multilabel ? "A label is given where its bar passes the mark." : run.labels.some((one) => one.threshold !== null) ? "The label whose bar passes its mark is given." : "The likeliest label is given.";
+  const rule = run.multilabel ? "A label is predicted where its bar passes the mark." : run.labels.some((one) => one.threshold !== null) ? "The label whose bar passes its mark is predicted." : "The likeliest label is predicted.";
   return section("What the model says", [rule, asked !== null && !report && " Choose a label to ask why."], h("ul.meters", {}, rows), shown.length < order.length && h("p.hint", {}, `${some(order.length - shown.length, "less likely label")} not shown.`), verdict(prediction));
 }
 

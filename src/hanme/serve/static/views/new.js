@@ -2,9 +2,9 @@
 import { to } from "../address.js";
 import { ask, askAnew, path } from "../api.js";
 import { h, name, section, some, table } from "../dom.js";
-import { added, adding, cellsOf, columnFields, linkOf } from "./edit.js";
+import { added, adding, cellsOf, columnFields, linkOf, refused } from "./edit.js";
 import { says } from "./labels.js";
-import { given } from "./nodes.js";
+import { predicted } from "./nodes.js";
 import { reasons } from "./why.js";
 
 export async function newView({ run, query, signal, say }) {
@@ -21,7 +21,7 @@ export async function newView({ run, query, signal, say }) {
           adding(state, now, there, "Its links", "Find what it is linked to by name or id."),
           graph.columns.length > 0 && section("Its columns", "Leave empty what is not known.", columnFields(graph, {}, state.cells)),
           upload(state)),
-        h("div.stack", {}, filled ? await answer(state, say) : section("The answer", "Fill in a column or add a link.")))),
+        h("div.stack", {}, filled ? await answer(state, say).catch(refused) : section("The answer", "Fill in a column or add a link.")))),
   };
 }
 
@@ -58,7 +58,7 @@ function upload({ run, graph, signal }) {
     try {
       const { rows } = await post();
       results.replaceChildren(h("p", {}, some(rows.length, "row"), "."), table("Predictions of the file", [run.target, "predicted", "why"],
-        rows.map((row, i) => [name(row.prediction.name), given(run, row.prediction), why(row, i)]), { hidden: true, cards: true }));
+        rows.map((row, i) => [name(row.prediction.name), predicted(run, row.prediction), why(row, i)]), { hidden: true, cards: true }));
     } catch (error) {
       if (error.name !== "AbortError") results.replaceChildren(h("p.bad", { role: "alert" }, error.message));
     }

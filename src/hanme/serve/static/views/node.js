@@ -7,14 +7,14 @@ import { says } from "./labels.js";
 import { linksTo, rowOf } from "./row.js";
 import { why } from "./why.js";
 
-const TOP = 60, NEAR = 12;
+const MOST_INSTANCES = 60, NEAR = 12;
 
 export async function nodeView({ run, runs, rest, query, signal }) {
   const number = rest[0];
   const [node, graph] = await Promise.all([
     ask(path(["runs", run.name, "nodes", run.target, number], { limit: 100 }), { signal }), ask(path(["runs", run.name, "graph"]), { signal })]);
   const { prediction } = node;
-  const found = run.explains && (await ask(path(["runs", run.name, "explanations", number], { label: query.get("label") ?? "", top: TOP }), { signal }));
+  const found = run.explains && (await ask(path(["runs", run.name, "explanations", number], { label: query.get("label") ?? "", instances: MOST_INSTANCES }), { signal }));
   const [metapath, type, other] = (query.get("expand") ?? "").split("|");
   const expanded = other ? { metapath, node: await ask(path(["runs", run.name, "nodes", type, other], { limit: NEAR }), { signal }) } : null;
   const data = h("div.grid.data", {}, rowOf(node), linksTo(run, graph, node));

@@ -21,7 +21,7 @@ function wanted(query) {
   const read = (key) => query.get(key) ?? "";
   const sort = read("sort") || set.sort;
   return {
-    filter: set.filter, label: read("label"), given: read("given"), split: read("split"), where: query.getAll("where"), q: read("q"),
+    filter: set.filter, predicted: read("predicted"), true: read("true"), split: read("split"), where: query.getAll("where"), q: read("q"),
     sort, descending: read("down") === "" ? "" : read("down") === "1",
   };
 }
@@ -56,16 +56,12 @@ function filters(run, asked, facets) {
     const pick = (value) => change(key === "where" ? { where: value ? [...kept, `${column}=${value}`] : kept, page: null } : { [key]: value, page: null });
     const words = key === "split" ? (value) => SPLITS[value] : (value) => cut(value, 40);
     const shown = now && !values.some(({ value }) => value === now) ? [...values, { value: now, count: 0 }] : values;
-    return h("label", {}, h("span", {}, { label: "Predicted", given: "True label", split: "Used for" }[key] ?? cut(column, 40)),
+    return h("label", {}, h("span", {}, { predicted: "Predicted", true: "True label", split: "Used for" }[key] ?? cut(column, 40)),
       h("select", { id: key === "where" ? `by-column-${i}` : `by-${key}`, onchange: (event) => pick(event.target.value) },
         h("option", { value: "" }, "any"), shown.map((one) => h("option", { value: one.value, selected: one.value === now }, `${words(one.value)} (${count(one.count)})`))));
   };
-  let waiting = null;
   return h("form.filters", { onsubmit: (event) => event.preventDefault(), "aria-label": "Filter" },
-    h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => change({ q: event.target.value.trim(), page: null }, { replace: true }), 200);
-    } })),
+    h("label", {}, h("span", {}, "Name or id"), h("input", { id: "by-q", type: "search", value: asked.q, oninput: (event) => change({ q: event.target.value, page: null }, { replace: true, wait: 200 }) })),
     facets.map(menu));
 }
 
@@ -80,7 +76,7 @@ function list(run, rows, asked) {
   };
   return table(`Predictions of ${plural(run.target)}`, HEADS.map(([, title]) => title ?? run.target), rows.map((row) => [
     h("a", { href: to(run.name, "node", [row.node]) }, name(row.name), row.id !== row.name && h("small", {}, name(row.id)), row.split === "train" && h("span.chip.training", {}, "training")),
-    given(run, row),
+    predicted(run, row),
     row.labels.length ? chips(row.labels, () => "") : h("span.faint", {}, "not known"),
     rightness(row.wrong),
     row.uncertainty.toFixed(2),
@@ -92,7 +88,7 @@ function list(run, rows, asked) {
 const down = (asked) => (asked.descending === "" ? ["uncertain", "surprising", "probability"].includes(asked.sort) : asked.descending);
 
 /** The predicted labels with their probabilities inside the marks. */
-export function given(run, row) {
+export function predicted(run, row) {
   const p = (label) => row.probabilities[run.labels.findIndex((one) => one.name === label)];
   if (!row.predicted.length) return h("span.faint", {}, `no label; at most ${percent(Math.max(...row.probabilities))}`);
   return chips(row.predicted, (label) => (row.labels.length ? (row.labels.includes(label) ? "right" : "wrong") : ""), p);
@@ -107,7 +103,7 @@ export function chips(labels, kind, p = null) {
 }
 
 const empty = (nodes) => h("div.card.empty", {}, h("p", {}, `No ${nodes} fit these filters.`),
-  h("button", { type: "button", id: "clear", onclick: () => change({ show: null, label: null, given: null, split: null, where: null, q: null, page: null }) }, "Clear all filters"));
+  h("button", { type: "button", id: "clear", onclick: () => change({ show: null, predicted: null, true: null, split: null, where: null, q: null, page: null }) }, "Clear all filters"));
 
 /** Buttons from page to page. */
 export function pages(total, page, size = PAGE) {

@@ -88,24 +88,24 @@ function trust(found, part) {
 
 function mistakes(run, found) {
   const { labels, counts } = found.confusion;
-  const numbers = table("True label by given label", ["has / was given", ...labels.map((label) => name(label))], labels.map((label, i) => [name(label), ...counts[i].map(count)]), { numeric: labels.map((_, i) => i + 1) });
+  const numbers = table("True label by predicted label", ["true / predicted", ...labels.map((label) => name(label))], labels.map((label, i) => [name(label), ...counts[i].map(count)]), { numeric: labels.map((_, i) => i + 1) });
   const worst = counts.flatMap((row, i) => row.map((n, j) => ({ n, i, j }))).filter(({ i, j }) => i !== j).sort((a, b) => b.n - a.n)[0];
   const words = worst?.n ? ["Most often it takes ", h("b", {}, name(labels[worst.i])), " for ", h("b", {}, name(labels[worst.j])), ` (${worst.n === 1 ? "once" : `${count(worst.n)} times`}). `] : ["No mistakes. "];
   return section("What does it mistake for what?", words,
     chart(found.nodes, "Confusion matrix", () => h("div.scroll.shown", { tabindex: 0 }, matrix(labels, counts)), numbers,
-      run.multilabel ? "Rows: a label that is true; columns: a label that was given. Blue: found. Orange: the true label was missed and the other one given wrongly."
-        : "Rows: the true label; columns: the label that was given. Blue: right. Orange: wrong."));
+      run.multilabel ? "Rows: a label that is true; columns: a label that was predicted. Blue: found. Orange: the true label was missed and the other one predicted wrongly."
+        : "Rows: the true label; columns: the label that was predicted. Blue: right. Orange: wrong."));
 }
 
 function byLabel(run, found, list) {
   const rows = [...found.by_label].sort((a, b) => a.f1 - b.f1).slice(0, 15);
-  const link = (label) => (list({}) ? h("a", { href: list({ given: label, show: "wrong" }) }, name(label)) : name(label));
+  const link = (label) => (list({}) ? h("a", { href: list({ true: label, show: "wrong" }) }, name(label)) : name(label));
   const thresholds = Object.fromEntries(run.labels.map((label) => [label.name, label.threshold]));
   const few = (row) => row.rare && h("span.chip.few", { title: "Fewer than 10 rows: the score is uncertain" }, "few");
   const of = (hits, all) => `${count(hits)} of ${count(all)}${all ? ` (${percent(hits / all)})` : ""}`;
-  const numbers = table("Scores by label", ["label", "right of those given", "found of those there are", "F1", "given from"],
-    rows.map((row) => [[link(row.label), few(row)], of(row.hits, row.given), of(row.hits, row.nodes), percent(row.f1), thresholds[row.label] ? percent(thresholds[row.label]) : "likeliest"]), { numeric: [1, 2, 3, 4] });
-  return section("Which labels is it weak at?", "F1 by label, weakest first: it is 100 % where all rows with the label are found, and nothing else is given it.",
+  const numbers = table("Scores by label", ["label", "right of those predicted", "found of those there are", "F1", "predicted from"],
+    rows.map((row) => [[link(row.label), few(row)], of(row.hits, row.predicted), of(row.hits, row.nodes), percent(row.f1), thresholds[row.label] ? percent(thresholds[row.label]) : "likeliest"]), { numeric: [1, 2, 3, 4] });
+  return section("Which labels is it weak at?", "F1 by label, weakest first: it is 100 % where all rows with the label are found, and it is predicted for nothing else.",
     chart(found.nodes, "F1 by label", () => bars(rows.map((row) => ({ name: row.label, value: row.f1, kind: "model", note: `${row.hits} of ${row.nodes}${row.rare ? ", few" : ""}` }))), numbers, "Beside the bars: how many of the rows with this label are found."),
     list({}) && h("p.hint", {}, "See its mistakes: ", rows.slice(0, 3).map((row, i) => [i > 0 && ", ", link(row.label)]), "."));
 }

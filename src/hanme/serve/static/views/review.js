@@ -3,7 +3,7 @@ import { to } from "../address.js";
 import { ask, askAnew, path } from "../api.js";
 import { a, count, cut, h, name, percent, plain, plural, section, some } from "../dom.js";
 import { rowOf } from "./row.js";
-import { given } from "./nodes.js";
+import { predicted } from "./nodes.js";
 
 const MANY = 30;
 
@@ -13,7 +13,7 @@ export async function reviewView({ run, signal, say }) {
   let keys = () => {};
   const show = async (now, moved) => {
     const [prediction] = now.rows;
-    const reason = prediction && run.explains && ask(path(["runs", run.name, "explanations", String(prediction.node)], { top: 1 }), { signal });
+    const reason = prediction && run.explains && ask(path(["runs", run.name, "explanations", String(prediction.node)], { instances: 1 }), { signal });
     const node = prediction && (await ask(path(["runs", run.name, "nodes", run.target, String(prediction.node)], { limit: 8 }), { signal }));
     const asked = prediction && question(run, node, answer);
     keys = asked?.keys ?? (() => {});
@@ -66,7 +66,7 @@ function question(run, node, answer) {
   };
   const element = h("section.card.question", { tabindex: -1, "aria-label": `Is the prediction of ${plain(prediction.name)} right?` },
     h("h2", {}, h("a", { href: to(run.name, "node", [prediction.node]) }, name(prediction.name, "bdi"))),
-    h("p", {}, given(run, prediction), " ", h("span.faint", {}, prediction.labels.length ? `The data says ${prediction.labels.map((one) => cut(plain(one), 40)).join(", ")}.` : "The label is not known.")),
+    h("p", {}, predicted(run, prediction), " ", h("span.faint", {}, prediction.labels.length ? `The data says ${prediction.labels.map((one) => cut(plain(one), 40)).join(", ")}.` : "The label is not known.")),
     h("p.sentence", {}, ""),
     h("p.actions", {}, confirm, skip),
     h("h3", {}, run.multilabel ? "Tick what is right" : "Or choose another label"), h("div.shows", { role: "group", "aria-label": "Labels" }, labels),

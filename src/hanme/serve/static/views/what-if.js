@@ -3,7 +3,7 @@ import { change, to } from "../address.js";
 import { ask, path } from "../api.js";
 import { cut, h, meter, name, percent, plain, section, some } from "../dom.js";
 import { relationWords } from "../words.js";
-import { added, adding, cellsOf, columnFields, linkOf, tick } from "./edit.js";
+import { added, adding, cellsOf, columnFields, linkOf, refused, tick } from "./edit.js";
 import { header } from "./node.js";
 import { chips } from "./nodes.js";
 
@@ -18,17 +18,18 @@ export async function whatIfView({ run, runs, rest, query, signal, say }) {
   const label = query.get("label") || run.labels[probabilities.indexOf(Math.max(...probabilities))].name;
   const state = { run, node, number, graph, label, cut: query.getAll("cut"), add: query.getAll("add"), cells: cellsOf(query), signal };
   const body = { remove: state.cut.map(linkOf), add: state.add.map(linkOf), columns: Object.fromEntries(Object.entries(state.cells).map(([column, text]) => [column, text || null])) };
-  const result = await ask(path(["runs", run.name, "changes", rest[0]]), { signal, body });
-  if (changed(state)) say(sentence(state, result));
+  const result = await ask(path(["runs", run.name, "changes", rest[0]]), { signal, body }).catch((error) => ({ error }));
+  const told = changed(state) && !result.error && sentence(state, result);
+  if (told) say(told);
   const cells = new Map(), most = h("div.most", { "aria-live": "polite" }, h("p.faint", {}, "Trying single changes …"));
   const own = Object.fromEntries(node.columns.map((one) => [one.column, one.value]));
   const element = h("div.node", {}, header(run, runs, node.prediction, "what-if"), most,
-    h("div.what-if", {}, outcome(state, result),
+    h("div.what-if", {}, result.error ? refused(result.error) : outcome(state, result),
       h("div.levers", {},
         section("Its links", "Untick a link: the model answers at once, as if the link had never been there.", links(state, cells)),
         adding(state, await added(state), (relation) => linkedBy(state, relation), "Add a link", "Give it a link that it does not have."),
         node.columns.length > 0 && graph.columns.length > 0 && section("Its columns", "Write something else into a column.", columnFields(graph, own, state.cells))),
-      changed(state) && h("p.result", { "aria-hidden": "true" }, sentence(state, result))));
+      told && h("p.result", { "aria-hidden": "true" }, told)));
   attempts(state, cells, most);
   return { title: `What if: ${node.prediction.name}`, element };
 }
