@@ -48,7 +48,7 @@ def load_tables(
     key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
     cached = StoreCache(cache / "tables" / _short(str(source.path)), key)
     large = source.size > LARGE
-    variant = f"{features}-{seed}" if large else features
+    variant = f"{features}-{seed}"  # the training rows decide which columns are left out
     graph = cached.read(variant, mapped=large)
     learnt = fitted.learnt() if fitted else None
     if learnt is not None and (graph is None or graph.provenance.fitted != learnt):

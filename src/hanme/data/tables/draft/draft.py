@@ -12,6 +12,7 @@ from typing import Any
 from hanme.common.files import replacing
 from hanme.common.text import unused_name
 from hanme.common.toml import toml_key, toml_text
+from hanme.data.tables.build.leakage import Leak
 from hanme.data.tables.schema.config import FILE, GraphConfig
 from hanme.errors import HanmeError
 
@@ -41,6 +42,7 @@ class Draft:
     nodes: dict[str, Any] = field(default_factory=dict)
     relations: dict[str, Any] = field(default_factory=dict)
     reasons: dict[Field, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what the user should know or decide
 
     def set(self, place: Field, value: Any, reason: str = "") -> None:
         """Set a field, unless the value is None, and the reason for it."""
@@ -70,6 +72,62 @@ class Draft:
             name = self.new_type(name)
             self.implied.append(name)
         return name
+
+    def leave_out(self, leak: Leak, trial: Draft | None = None) -> None:
+        """Remove what gives the label away, and note why and how to add it back.
+
+        `trial` has it if it was never added.
+        """
+        draft = trial or self
+        place, lines, keep = draft.place_of(leak.name), list[str](), [leak.name]
+        if place[0] == "nodes":
+            _, kind, _, column = place
+            features = draft.nodes.get(kind, {}).get("features", {})
+            if column in features:
+                feature = f"{toml_key(column)} = {_inline(features.pop(column))}"
+                lines.append(f"{feature} to [nodes.{toml_key(kind)}.features]")
+            self.set(place, None, f"left out ({leak.why})")
+            relations = draft.relations if trial else {}
+        else:
+            relations = {place[1]: self.relations.pop(place[1])}
+            keep = []
+        for name, section in relations.items():
+            lines.append(f"[relations.{name}] with {', '.join(_fields((), section, {}))}")
+            keep.append(f"relations.{name}")
+        self.__dict__.pop("config", None)
+        named = {kind for there, _ in self.config.edge_types.values() for kind in there[::2]}
+        self.implied = [kind for kind in self.implied if kind in named]
+        self.__dict__.pop("config", None)
+        lines.append(f"keep = {_inline(keep)} to [nodes.{self.target}]")
+        use = f" To use it, add {' and '.join(lines)}." if len(lines) > 1 else ""
+        self.notes.append(f"Left out: {leak.name}: {leak.why}.{use}")
+
+    def place_of(self, name: str) -> Field:
+        """Return the place of a column or relation that is called as ``keep`` does."""
+        first, _, rest = name.partition(".")
+        if first == "relations" and rest in self.relations:
+            return ("relations", rest)
+        own = self.nodes.get(self.target, {}).get("features", {})
+        other = first in self.nodes and first != self.target and rest and name not in own
+        kind, column = (first, rest) if other else (self.target, name)
+        return ("nodes", kind, "features", column)
+
+    def ask(self, leak: Leak) -> None:
+        """Note that a column or relation nearly gives the label away, if it is used."""
+        place = self.place_of(leak.name)
+        if place[0] == "nodes":
+            used = self.nodes[place[1]].get("features", {})
+            where = [f"{place[3]} from [nodes.{place[1]}.features]"] if place[3] in used else []
+            if place[1] == self.target:
+                where += [
+                    f"[relations.{name}]"
+                    for name, section in self.relations.items()
+                    if "source" not in section and place[3] in section.get("columns", ())
+                ]
+        else:
+            where = [f"[relations.{place[1]}]"]
+        if where:
+            self.notes.append(f"Check: {leak.question} If not, delete {' and '.join(where)}.")
 
     @cached_property
     def config(self) -> GraphConfig:
@@ -102,7 +160,8 @@ def render(draft: Draft) -> str:
         features = section.pop("features", {})
         sections |= {("nodes", kind): section, ("nodes", kind, "features"): features}
     sections |= {("relations", name): section for name, section in relations.items()}
-    lines = [*_comment(HEADER), *(f"# Skipped: {_plain(reason)}" for reason in draft.skipped), ""]
+    lines = [*_comment(HEADER), *(f"# Skipped: {_plain(reason)}" for reason in draft.skipped)]
+    lines += [line for note in draft.notes for line in _comment(note)] + [""]
     lines += _fields((), values, draft.reasons)
     for place, section in sections.items():
         hints = [

@@ -116,6 +116,11 @@ class GraphConfig(Section):
             edge_types[name] = ((source, name, target), (target, back, source))
         return edge_types
 
+    def without_relations(self, leaks: Collection[str]) -> GraphConfig:
+        """Return the configuration without relations that give the label away."""
+        kept = {n: r for n, r in self.relations.items() if f"relations.{n}" not in leaks}
+        return self.model_copy(update={"relations": kept})
+
     def column_name(self, kind: str, column: str) -> str:
         """Return what ``keep`` calls a column: ``TYPE.COLUMN``, unless it is of the target."""
         return column if kind == self.target else f"{kind}.{column}"
