@@ -70,8 +70,8 @@ class Labels:
         known = f"SELECT DISTINCT CAST({label} AS VARCHAR) AS name FROM {table.sql}"
         names = f"{known} WHERE {label} IS NOT NULL ORDER BY name"
         (y,) = table.reader.arrays(
-            f"SELECT n.y FROM {table.sql} AS t LEFT JOIN (SELECT name, row_number() OVER (ORDER BY name) - 1 "
-            f"AS y FROM ({names})) AS n ON CAST(t.{label} AS VARCHAR) = n.name ORDER BY t.rowid",
+            f"SELECT n.y FROM {table.sql} AS t LEFT JOIN (SELECT name, row_number() OVER "
+            f"(ORDER BY name) - 1 AS y FROM ({names})) AS n ON CAST(t.{label} AS VARCHAR) = n.name ORDER BY t.rowid",
             missing=-1,
         )
         rows = np.arange(len(y)) if hidden is None else np.flatnonzero((y < 0) | ~hidden)

@@ -20,7 +20,7 @@ from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import Table
 from hanme.data.tables.read.sql import number_sql, quoted
 from hanme.data.tables.schema.config import GraphConfig
-from hanme.data.tables.schema.sections import ColumnLinks, Feature
+from hanme.data.tables.schema.sections import ColumnLinks
 
 CHECKED = ("number", "date", "category")
 """Kinds of features that are checked; other cells are hardly ever equal."""
@@ -144,7 +144,8 @@ class _Path(NamedTuple):
         labels, found = self.labels.some(self.chosen), list[Leak]()
         values = [f"CAST({source.value} AS DOUBLE) AS v{i}" for i, source in enumerate(sources)]
         t, *columns = self.links.table.reader.arrays(
-            f"WITH rows AS MATERIALIZED ({rows}) SELECT t, {', '.join(values)} FROM rows GROUP BY t",
+            f"WITH rows AS MATERIALIZED ({rows}) SELECT t, {', '.join(values)} FROM rows "
+            "GROUP BY t",
             missing=np.nan,
         )
         for source, column in zip(sources, columns, strict=True):
@@ -211,8 +212,10 @@ def linked_leaks(
         for further in _paths(path.kind, path.pairs, others, tables, some, path.chosen):
             leaks += _path_leaks(config, tables, further) if further.kind != target else []
             table.reader.rows(f"DROP TABLE {further.pairs}")
-    best = sorted(reversed(leaks), key=lambda leak: (leak.why is not None, leak.auc))
-    return list({leak.name: leak for leak in best}.values())
+    strongest = dict[str, Leak]()
+    for leak in sorted(leaks, key=lambda leak: (leak.why is None, -leak.auc)):
+        strongest.setdefault(leak.name, leak)
+    return list(strongest.values())
 
 
 def _paths(
@@ -313,7 +316,7 @@ def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list
     }
     if not numbers:
         return []
-    forms = {"min": "smallest", "max": "largest"}
+    forms, same = {"min": "smallest", "max": "largest"}, f"the same {path.kind}"
     own = ", ".join(f"{number} AS c{i}" for i, number in enumerate(numbers.values()))
     ends = ", ".join(f"{form}(c{i}) AS {form}{i}" for i in range(len(numbers)) for form in forms)
     rows = (
@@ -323,7 +326,12 @@ def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list
         "g.target = p.x"
     )
     sources = [
-        _Source(column, f"min(c{i} - {form}{i})", True, f"compared with the {word} of the same {path.kind}")
+        _Source(
+            column,
+            f"min(c{i} - {form}{i})",
+            True,
+            f"compared with the {word} of the same {path.kind}",
+        )
         for i, column in enumerate(numbers)
         for form, word in forms.items()
     ]

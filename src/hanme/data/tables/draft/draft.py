@@ -22,6 +22,9 @@ Field = tuple[str, ...]
 WIDTH = 100
 """Maximum length of a line of comments, and of a reason behind a value."""
 
+ENDS = ("source", "target")
+"""The keys of a table of links for its ends."""
+
 HEADER = (
     "Written by hanme init from the names and values of the columns. Check it and change what is "
     "wrong; docs/tables.md explains the keys."
@@ -43,6 +46,7 @@ class Draft:
     relations: dict[str, Any] = field(default_factory=dict)
     reasons: dict[Field, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what the user should know or decide
+    questions: list[Leak] = field(default_factory=list)  # what nearly gives the label away
 
     def set(self, place: Field, value: Any, reason: str = "") -> None:
         """Set a field, unless the value is None, and the reason for it."""
@@ -95,9 +99,6 @@ class Draft:
             lines.append(f"[relations.{name}] with {', '.join(_fields((), section, {}))}")
             keep.append(f"relations.{name}")
         self.__dict__.pop("config", None)
-        named = {kind for there, _ in self.config.edge_types.values() for kind in there[::2]}
-        self.implied = [kind for kind in self.implied if kind in named]
-        self.__dict__.pop("config", None)
         lines.append(f"keep = {_inline(keep)} to [nodes.{self.target}]")
         use = f" To use it, add {' and '.join(lines)}." if len(lines) > 1 else ""
         self.notes.append(f"Left out: {leak.name}: {leak.why}.{use}")
@@ -112,27 +113,27 @@ class Draft:
         kind, column = (first, rest) if other else (self.target, name)
         return ("nodes", kind, "features", column)
 
-    def ask(self, leak: Leak) -> None:
-        """Note that a column or relation nearly gives the label away, if it is used."""
-        place = self.place_of(leak.name)
-        if place[0] == "nodes":
-            used = self.nodes[place[1]].get("features", {})
-            where = [f"{place[3]} from [nodes.{place[1]}.features]"] if place[3] in used else []
-            if place[1] == self.target:
-                where += [
-                    f"[relations.{name}]"
-                    for name, section in self.relations.items()
-                    if "source" not in section and place[3] in section.get("columns", ())
-                ]
-        else:
-            where = [f"[relations.{place[1]}]"]
-        if where:
-            self.notes.append(f"Check: {leak.question} If not, delete {' and '.join(where)}.")
+    def ask(self) -> None:
+        """Note the questions about columns and relations that are used, the strongest of each."""
+        for leak in {q.name: q for q in sorted(self.questions, key=lambda q: q.auc)}.values():
+            place = self.place_of(leak.name)
+            if place[0] == "relations":
+                where = [f"[relations.{place[1]}]"]
+            else:
+                used = place[3] in self.nodes[place[1]].get("features", {})
+                where = [f"{toml_key(place[3])} from [{'.'.join(place[:3])}]"] if used else []
+            for name, relation in self.relations.items():
+                if leak.name in relation.get("columns", ()) and "source" not in relation:
+                    where.append(f"[relations.{name}]")
+            if where:
+                self.notes.append(f"Check: {leak.question} If not, delete {' and '.join(where)}.")
 
     @cached_property
     def config(self) -> GraphConfig:
         """The configuration, once all fields are set."""
-        nodes = self.nodes | {kind: {} for kind in self.implied}
+        ends = (relation.get(side) for relation in self.relations.values() for side in ENDS)
+        named = [end["type"] for end in ends if isinstance(end, dict)]
+        nodes = self.nodes | {kind: {} for kind in self.implied if kind in named}
         values = {"target": self.target, "nodes": nodes, "relations": self.relations}
         return GraphConfig.model_validate(values)
 

@@ -9,7 +9,7 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.data.tables.build.evidence import Labels
 from hanme.data.tables.build.graph import GraphSource
-from hanme.data.tables.build.leakage import Leak, linked_leaks, near_duplicates, own_leaks
+from hanme.data.tables.build.leakage import linked_leaks, near_duplicates, own_leaks
 from hanme.data.tables.build.target import read_parts
 from hanme.data.tables.draft.draft import Draft
 from hanme.data.tables.draft.profile import (
@@ -50,7 +50,9 @@ Feature pairs are built from features alone, and a network may weigh them differ
 """
 
 
-def infer(path: Path, target: str | None = None, label: str | None = None) -> Draft:
+def infer(
+    path: Path, target: str | None = None, label: str | None = None, *, views: bool = False
+) -> Draft:
     """Infer a configuration from the tables in a folder, or from one file.
 
     Args:
@@ -58,11 +60,12 @@ def infer(path: Path, target: str | None = None, label: str | None = None) -> Dr
         target: The table whose rows to classify: its file, with or without the ending, or its node
             type (default: the one with the likeliest label).
         label: The column of labels (default: the likeliest).
+        views: Whether views of databases count as tables.
     """
     if not path.exists():
         raise HanmeError(f"{path}: no such file or folder")
     folder = whole(path if path.is_dir() else path.parent)
-    tables, skipped = find_tables(folder, None if path.is_dir() else path.name)
+    tables, skipped = find_tables(folder, None if path.is_dir() else path.name, views=views)
     return _infer(tables, folder, skipped, None, target, label)
 
 
@@ -97,6 +100,7 @@ def _infer(
             raise HanmeError(skipped[0] if len(skipped) == 1 else f"{folder}: {known}")
         draft = _apply_rules(tables, skipped, target, label)
     _check_linked_rows(draft, folder, frames)
+    draft.ask()
     return draft
 
 
@@ -153,8 +157,9 @@ def _add_nodes(
     for column in [c for c in table.columns if c.name in table.hints and c not in used]:
         draft.set((*place, column.name), None, table.hints[column.name])
     to_target = [r for r in table.references if r.table is target and r.column not in used]
+    hidden = {column.name for column in used}
     for reference in (to_target if table.is_links else []) or table.references:
-        if reference.column not in used:
+        if reference.column not in used and hidden.isdisjoint(reference.where):
             add_column_relation(draft, table, [reference.column], reference)
     return rest, name
 
@@ -169,7 +174,7 @@ def _name_column(columns: list[ColumnProfile]) -> ColumnProfile | None:
 def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) -> None:
     """Add the node type to classify; columns that could be features may become relations."""
     split = next((column for column in table.own_columns() if is_split(column)), None)
-    leaks, questions = _own_leaks(draft, table, label, split) if label else ([], [])
+    leaks = _own_leaks(draft, table, label, split) if label else []
     used = [label, *leaks] if label else leaks
     columns, name = _add_nodes(draft, table, used, table)
     _add_label(draft, table, label)
@@ -199,17 +204,14 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
     has_text = TEXT in draft.nodes[table.kind].get("features", {}).values()
     if name and name.distinct > FEW_VALUES and (not has_text or name.repetition >= 2):
         draft.set((*place, name.name), TEXT)
-    for question in questions:
-        draft.ask(question)
 
 
 def _own_leaks(
     draft: Draft, table: ProfiledTable, label: ColumnProfile, split: ColumnProfile | None
-) -> tuple[list[ColumnProfile], list[Leak]]:
+) -> list[ColumnProfile]:
     """Leave out columns of the target that give the label away, as features and as relations.
 
-    There is no split yet but that of a column, so all other labels are read. Returns these columns,
-    and the questions about others.
+    There is no split yet but that of a column; without one, all labels are read.
     """
     name = _name_column([c for c in table.own_columns() if c is not label])
     others = (table.id, label, split, name)
@@ -221,7 +223,7 @@ def _own_leaks(
         )
     labels = Labels.read(table.table, label.alias, hidden)
     leaks = own_leaks(table.table, {name: c.alias for name, c in columns.items()}, labels)
-    left_out = [columns[leak.name] for leak in leaks if leak.why]
+    draft.questions += [leak for leak in leaks if not leak.why]
     for leak in (leak for leak in leaks if leak.why):
         column, trial = columns[leak.name], Draft(draft.target, set(draft.types), [])
         trial.set(("nodes", table.kind, "features", column.name), infer_feature(column)[0])
@@ -229,7 +231,7 @@ def _own_leaks(
         if references or relation_columns(table, [column]):
             add_column_relation(trial, table, [column], *references[:1])
         draft.leave_out(leak, trial)
-    return left_out, [leak for leak in leaks if not leak.why]
+    return [columns[leak.name] for leak in leaks if leak.why]
 
 
 def _check_linked_rows(draft: Draft, folder: Path, frames: Mapping[str, Any] | None) -> None:
@@ -246,8 +248,9 @@ def _check_linked_rows(draft: Draft, folder: Path, frames: Mapping[str, Any] | N
     except HanmeError as error:
         draft.notes.append(f"Linked rows were not checked for leaks: {error}")
         return
-    for leak in leaks:
-        draft.leave_out(leak) if leak.why else draft.ask(leak)
+    draft.questions += [leak for leak in leaks if not leak.why]
+    for leak in (leak for leak in leaks if leak.why):
+        draft.leave_out(leak)
 
 
 def infer_feature(column: ColumnProfile) -> tuple[Any, str]:
