@@ -40,7 +40,7 @@ With more, rows with the same value are groups, whose labels are often alike for
 """
 
 BIN_ROWS = 20
-"""Minimum number of rows per range of numbers."""
+"""Minimum mean number of rows per value or range of numbers."""
 
 MAX_ROWS = 500_000
 """Maximum number of labelled rows that are looked at: more change nothing."""
@@ -70,8 +70,9 @@ class Labels:
         known = f"SELECT DISTINCT CAST({label} AS VARCHAR) AS name FROM {table.sql}"
         names = f"{known} WHERE {label} IS NOT NULL ORDER BY name"
         (y,) = table.reader.arrays(
-            f"SELECT n.y FROM {table.sql} AS t LEFT JOIN (SELECT name, row_number() OVER "
-            f"(ORDER BY name) - 1 AS y FROM ({names})) AS n ON CAST(t.{label} AS VARCHAR) = n.name ORDER BY t.rowid",
+            f"SELECT n.y FROM {table.sql} AS t LEFT JOIN (SELECT name, row_number() OVER (ORDER BY "
+            f"name) - 1 AS y FROM ({names})) AS n ON CAST(t.{label} AS VARCHAR) = n.name "
+            "ORDER BY t.rowid",
             missing=-1,
         )
         rows = np.arange(len(y)) if hidden is None else np.flatnonzero((y < 0) | ~hidden)
@@ -192,15 +193,16 @@ class Values:
         return None
 
     def auc(self) -> float:
-        """Return the AUC of the label's share in the other rows of a value or range of numbers."""
-        return _auc(self.y, _ranges(self.cell, self.number))
+        """Return the AUC of the value, or of the range of numbers, alone."""
+        number = self.number if np.isfinite(self.number).all() else None
+        return _auc(self.y, _ranges(self.cell, self.number), number)
 
 
 def _ranges(cell: NDArray[np.int64], number: NDArray[np.float64]) -> NDArray[np.int64] | None:
     """Return the values, or ranges of numbers; None if there are too many to have an AUC."""
     _, value = np.unique(cell, return_inverse=True)
     values = int(value.max(initial=-1)) + 1
-    if values <= BINS and len(cell) >= MIN_ROWS * values:
+    if values <= BINS and len(cell) >= BIN_ROWS * values:
         return value
     filled = cell >= 0
     if not np.isfinite(number[filled]).all():
@@ -211,19 +213,37 @@ def _ranges(cell: NDArray[np.int64], number: NDArray[np.float64]) -> NDArray[np.
     return ranges
 
 
-def _auc(y: NDArray[np.int64], value: NDArray[np.int64] | None) -> float:
-    """Return the mean AUC of the labels, weighted by frequency; rare labels do not count."""
+def _auc(
+    y: NDArray[np.int64],
+    value: NDArray[np.int64] | None,
+    number: NDArray[np.float64] | None = None,
+) -> float:
+    """Return the mean AUC of the labels, weighted by frequency; rare labels do not count.
+
+    The score of a row is the label's share among rows with its value in the other half of the rows;
+    or its number, if that is better.
+    """
     rows = np.bincount(y)
     if value is None or len(rows) > BINS:
         return 0.0
-    size, scores, weights = np.bincount(value)[value], [], []
-    for label in np.flatnonzero((rows >= MIN_ERRORS) & (len(y) - rows >= MIN_ERRORS)):
-        of, n = y == label, rows[label]
-        share = (np.bincount(value, of)[value] - of + n / len(y)) / size
-        rank = rankdata(share)[of].sum() - n * (n + 1) / 2
-        scores.append(rank / (n * (len(y) - n)))
-        weights.append(n)
-    return float(np.average(scores, weights=weights)) if scores else 0.0
+    half = np.random.default_rng(0).integers(0, 2, len(y))
+    mine, others, size = 2 * value + half, 2 * value + 1 - half, 2 * (int(value.max()) + 1)
+    n, best = np.bincount(mine, minlength=size)[others] + 1, dict[int, float]()
+    order = None if number is None else rankdata(number)
+    for label in map(int, np.flatnonzero((rows >= MIN_ERRORS) & (len(y) - rows >= MIN_ERRORS))):
+        of = y == label
+        share = (np.bincount(mine, of, size)[others] + rows[label] / len(y)) / n
+        best[label] = _rank_auc(rankdata(share), of)
+        if order is not None:
+            auc = _rank_auc(order, of)
+            best[label] = max(best[label], auc, 1 - auc)
+    return float(np.average(list(best.values()), weights=rows[list(best)])) if best else 0.0
+
+
+def _rank_auc(rank: NDArray[np.float64], of: NDArray[np.bool_]) -> float:
+    """Return the AUC of ranks from 1 for the rows `of` a label."""
+    some = int(of.sum())
+    return float((rank[of].sum() - some * (some + 1) / 2) / (some * (len(of) - some)))
 
 
 def thinned(rows: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -326,12 +326,7 @@ def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list
         "g.target = p.x"
     )
     sources = [
-        _Source(
-            column,
-            f"min(c{i} - {form}{i})",
-            True,
-            f"compared with the {word} of the same {path.kind}",
-        )
+        _Source(column, f"min(c{i} - {form}{i})", True, f"compared with the {word} of {same}")
         for i, column in enumerate(numbers)
         for form, word in forms.items()
     ]
