@@ -377,6 +377,19 @@ def test_a_label_that_says_what_a_reference_means_makes_no_relation(tmp_path: Pa
     assert "churn" not in draft.nodes["case"].get("features", {})
 
 
+def test_relations_of_named_metapaths_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "graph.toml"
+    drafted(tmp_path, PLANTED["an end of a link table"][0])
+    link = (
+        '[relations.member]\ntable = "members.csv"\nsource = {type = "case", column = "case_id"}\n'
+        'target = {type = "club", column = "club_id"}\n'
+    )
+    path.write_text(f"{path.read_text()}\n{link}")
+    assert not load_tables(tmp_path).edge_types
+    path.write_text(f'metapaths = ["case-club-case"]\n{path.read_text()}')
+    assert load_tables(tmp_path).metapaths == ["case-club-case"]
+
+
 def test_views_are_left_out(tmp_path: Path) -> None:
     rows = ", ".join(f"({i}, {i % 30}, {i * 7 % 90}, '{'yn'[y]}')" for i, y in enumerate(LABELS))
     script = (

@@ -116,7 +116,7 @@ def find_leaks(
     own = own_leaks(table, checked, labels)
     notes, leaks = table.reader.notes, list[str]()
     for leak in (*own, *linked_leaks(config, tables, relations, labels)):
-        if leak.why and leak.name not in (*target.keep, *leaks):
+        if leak.why and leak.name not in config.kept.union(leaks):
             leaks.append(leak.name)
             notes.append(
                 f"{leak.name} is not used: {leak.why}. To use it, add keep = "
@@ -204,7 +204,7 @@ def linked_leaks(
     for path in _paths(target, rows, every, tables, some, start):
         found = _path_leaks(config, tables, path)
         leaks += found + _compared(config, table, rows, path)
-        out = {leak.name for leak in found if leak.why}.difference(config.nodes[target].keep)
+        out = {leak.name for leak in found if leak.why} - config.kept
         if path.kind != target and path.name not in out:
             through.append(path)
     for path in through:

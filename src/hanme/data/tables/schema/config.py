@@ -127,6 +127,14 @@ class GraphConfig(Section):
         kept = {n: r for n, r in self.relations.items() if f"relations.{n}" not in leaks}
         return self.model_copy(update={"relations": kept})
 
+    @property
+    def kept(self) -> set[str]:
+        """What is used even if it gives the label away, as ``keep`` calls it."""
+        metadata = list(self.node_types), [e for pair in self.edge_types.values() for e in pair]
+        steps = {e for text in self.metapaths or () for e in Metapath.parse(text, metadata).steps}
+        walked = {n for n, pair in self.edge_types.items() if not steps.isdisjoint(pair)}
+        return {*self.nodes[self.target].keep, *(f"relations.{name}" for name in walked)}
+
     def column_name(self, kind: str, column: str) -> str:
         """Return what ``keep`` calls a column: ``TYPE.COLUMN``, unless it is of the target."""
         return column if kind == self.target else f"{kind}.{column}"
