@@ -123,15 +123,13 @@ class Labels:
             return "filled only in rows with a label"
         rows = np.bincount(self.y[known], minlength=labels)
         rows_filled = np.bincount(self.y[known & filled], minlength=labels)
-        for what, here, all_ in (
-            ("filled", rows_filled, total),
-            ("empty", rows - rows_filled, size - total),
-        ):
-            chance = all_ * (1 - rows / max(size, 1))
-            wrong = all_ - here
-            fits = (wrong <= WRONG * chance) & (here >= often * rows) & (chance >= MIN_ERRORS)
-            for label in np.flatnonzero(fits):
-                return f"{what} only where the label is {self.names[label][:40]}"
+        forms = {"filled": (rows_filled, total), "empty": (rows - rows_filled, size - total)}
+        for label in np.argsort(rows, kind="stable"):
+            for what, (here, all_) in forms.items():
+                chance, wrong = all_ * (1 - rows[label] / max(size, 1)), all_ - here[label]
+                fits = wrong <= WRONG * chance and here[label] >= often * rows[label]
+                if fits and chance >= MIN_ERRORS:
+                    return f"{what} only where the label is {self.names[label][:40]}"
         return None
 
 
