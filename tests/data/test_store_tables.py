@@ -169,11 +169,12 @@ def test_relations_in_another_order_than_the_run_has_them_are_stored_as_loaded(
 def test_large_tables_are_stored_by_themselves_until_they_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "small"))
     folder = tables(tmp_path / "t", ALL, ROLES["drop"], SPLITS["test"])
     want = load(str(folder))
     assert not want.stored
     monkeypatch.setattr(tables_load, "LARGE", 1000)
+    monkeypatch.setenv("HANME_CACHE", str(tmp_path / "cache"))
     values: dict = {"data": {"name": str(folder)}}
     config, graph = resolve(values)
     assert graph is not None

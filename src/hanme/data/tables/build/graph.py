@@ -86,19 +86,12 @@ class GraphSource:
             )
         with create_store(folder) as store:
             with Reader(self.sources.values(), self.path.parent, store.folder) as reader:
-                tables = {
-                    kind: read_nodes(reader, self.sources[f"nodes.{kind}"], self.config, kind)
-                    for kind, spec in self.config.nodes.items()
-                    if not spec.implied
-                }
-                target = self.config.nodes[self.config.target]
-                if names := target.label_type:
-                    labels = tables[self.config.target], tables[names], target.label_separator
-                    tables[self.config.target] = name_labels(*labels)
-                ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
-                config, relations = self._relations(reader, ids)
+                config, tables, ids, relations = self.open(reader)
+                targets = self._targets(config, tables[config.target], ids[config.target].size)
+                leaks = self._leaks(config, tables, relations, targets, seed)
+                config = config.without_relations(leaks)
                 writer = GraphWriter(store, config, features, progress)
-                graph = self._build(writer, config, tables, ids, relations)
+                graph = self._build(writer, config, tables, ids, relations, targets, leaks)
             graph = self.with_split(graph, seed)
             progress("metapaths")
             if config.metapaths is not None:
@@ -115,10 +108,25 @@ class GraphSource:
             check_parts(graph, self.config, str(self.path))
         return graph
 
-    def _relations(
-        self, reader: Reader, ids: Mapping[str, NodeIds]
-    ) -> tuple[GraphConfig, dict[str, LinkRows]]:
-        """Open the relations; return them, and a configuration in which none has ``each``."""
+    def open(
+        self, reader: Reader
+    ) -> tuple[GraphConfig, dict[str, Table], dict[str, NodeIds], dict[str, LinkRows]]:
+        """Read the rows of all node types and relations, and number the nodes.
+
+        Returns:
+            A configuration in which no relation has ``each``; and by name, the tables of nodes,
+            their ids and the rows of relations.
+        """
+        tables = {
+            kind: read_nodes(reader, self.sources[f"nodes.{kind}"], self.config, kind)
+            for kind, spec in self.config.nodes.items()
+            if not spec.implied
+        }
+        target = self.config.nodes[self.config.target]
+        if names := target.label_type:
+            labels = tables[self.config.target], tables[names], target.label_separator
+            tables[self.config.target] = name_labels(*labels)
+        ids = {k: NodeIds(reader, k, tables.get(k)) for k in self.config.node_types}
         known = set(self.fitted.relations) if self.fitted else None
         opened = open_relations(reader, self.config, self.sources, ids, known)
         relations = {links.name: links for some in opened.values() for links in some}
@@ -128,7 +136,36 @@ class GraphSource:
             config.check_names()
         except ValueError as error:
             raise HanmeError(f"{self.path}: {error}") from None
-        return self.fitted.fit_to(config, self.path) if self.fitted else config, relations
+        if self.fitted:
+            config = self.fitted.fit_to(config.without_relations(self.fitted.leaks), self.path)
+        return config, tables, ids, relations
+
+    def _targets(self, config: GraphConfig, table: Table, size: int) -> Graph:
+        """Read labels, split column and near-duplicates: a graph of the target's nodes alone."""
+        part = read_parts(config, table, size)
+        y, labels = read_labels(table, config.nodes[config.target], size, self.fitted, part != 0)
+        labelled = (y > 0).any(dim=1) if y.dim() == 2 else y >= 0
+        split = Split.of(torch.where(labelled, torch.from_numpy(part), -1))
+        nodes = Nodes(config.target, size)
+        if (rows := group_duplicates(config, table)) is not None:
+            alone = np.arange(table.size, size) + size  # ids without a row
+            nodes.extra[GROUPS] = torch.from_numpy(np.concatenate([rows, alone]))
+        return Graph({config.target: nodes}, {}, config.target, y, labels, split)
+
+    def _leaks(
+        self,
+        config: GraphConfig,
+        tables: Mapping[str, Table],
+        relations: Mapping[str, LinkRows],
+        targets: Graph,
+        seed: int,
+    ) -> list[str]:
+        """Return what gives the label away in training rows, or did when a run was trained."""
+        if self.fitted:
+            return self.fitted.leaks
+        train = draw_split(targets, config, seed).split.train.numpy()
+        hidden = ~train[: tables[config.target].size]
+        return find_leaks(config, tables, relations.values(), hidden)
 
     def _build(
         self,
@@ -137,10 +174,11 @@ class GraphSource:
         tables: Mapping[str, Table],
         ids: Mapping[str, NodeIds],
         relations: Mapping[str, LinkRows],
+        targets: Graph,
+        leaks: list[str],
     ) -> Graph:
         """Write nodes, links and features; the split is still open."""
         run, nodes, fitted = self.fitted, dict[str, Nodes](), dict[str, dict[str, Fitted]]()
-        leaks = run.leaks if run else find_leaks(config, tables, relations.values())
         for kind, spec in config.node_types.items():
             used = [c for c in spec.features if config.column_name(kind, c) not in leaks]
             columns = run.features[kind] if run else dict.fromkeys(used)
@@ -149,22 +187,14 @@ class GraphSource:
                 for column, one in columns.items()
             }
             nodes[kind] = writer.add_nodes(ids[kind], spec, fitted[kind])
-        target, table = config.nodes[config.target], tables[config.target]
-        size, reader = ids[config.target].size, table.reader
-        part = read_parts(config, table, size)
-        y, labels = read_labels(table, target, size, run, part != 0)
-        labelled = (y > 0).any(dim=1) if y.dim() == 2 else y >= 0
-        split = Split.of(torch.where(labelled, torch.from_numpy(part), -1))
         dropped = {name: writer.add_links(relations[name], ids) for name in config.relations}
-        graph = Graph(nodes, writer.links, config.target, y, labels, split)
-        if (rows := group_duplicates(config, table)) is not None:
-            alone = np.arange(table.size, size) + size  # ids without a row
-            graph.targets.extra[GROUPS] = torch.from_numpy(np.concatenate([rows, alone]))
+        graph = replace(targets, nodes=nodes, links=writer.links)
+        graph.targets.extra.update(targets.targets.extra)
         writer.fill(graph)
         digest = _digest(graph, config)
         run = run or FittedGraph(
             target=config.target,
-            labels=labels,
+            labels=graph.labels,
             multilabel=graph.multilabel,
             relations=writer.edge_types,
             features=fitted,
@@ -174,7 +204,7 @@ class GraphSource:
         return graph.with_provenance(
             fitted=run.learnt(),
             dropped_links=dropped,
-            notes=reader.notes,
+            notes=tables[config.target].reader.notes,
             digest=digest,
             display=config.display,
         )

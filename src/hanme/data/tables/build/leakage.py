@@ -1,40 +1,58 @@
-"""Find columns that give the label away, and rows that nearly repeat others."""
+"""Find what gives the label away, in rows and in rows linked to them, and near-duplicates.
+
+A source is a column of the target, a relation (whether, how often and to which id a row is linked),
+a column of linked rows, or a sum over them. Only training labels are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanme.common.toml import toml_text
+from hanme.data.tables.build.evidence import OFTEN, Evidence, Labels, thinned
+from hanme.data.tables.build.features import cell_sql
 from hanme.data.tables.build.links import LinkRows
 from hanme.data.tables.build.nodes import feature_aliases
 from hanme.data.tables.read.reader import Table
-from hanme.data.tables.read.sql import number_sql
+from hanme.data.tables.read.sql import number_sql, quoted
 from hanme.data.tables.schema.config import GraphConfig
+from hanme.data.tables.schema.sections import ColumnLinks
 
 CHECKED = ("number", "date", "category")
 """Kinds of features that are checked; other cells are hardly ever equal."""
 
-WRONG = 0.01
-"""A column gives the label away if it makes at most this share of the errors of chance."""
+NEAR = 0.99
+"""AUC of a column alone from which on it is a question whether the column is known in time.
 
-MIN_ERRORS = 20
-"""Errors of chance that are needed to tell: with fewer, a column may fit by accident."""
+On 30 public data sets, the strongest honest column reaches 0.95.
+"""
 
-MIN_NUMBERS = 50
-"""The same for numbers, which can be divided in many ways."""
+BESIDE = 0.8
+"""The same for a column beside columns of its table that give the label away: a results table has
+several that are known only afterwards."""
 
-VALUES_PER_LABEL = 3
-"""Maximum number of values per label of a copy of the label; more are groups of the same label."""
+LINKED_ROWS = 10_000
+"""Maximum number of the target's rows whose linked rows are looked at."""
 
-MIN_ROWS = 5
-"""Mean number of rows that a value of a copy has; a rarer one is an accident."""
+PAIRS = 300_000
+"""Maximum number of pairs of such a row and a linked row; with more, fewer rows are looked at."""
 
-OFTEN = 0.5
-"""Share of a label's rows in which a column that is known only afterwards is filled, or empty."""
+VALUES = 20
+"""Number of the most frequent values of a category that linked rows may have or not."""
+
+MOST = 0.95
+"""Share of a label's rows that such a value must have. An honest value may occur with one label
+only, but hardly in all of its rows: an airline that flies planes of one maker."""
+
+COLUMNS = 50
+"""Number of columns per query."""
+
+HASH = "(hash({}) >> 12)"
+"""SQL for a number of a text, small enough to be exact as a float."""
 
 REPEATED = 0.01
 """Share of rows that repeat others from which on they are no accident."""
@@ -43,109 +61,276 @@ DISTINCT = 0.4
 """Share of different values that a column needs to tell rows apart."""
 
 
-def find_leak(table: Table, column: str, label: str) -> str | None:
-    """Return why a column should not be a feature, or None; both are aliases in the table."""
-    return _by_empty_cells(table, column, label) or _by_values(table, column, label)
+class Leak(NamedTuple):
+    """A source that tells the label, or nearly does."""
+
+    name: str  # as ``keep`` calls it: COLUMN, TYPE.COLUMN or relations.NAME
+    why: str | None  # why it gives the label away; None if it is a question
+    auc: float = 0.0  # the AUC that it reaches alone
+    how: str = ""  # in which form, if not as it is
+
+    @property
+    def question(self) -> str:
+        """The fact and the question, if it does not quite give the label away."""
+        form = f", {self.how}," if self.how else ""
+        return f"{self.name}{form} reaches AUC {self.auc:.3f} alone: is it known when you predict?"
 
 
-def _by_empty_cells(table: Table, column: str, label: str) -> str | None:
-    """Compare the cells that are filled with the labels of their rows."""
-    rows = table.reader.rows(
-        f"SELECT CAST({label} AS VARCHAR) AS y, count(*), count({column}) FROM {table.sql} "
-        "GROUP BY y"
+def own_leaks(table: Table, columns: Mapping[str, str], labels: Labels) -> list[Leak]:
+    """Return the columns of the target that tell the label; `columns` has their aliases by name."""
+    found = {name: _own_evidence(table, alias, labels) for name, alias in columns.items()}
+    least = BESIDE if any(evidence.why for evidence in found.values()) else NEAR
+    return [Leak(name, e.why, e.auc) for name, e in found.items() if e.why or e.auc >= least]
+
+
+def _own_evidence(table: Table, alias: str, labels: Labels) -> Evidence:
+    text = f"CAST({alias} AS VARCHAR)"
+    number = f"coalesce({number_sql(text)}, epoch(TRY_CAST({text} AS TIMESTAMP)))"
+    cell, numbers = table.reader.arrays(
+        f"SELECT {_cell(alias)} AS cell, CAST({number} AS DOUBLE) AS number FROM {table.sql} "
+        "ORDER BY rowid",
+        missing=np.nan,
     )
-    known = [(label, n, filled) for label, n, filled in rows if label is not None]
-    size, total = (sum(row[i] for row in known) for i in (1, 2))
-    for _, n, filled in (row for row in rows if row[0] is None):
-        if n >= MIN_ERRORS and filled <= WRONG * n and total >= OFTEN * size:
-            return "filled only in rows with a label"
-    for name, n, filled in known:
-        chance = 1 - n / size
-        for what, here, all_ in (("filled", filled, total), ("empty", n - filled, size - total)):
-            wrong = all_ - here
-            if wrong <= WRONG * all_ * chance and here >= OFTEN * n and all_ * chance >= MIN_ERRORS:
-                return f"{what} only where the label is {name[:40]}"
-    return None
+    return labels.evidence(cell[labels.rows].astype(np.int64), numbers[labels.rows])
 
 
-def _by_values(table: Table, column: str, label: str) -> str | None:
-    """Predict the label by the value, or by the segment that a number is in.
-
-    In the order of the numbers, a wrong label makes two more segments of rows with one label.
-    """
-    number = f"coalesce({number_sql(column)}, epoch(TRY_CAST({column} AS TIMESTAMP)))"
-    cells = f"SELECT {column} AS cell, {number} AS x, CAST({label} AS VARCHAR) AS y"
-    ((rows, labels, most, values, numbers, wrong, segments),) = table.reader.rows(
-        f"WITH cells AS ({cells} FROM {table.sql} WHERE {label} IS NOT NULL AND {column} IS NOT "
-        "NULL), counts AS (SELECT cell, any_value(x) AS x, y, count(*) AS n FROM cells GROUP BY "
-        "cell, y), best AS (SELECT cell, any_value(x) AS x, arg_max(y, n) AS y, sum(n) - max(n) "
-        "AS wrong FROM counts GROUP BY cell), steps AS (SELECT y IS DISTINCT FROM lag(y) OVER "
-        "(ORDER BY x, cell) AS step FROM best) SELECT (SELECT count(*) FROM cells), (SELECT "
-        "count(DISTINCT y) FROM cells), (SELECT max(n) FROM (SELECT sum(n) AS n FROM counts GROUP "
-        "BY y)), count(*), count(x), coalesce(sum(wrong), 0), (SELECT count(*) FILTER (step) FROM "
-        "steps) FROM best"
+def _cell(value: str) -> str:
+    """Return SQL for a number per different value, -1 for none."""
+    return (
+        f"CASE WHEN {value} IS NULL THEN -1 ELSE (hash(CAST({value} AS VARCHAR)) >> 1)::BIGINT END"
     )
-    chance = rows - (most or 0)
-    allowed = WRONG * chance
-    if labels < 2 or chance < MIN_ERRORS or wrong > allowed:
-        return None
-    if values <= VALUES_PER_LABEL * labels and rows >= MIN_ROWS * values:
-        return "each of its values has only one label, so it may be a copy of the label"
-    if numbers == values and chance >= MIN_NUMBERS and wrong + (segments - labels) / 2 <= allowed:
-        return "its numbers tell the labels apart, so it may be known only afterwards"
-    return None
 
 
 def find_leaks(
-    config: GraphConfig, tables: Mapping[str, Table], relations: Iterable[LinkRows]
+    config: GraphConfig,
+    tables: Mapping[str, Table],
+    relations: Iterable[LinkRows],
+    hidden: NDArray[np.bool_],
 ) -> list[str]:
-    """Return the features that give the label away, and note why.
-
-    Features of rows that belong to the target's rows one to one are checked as its own are.
-    """
-    target, leaks = config.nodes[config.target], list[str]()
+    """Return what gives the label away, and note why; labels of `hidden` rows are not read."""
+    target, table = config.nodes[config.target], tables[config.target]
     if target.label is None:
-        return leaks
-    own = {config.target: tables[config.target]}
-    for kind, table in (own | _one_to_one(config.target, tables, relations)).items():
-        for column, alias in feature_aliases(config.nodes[kind]).items():
-            name, checked = config.column_name(kind, column), config.nodes[kind].features[column]
-            if checked.kind not in CHECKED or name in target.keep:
-                continue
-            if why := find_leak(table, alias, "label"):
-                leaks.append(name)
-                table.reader.notes.append(
-                    f"{name} is not used: {why}. To use it, add keep = [{toml_text(name)}] to "
-                    f"[nodes.{config.target}]"
-                )
+        return []
+    labels, aliases = Labels.read(table, "label", hidden), feature_aliases(target)
+    checked = {c: a for c, a in aliases.items() if target.features[c].kind in CHECKED}
+    own = own_leaks(table, checked, labels)
+    notes, leaks = table.reader.notes, list[str]()
+    for leak in (*own, *linked_leaks(config, tables, relations, labels)):
+        if leak.why and leak.name not in config.kept.union(leaks):
+            leaks.append(leak.name)
+            notes.append(
+                f"{leak.name} is not used: {leak.why}. To use it, add keep = "
+                f"[{toml_text(leak.name)}] to [nodes.{config.target}]"
+            )
     return leaks
 
 
-def _one_to_one(
-    target: str, tables: Mapping[str, Table], relations: Iterable[LinkRows]
-) -> dict[str, Table]:
-    """Join the target's labels with the rows that belong to them one to one, by node type."""
-    joined, table = dict[str, Table](), tables[target]
-    for links in relations:
-        sides = {links.edge_type[0]: "source", links.edge_type[2]: "target"}
-        kind = next((kind for kind in sides if kind != target), target)
-        if target not in sides or kind == target or kind not in tables:
-            continue
-        ((rows, sources, targets),) = table.reader.rows(
-            f"SELECT count(*), count(DISTINCT source), count(DISTINCT target) FROM "
-            f"({links.select}) WHERE source IS NOT NULL AND target IS NOT NULL",
-            *links.values,
+class _Path(NamedTuple):
+    """Rows of the target, and the nodes that one or two relations lead to from each."""
+
+    links: LinkRows  # the last relation
+    kind: str  # the type of the nodes
+    pairs: str  # a table of the database: t is the position of a row in `labels`, x the id
+    labels: Labels
+    chosen: NDArray[np.int64]  # the positions that are looked at
+
+    @property
+    def name(self) -> str:
+        """What ``keep`` calls the relation."""
+        return f"relations.{self.links.name}"
+
+    def leaks(self, rows: str, sources: Sequence[_Source]) -> list[Leak]:
+        """Return those of some sources that tell the label; `rows` is SQL with the column t."""
+        labels, found = self.labels.some(self.chosen), list[Leak]()
+        values = [f"CAST({source.value} AS DOUBLE) AS v{i}" for i, source in enumerate(sources)]
+        t, *columns = self.links.table.reader.arrays(
+            f"WITH rows AS MATERIALIZED ({rows}) SELECT t, {', '.join(values)} FROM rows "
+            "GROUP BY t",
+            missing=np.nan,
         )
-        if rows == sources == targets:
-            sql = table.reader.new_name()
-            table.reader.rows(
-                f"CREATE TEMP TABLE {sql} AS SELECT t.label, o.* FROM {table.sql} AS t LEFT JOIN "
-                f"({links.select}) AS l ON t.id = l.{sides[target]} LEFT JOIN "
-                f"{tables[kind].sql} AS o ON o.id = l.{sides[kind]}",
+        for source, column in zip(sources, columns, strict=True):
+            number = np.full(len(self.labels.y), np.nan)
+            number[t] = column
+            number = number[self.chosen]
+            _, cell = np.unique(number, return_inverse=True)
+            cell[np.isnan(number)] = -1
+            if not source.numeric:
+                number[:] = np.nan
+            evidence = labels.evidence(cell, number, source.often)
+            if evidence.why or evidence.auc >= NEAR:
+                found.append(source.leak(evidence))
+        return found
+
+
+class _Source(NamedTuple):
+    """A column of linked rows, or an aggregate of it; the value is SQL for a number."""
+
+    name: str  # as ``keep`` calls it
+    value: str
+    numeric: bool = False  # whether the order of its values means something
+    how: str = ""  # in which form, such as its sum
+    filled: str = "filled"  # what it is called if there is a value
+    empty: str = "empty"  # and if there is none
+    often: float = OFTEN  # the share of a label's rows in which it must be
+
+    def leak(self, evidence: Evidence) -> Leak:
+        """Return what the source tells, in words."""
+        why = evidence.why
+        if why and why.startswith("filled only where"):
+            why = why.replace("filled", self.filled, 1)
+        elif why and why.startswith("empty only where"):
+            why = why.replace("empty", self.empty, 1)
+        elif why and self.how:
+            why = f"{self.how}: {why}"
+        return Leak(self.name, why, evidence.auc, self.how)
+
+
+def linked_leaks(
+    config: GraphConfig, tables: Mapping[str, Table], relations: Iterable[LinkRows], labels: Labels
+) -> list[Leak]:
+    """Return the relations, and columns of rows linked by one or two, that tell the label.
+
+    No path leads through a relation that gives the label away, unless it is kept.
+    """
+    target, table, every = config.target, tables[config.target], list(relations)
+    some, rows = labels.labelled().thinned(LINKED_ROWS), table.reader.new_name()
+    table.reader.rows(
+        f"CREATE TEMP TABLE {rows} AS SELECT r.t, o.id AS x FROM (SELECT unnest(range(?)) AS t, "
+        f"unnest(CAST(? AS BIGINT[])) AS row) AS r JOIN {table.sql} AS o ON o.rowid = r.row",
+        len(some.rows),
+        some.rows.tolist(),
+    )
+    leaks, through, start = list[Leak](), list[_Path](), np.arange(len(some.y))
+    for path in _paths(target, rows, every, tables, some, start):
+        found = _path_leaks(config, tables, path)
+        leaks += found + _compared(config, table, rows, path)
+        out = {leak.name for leak in found if leak.why} - config.kept
+        if path.kind != target and path.name not in out:
+            through.append(path)
+    for path in through:
+        others = [links for links in every if links.name != path.links.name]
+        for further in _paths(path.kind, path.pairs, others, tables, some, path.chosen):
+            leaks += _path_leaks(config, tables, further) if further.kind != target else []
+            table.reader.rows(f"DROP TABLE {further.pairs}")
+    strongest = dict[str, Leak]()
+    for leak in sorted(leaks, key=lambda leak: (leak.why is None, -leak.auc)):
+        strongest.setdefault(leak.name, leak)
+    return list(strongest.values())
+
+
+def _paths(
+    kind: str,
+    pairs: str,
+    relations: Iterable[LinkRows],
+    tables: Mapping[str, Table],
+    labels: Labels,
+    chosen: NDArray[np.int64],
+) -> Iterator[_Path]:
+    """Yield the paths that go on from nodes of a type; with too many pairs, from fewer rows."""
+    for links in relations:
+        for near, far, side in (("source", "target", 0), ("target", "source", 2)):
+            reader, end = links.table.reader, links.edge_type[2 - side]
+            if links.edge_type[side] != kind:
+                continue
+            joined = f"FROM {pairs} AS p JOIN ({links.select}) AS l ON p.x = l.{near}"
+            where = f"WHERE l.{far} IS NOT NULL"
+            if end in tables and links.spec.unknown != "add":
+                where += f" AND l.{far} IN (SELECT id FROM {tables[end].sql})"
+            ((count,),) = reader.rows(f"SELECT count(*) {joined}", *links.values)
+            rows = thinned(chosen, len(chosen) * PAIRS // max(count, PAIRS))
+            name = reader.new_name()
+            reader.rows(
+                f"CREATE TEMP TABLE {name} AS SELECT DISTINCT p.t, l.{far} AS x {joined} {where} "
+                "AND p.t IN (SELECT unnest(CAST(? AS BIGINT[])))",
                 *links.values,
+                rows.tolist(),
             )
-            joined[kind] = replace(table, sql=sql)
-    return joined
+            yield _Path(links, end, name, labels, rows)
+
+
+def _path_leaks(config: GraphConfig, tables: Mapping[str, Table], path: _Path) -> list[Leak]:
+    """Return what tells the label at the end of a path: the relation, or else columns there."""
+    ((most,),) = path.links.table.reader.rows(
+        f"SELECT max(n) FROM (SELECT count(*) AS n FROM {path.pairs} GROUP BY t)"
+    )
+    if most is None:
+        return []
+    words = "rows have such links", "rows have no such link"
+    found = path.leaks(
+        f"SELECT t, {HASH.format('x')} AS x FROM {path.pairs}",
+        [
+            _Source(path.name, "count(*)", True, "the number of its links", *words),
+            _Source(path.name, "min(x)", how="the id at its end"),
+        ],
+    )
+    if found or path.kind == config.target or path.kind not in tables:
+        return found
+    table, features = tables[path.kind], config.nodes[path.kind].features
+    aliases = feature_aliases(config.nodes[path.kind])
+    checked = [column for column, feature in features.items() if feature.kind in CHECKED]
+    for begin in range(0, len(checked), COLUMNS):
+        columns, sources = list[str](), list[_Source]()
+        for column in checked[begin : begin + COLUMNS]:
+            alias, name = aliases[column], config.column_name(path.kind, column)
+            if features[column].kind != "category":
+                columns.append(f"{cell_sql(f'o.{alias}', features[column])} AS {alias}")
+                sources += _number_sources(name, alias, most > 1)
+                continue
+            columns += [f"o.{alias}", f"{HASH.format(f'o.{alias}')} AS hash_{alias}"]
+            sources.append(_Source(name, f"min(hash_{alias})"))
+            if most > 1:
+                common = table.most_frequent(table.items(alias, None), VALUES)
+                sources += [_value_source(name, alias, value) for value in common]
+        rows = f"SELECT p.t, {', '.join(columns)} FROM {path.pairs} AS p"
+        found += path.leaks(f"{rows} JOIN {table.sql} AS o ON o.id = p.x", sources)
+    return found
+
+
+def _number_sources(name: str, alias: str, several: bool) -> Iterator[_Source]:
+    """Yield a number of a linked row, or its aggregates if a row has several linked rows."""
+    forms = {"sum": "its sum", "min": "its minimum", "max": "its maximum", "avg": "its mean"}
+    for form, how in forms.items() if several else [("min", "")]:
+        yield _Source(name, f"{form}({alias})", True, how)
+
+
+def _value_source(name: str, alias: str, value: str) -> _Source:
+    """Return whether a linked row has a value of a category."""
+    text = f"{value[:40]!r}"
+    words = f"rows are linked to {text}", f"rows are not linked to {text}"
+    has = f"CASE WHEN bool_or({alias} = {quoted(value)}) THEN 1 END"
+    return _Source(name, has, False, f"the value {text}", *words, MOST)
+
+
+def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list[Leak]:
+    """Return the numbers of the target that tell the label beside those of rows with the same id.
+
+    Who drove as many laps as the first has finished the race.
+    """
+    if not isinstance(path.links.spec, ColumnLinks) or path.links.edge_type[0] != config.target:
+        return []
+    spec = config.nodes[config.target]
+    numbers = {
+        column: cell_sql(f"o.{alias}", spec.features[column])
+        for column, alias in feature_aliases(spec).items()
+        if spec.features[column].kind in ("number", "date")
+    }
+    if not numbers:
+        return []
+    forms, same = {"min": "smallest", "max": "largest"}, f"the same {path.kind}"
+    own = ", ".join(f"{number} AS c{i}" for i, number in enumerate(numbers.values()))
+    ends = ", ".join(f"{form}(c{i}) AS {form}{i}" for i in range(len(numbers)) for form in forms)
+    rows = (
+        f"WITH o AS (SELECT id, {own} FROM {table.sql} AS o), g AS (SELECT l.target, {ends} FROM "
+        f"({path.links.select}) AS l JOIN o ON o.id = l.source GROUP BY l.target) SELECT p.t, o.*, "
+        f"g.* FROM {path.pairs} AS p JOIN {rows} AS r ON r.t = p.t JOIN o ON o.id = r.x JOIN g ON "
+        "g.target = p.x"
+    )
+    sources = [
+        _Source(column, f"min(c{i} - {form}{i})", True, f"compared with the {word} of {same}")
+        for i, column in enumerate(numbers)
+        for form, word in forms.items()
+    ]
+    return path.leaks(rows, sources)
 
 
 def group_duplicates(config: GraphConfig, table: Table) -> NDArray[np.int64] | None:

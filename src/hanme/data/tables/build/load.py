@@ -48,7 +48,9 @@ def load_tables(
     key = content_key(data_files(source.sources.values()), source.path.read_text("utf-8"))
     cached = StoreCache(cache, f"tables/{_short(str(source.path))}", key)
     large = source.size > LARGE
-    variant = f"{features}-mapped" if large else str(features)
+    # The training rows decide which columns are left out; a large store is shared by all seeds, so
+    # those of the seed that it was built with do.
+    variant = f"{features}-mapped" if large else f"{features}-{seed}"
     graph = cached.read(variant, mapped=large)
     learnt = fitted.learnt() if fitted else None
     if learnt is not None and (graph is None or graph.provenance.fitted != learnt):

@@ -12,6 +12,7 @@ from typing import Any
 from hanme.common.files import replacing
 from hanme.common.text import unused_name
 from hanme.common.toml import toml_key, toml_text
+from hanme.data.tables.build.leakage import Leak
 from hanme.data.tables.schema.config import FILE, GraphConfig
 from hanme.errors import HanmeError
 
@@ -20,6 +21,9 @@ Field = tuple[str, ...]
 
 WIDTH = 100
 """Maximum length of a line of comments, and of a reason behind a value."""
+
+ENDS = ("source", "target")
+"""The keys of a table of links for its ends."""
 
 HEADER = (
     "Written by hanme init from the names and values of the columns. Check it and change what is "
@@ -41,6 +45,8 @@ class Draft:
     nodes: dict[str, Any] = field(default_factory=dict)
     relations: dict[str, Any] = field(default_factory=dict)
     reasons: dict[Field, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what the user should know or decide
+    questions: list[Leak] = field(default_factory=list)  # what nearly gives the label away
 
     def set(self, place: Field, value: Any, reason: str = "") -> None:
         """Set a field, unless the value is None, and the reason for it."""
@@ -71,10 +77,63 @@ class Draft:
             self.implied.append(name)
         return name
 
+    def leave_out(self, leak: Leak, trial: Draft | None = None) -> None:
+        """Remove what gives the label away, and note why and how to add it back.
+
+        `trial` has it if it was never added.
+        """
+        draft = trial or self
+        place, lines, keep = draft.place_of(leak.name), list[str](), [leak.name]
+        if place[0] == "nodes":
+            _, kind, _, column = place
+            features = draft.nodes.get(kind, {}).get("features", {})
+            if column in features:
+                feature = f"{toml_key(column)} = {_inline(features.pop(column))}"
+                lines.append(f"{feature} to [nodes.{toml_key(kind)}.features]")
+            self.set(place, None, f"left out ({leak.why})")
+            relations = draft.relations if trial else {}
+        else:
+            relations = {place[1]: self.relations.pop(place[1])}
+            keep = []
+        for name, section in relations.items():
+            lines.append(f"[relations.{name}] with {', '.join(_fields((), section, {}))}")
+            keep.append(f"relations.{name}")
+        self.__dict__.pop("config", None)
+        lines.append(f"keep = {_inline(keep)} to [nodes.{self.target}]")
+        use = f" To use it, add {' and '.join(lines)}." if len(lines) > 1 else ""
+        self.notes.append(f"Left out: {leak.name}: {leak.why}.{use}")
+
+    def place_of(self, name: str) -> Field:
+        """Return the place of a column or relation that is called as ``keep`` does."""
+        first, _, rest = name.partition(".")
+        if first == "relations" and rest in self.relations:
+            return ("relations", rest)
+        own = self.nodes.get(self.target, {}).get("features", {})
+        other = first in self.nodes and first != self.target and rest and name not in own
+        kind, column = (first, rest) if other else (self.target, name)
+        return ("nodes", kind, "features", column)
+
+    def ask(self) -> None:
+        """Note the questions about columns and relations that are used, the strongest of each."""
+        for leak in {q.name: q for q in sorted(self.questions, key=lambda q: q.auc)}.values():
+            place = self.place_of(leak.name)
+            if place[0] == "relations":
+                where = [f"[relations.{place[1]}]"]
+            else:
+                used = place[3] in self.nodes[place[1]].get("features", {})
+                where = [f"{toml_key(place[3])} from [{'.'.join(place[:3])}]"] if used else []
+            for name, relation in self.relations.items():
+                if leak.name in relation.get("columns", ()) and "source" not in relation:
+                    where.append(f"[relations.{name}]")
+            if where:
+                self.notes.append(f"Check: {leak.question} If not, delete {' and '.join(where)}.")
+
     @cached_property
     def config(self) -> GraphConfig:
         """The configuration, once all fields are set."""
-        nodes = self.nodes | {kind: {} for kind in self.implied}
+        ends = (relation.get(side) for relation in self.relations.values() for side in ENDS)
+        named = [end["type"] for end in ends if isinstance(end, dict)]
+        nodes = self.nodes | {kind: {} for kind in self.implied if kind in named}
         values = {"target": self.target, "nodes": nodes, "relations": self.relations}
         return GraphConfig.model_validate(values)
 
@@ -102,7 +161,8 @@ def render(draft: Draft) -> str:
         features = section.pop("features", {})
         sections |= {("nodes", kind): section, ("nodes", kind, "features"): features}
     sections |= {("relations", name): section for name, section in relations.items()}
-    lines = [*_comment(HEADER), *(f"# Skipped: {_plain(reason)}" for reason in draft.skipped), ""]
+    lines = [*_comment(HEADER), *(f"# Skipped: {_plain(reason)}" for reason in draft.skipped)]
+    lines += [line for note in draft.notes for line in _comment(note)] + [""]
     lines += _fields((), values, draft.reasons)
     for place, section in sections.items():
         hints = [

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hanme.common.files import whole
-from hanme.data.tables.build.leakage import find_leak, near_duplicates
+from hanme.data.tables.build.evidence import Labels
+from hanme.data.tables.build.graph import GraphSource
+from hanme.data.tables.build.leakage import linked_leaks, near_duplicates, own_leaks
+from hanme.data.tables.build.target import read_parts
 from hanme.data.tables.draft.draft import Draft
 from hanme.data.tables.draft.profile import (
     FEW_VALUES,
@@ -34,6 +37,7 @@ from hanme.data.tables.read.discover import find_tables
 from hanme.data.tables.read.formats import FORMATS
 from hanme.data.tables.read.reader import Reader
 from hanme.data.tables.read.sources import ResolvedSource
+from hanme.data.tables.schema.config import FILE
 from hanme.data.tables.schema.sections import Source
 from hanme.errors import HanmeError
 
@@ -46,7 +50,9 @@ Feature pairs are built from features alone, and a network may weigh them differ
 """
 
 
-def infer(path: Path, target: str | None = None, label: str | None = None) -> Draft:
+def infer(
+    path: Path, target: str | None = None, label: str | None = None, *, views: bool = False
+) -> Draft:
     """Infer a configuration from the tables in a folder, or from one file.
 
     Args:
@@ -54,11 +60,12 @@ def infer(path: Path, target: str | None = None, label: str | None = None) -> Dr
         target: The table whose rows to classify: its file, with or without the ending, or its node
             type (default: the one with the likeliest label).
         label: The column of labels (default: the likeliest).
+        views: Whether views of databases count as tables.
     """
     if not path.exists():
         raise HanmeError(f"{path}: no such file or folder")
     folder = whole(path if path.is_dir() else path.parent)
-    tables, skipped = find_tables(folder, None if path.is_dir() else path.name)
+    tables, skipped = find_tables(folder, None if path.is_dir() else path.name, views=views)
     return _infer(tables, folder, skipped, None, target, label)
 
 
@@ -91,7 +98,10 @@ def _infer(
         if not tables:
             known = f"no tables; known formats are {', '.join(FORMATS)}, DuckDB and SQLite files"
             raise HanmeError(skipped[0] if len(skipped) == 1 else f"{folder}: {known}")
-        return _apply_rules(tables, skipped, target, label)
+        draft = _apply_rules(tables, skipped, target, label)
+    _check_linked_rows(draft, folder, frames)
+    draft.ask()
+    return draft
 
 
 def _apply_rules(
@@ -144,11 +154,12 @@ def _add_nodes(
     rest = [column for column in table.own_columns() if column not in used]
     name = _name_column(rest)
     draft.set((*place, "name"), name.name if name else None)
-    for column, hint in table.hints.items():
-        draft.set((*place, column), None, hint)
+    for column in [c for c in table.columns if c.name in table.hints and c not in used]:
+        draft.set((*place, column.name), None, table.hints[column.name])
     to_target = [r for r in table.references if r.table is target and r.column not in used]
+    hidden = {column.name for column in used}
     for reference in (to_target if table.is_links else []) or table.references:
-        if reference.column not in used:
+        if reference.column not in used and hidden.isdisjoint(reference.where):
             add_column_relation(draft, table, [reference.column], reference)
     return rest, name
 
@@ -162,17 +173,15 @@ def _name_column(columns: list[ColumnProfile]) -> ColumnProfile | None:
 
 def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None) -> None:
     """Add the node type to classify; columns that could be features may become relations."""
-    columns, name = _add_nodes(draft, table, [label] if label else [], table)
+    split = next((column for column in table.own_columns() if is_split(column)), None)
+    leaks = _own_leaks(draft, table, label, split) if label else []
+    used = [label, *leaks] if label else leaks
+    columns, name = _add_nodes(draft, table, used, table)
     _add_label(draft, table, label)
-    split = next((column for column in columns if is_split(column)), None)
     if split is not None:
         draft.set(("nodes", table.kind, "split"), split.name, "it holds train, val and test")
     place = ("nodes", table.kind, "features")
     columns = [column for column in columns if column not in (name, split)]
-    for column in [c for c in columns if label and c.filled]:
-        if label and (leak := find_leak(table.table, column.alias, label.alias)):
-            draft.set((*place, column.name), None, f"left out ({leak})")
-            columns.remove(column)
     repeats = near_duplicates(table.table, [column.alias for column in (*columns, name) if column])
     if repeats is not None and split is None:
         again = f"{table.size - len(set(repeats.tolist())):,} rows nearly repeat others"
@@ -188,13 +197,60 @@ def _add_target(draft: Draft, table: ProfiledTable, label: ColumnProfile | None)
             draft.reasons[(*place, column.name)] += (
                 f'; or a relation: [relations.NAME] columns = ["{column.name}"]'
             )
-    relations |= {r.column: r.separator for r in table.references if r.column is not label}
+    relations |= {r.column: r.separator for r in table.references if r.column not in used}
     for column, separator in relations.items():
         if is_also_category(column, separator):
             draft.set((*place, column.name), "category", "also a relation")
     has_text = TEXT in draft.nodes[table.kind].get("features", {}).values()
     if name and name.distinct > FEW_VALUES and (not has_text or name.repetition >= 2):
         draft.set((*place, name.name), TEXT)
+
+
+def _own_leaks(
+    draft: Draft, table: ProfiledTable, label: ColumnProfile, split: ColumnProfile | None
+) -> list[ColumnProfile]:
+    """Leave out columns of the target that give the label away, as features and as relations.
+
+    There is no split yet but that of a column; without one, all labels are read.
+    """
+    name = _name_column([c for c in table.own_columns() if c is not label])
+    others = (table.id, label, split, name)
+    columns = {c.name: c for c in table.columns if c.filled and c not in others}
+    hidden = None
+    if split is not None:
+        (hidden,) = table.table.reader.arrays(
+            f"SELECT {split.alias} IS DISTINCT FROM 'train' FROM {table.table.sql} ORDER BY rowid"
+        )
+    labels = Labels.read(table.table, label.alias, hidden)
+    leaks = own_leaks(table.table, {name: c.alias for name, c in columns.items()}, labels)
+    draft.questions += [leak for leak in leaks if not leak.why]
+    for leak in (leak for leak in leaks if leak.why):
+        column, trial = columns[leak.name], Draft(draft.target, set(draft.types), [])
+        trial.set(("nodes", table.kind, "features", column.name), infer_feature(column)[0])
+        references = table.refers(column)
+        if references or relation_columns(table, [column]):
+            add_column_relation(trial, table, [column], *references[:1])
+        draft.leave_out(leak, trial)
+    return [columns[leak.name] for leak in leaks if leak.why]
+
+
+def _check_linked_rows(draft: Draft, folder: Path, frames: Mapping[str, Any] | None) -> None:
+    """Leave out relations, and columns of linked rows, that give the label away."""
+    if not draft.relations or "label" not in draft.nodes[draft.target]:
+        return
+    source = GraphSource.find(draft.config, folder / FILE, frames=frames)
+    try:
+        with Reader(source.sources.values(), folder) as reader:
+            config, tables, _, relations = source.open(reader)
+            table = tables[draft.target]
+            labels = Labels.read(table, "label", read_parts(config, table, table.size) != 0)
+            leaks = linked_leaks(config, tables, relations.values(), labels)
+    except HanmeError as error:
+        draft.notes.append(f"Linked rows were not checked for leaks: {error}")
+        return
+    draft.questions += [leak for leak in leaks if not leak.why]
+    for leak in (leak for leak in leaks if leak.why):
+        draft.leave_out(leak)
 
 
 def infer_feature(column: ColumnProfile) -> tuple[Any, str]:

@@ -23,18 +23,21 @@ ALLOWED = {
 }  # fmt: skip
 
 
-def table_names(path: Path, kind: str) -> list[str]:
-    """Return the names of the tables and views in a database file."""
+def table_names(path: Path, kind: str) -> tuple[list[str], list[str]]:
+    """Return the names of the tables in a database file, and those of its views."""
     if kind == "duckdb":
         with duckdb.connect(path, read_only=True) as connection:
-            rows = connection.execute("SHOW TABLES").fetchall()
+            rows = connection.execute(
+                "SELECT table_name, table_type = 'VIEW' FROM information_schema.tables "
+                "WHERE table_schema = current_schema() ORDER BY table_name"
+            ).fetchall()
     else:
         with closing(_open(path)) as opened:
             rows = opened.execute(
-                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                "SELECT name, type = 'view' FROM sqlite_master WHERE type IN ('table', 'view') "
                 "AND name NOT LIKE 'sqlite~_%' ESCAPE '~' ORDER BY name"
             ).fetchall()
-    return [name for (name,) in rows]
+    return [name for name, view in rows if not view], [name for name, view in rows if view]
 
 
 class DeclaredKeys(NamedTuple):

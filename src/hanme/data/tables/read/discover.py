@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 
+from hanme.common.toml import toml_text
 from hanme.data.tables.read.databases import table_names
 from hanme.data.tables.read.formats import (
     FORMATS,
@@ -25,8 +26,13 @@ FIRST_LINES = 50
 """Lines from which the format of a file is inferred."""
 
 
-def find_tables(folder: Path, only: str | None = None) -> tuple[list[Source], list[str]]:
+def find_tables(
+    folder: Path, only: str | None = None, *, views: bool = False
+) -> tuple[list[Source], list[str]]:
     """Find the tables in a folder, or in one file of it.
+
+    Views of a database repeat columns of its tables, perhaps the label: they count as tables only
+    with `views`, or if there are no tables.
 
     Returns:
         The tables, and for each file that is none why it was skipped.
@@ -41,13 +47,26 @@ def find_tables(folder: Path, only: str | None = None) -> tuple[list[Source], li
             if (kind := database_kind(path)) is None:
                 found.append(_source(path))
             else:
-                names = table_names(path, kind)
+                names, others = table_names(path, kind)
+                if others and names and not views:
+                    skipped.append(_about_views(path.name, others))
+                else:
+                    names += others
                 found += [Source(database=path.name, table=name) for name in names]
         except HanmeError as error:
             skipped.append(str(error).removeprefix(f"{path.parent}/"))
         except (*UNREADABLE, sqlite3.Error, duckdb.Error) as error:
             skipped.append(f"{path.name}: it cannot be read ({one_line(error)})")
     return found, skipped
+
+
+def _about_views(database: str, views: list[str]) -> str:
+    what = "1 view, as it" if len(views) == 1 else f"{len(views)} views, as they"
+    first = f"table = {toml_text(views[0])} and database = {toml_text(database)}"
+    return (
+        f"{database}: {what} may repeat the label: {', '.join(views)}. To use all, add --views; "
+        f"to use one, write {first} under [nodes.NAME], and its relations"
+    )
 
 
 def _source(path: Path) -> Source:

@@ -19,6 +19,7 @@ from hanme.data.tables.schema.sections import (
     NodeTable,
     Relation,
     Section,
+    Source,
     SplitRule,
 )
 from hanme.errors import HanmeError
@@ -54,7 +55,7 @@ class GraphConfig(Section):
         if target.split and ("shares" in target.model_fields_set or self.split):
             raise ValueError(f"{where}: give split or shares or [split], one of them")
         for kind, nodes in self.nodes.items():
-            self._hide_answers(kind, nodes.features, f"nodes.{kind}.features")
+            self._hide_answers(nodes, nodes.features, f"nodes.{kind}.features")
             for key in TARGET_ONLY:
                 if kind != self.target and key in nodes.model_fields_set:
                     raise ValueError(f"nodes.{kind}.{key}: only the target {self.target} has it")
@@ -63,12 +64,14 @@ class GraphConfig(Section):
             if isinstance(relation, LinkTable):
                 self._check_type(relation.source.type, f"{where}.source")
                 self._check_type(relation.target.type, f"{where}.target")
+                columns = [relation.source.column, relation.target.column, *relation.where]
+                self._hide_answers(relation, [*columns, relation.each], where)
                 continue
             source = relation.source or self.target
             self._check_type(source, f"{where}.source")
             if self.nodes[source].implied:
                 raise ValueError(f"{where}.source: {source} has no table")
-            self._hide_answers(source, relation.columns, f"{where}.columns")
+            self._hide_answers(self.nodes[source], relation.columns, f"{where}.columns")
         if not any(isinstance(r, LinkTable) and r.each for r in self.relations.values()):
             self.check_names()
         return self
@@ -78,10 +81,13 @@ class GraphConfig(Section):
             known = ", ".join(self.nodes)
             raise ValueError(f"{where}: no node type {kind!r}; expected one of {known}")
 
-    def _hide_answers(self, kind: str, columns: Collection[str], where: str) -> None:
-        """Refuse the label and the split among columns that a model sees."""
+    def _hide_answers(self, source: Source, columns: Collection[str | None], where: str) -> None:
+        """Refuse label and split among the columns of the target's table that a model sees."""
+        target, place = self.nodes[self.target], ("database", "table", "query")
+        if any(getattr(source, key) != getattr(target, key) for key in place):
+            return
         for key in ("label", "split"):
-            if (column := getattr(self.nodes[kind], key)) in columns:
+            if (column := getattr(target, key)) is not None and column in columns:
                 raise ValueError(f"{where}: {column} is the {key}, which no model may see")
 
     def check_names(self) -> None:
@@ -115,6 +121,19 @@ class GraphConfig(Section):
             back = relation.reverse or f"rev_{name}"
             edge_types[name] = ((source, name, target), (target, back, source))
         return edge_types
+
+    def without_relations(self, leaks: Collection[str]) -> GraphConfig:
+        """Return the configuration without relations that give the label away."""
+        kept = {n: r for n, r in self.relations.items() if f"relations.{n}" not in leaks}
+        return self.model_copy(update={"relations": kept})
+
+    @property
+    def kept(self) -> set[str]:
+        """What is used even if it gives the label away, as ``keep`` calls it."""
+        metadata = list(self.node_types), [e for pair in self.edge_types.values() for e in pair]
+        steps = {e for text in self.metapaths or () for e in Metapath.parse(text, metadata).steps}
+        walked = {n for n, pair in self.edge_types.items() if not steps.isdisjoint(pair)}
+        return {*self.nodes[self.target].keep, *(f"relations.{name}" for name in walked)}
 
     def column_name(self, kind: str, column: str) -> str:
         """Return what ``keep`` calls a column: ``TYPE.COLUMN``, unless it is of the target."""

@@ -161,8 +161,8 @@ class NodeTable(Source):
     """Target: the shares of a random split."""
     features: dict[str, FeatureSpec] = {}
     keep: list[Filled] = []
-    """Target: features to use although they seem to give the label away. TYPE.COLUMN is one of a
-    type whose rows belong to the target's one to one."""
+    """Target: what to use although it seems to give the label away: columns, TYPE.COLUMN of another
+    type, relations.NAME."""
 
     @property
     def implied(self) -> bool:
