@@ -190,7 +190,7 @@ def test_threads_are_left_alone(graph: Graph) -> None:
 
 @pytest.mark.slow
 def test_a_network_that_adds_nothing_is_given_up_and_dropped(
-    graph: Graph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    graph: Graph, tmp_path: Path
 ) -> None:
     config = RunConfig.make(
         {
@@ -199,7 +199,6 @@ def test_a_network_that_adds_nothing_is_given_up_and_dropped(
             "training": {"recipe": "default", "seed": 1, "lr": 1e-9, "patience": 50},
         }
     )
-    monkeypatch.setattr(trainer, "JUDGED", 10)
     run = train_in_memory(config, graph)
     assert run.result["epochs"] == trainer.PROBE
     assert run.model.network is None

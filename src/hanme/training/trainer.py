@@ -68,9 +68,6 @@ class Progress:
 PROBE = 24
 """Epochs after which a network that adds nothing to the base learners is given up."""
 
-JUDGED = 200
-"""Minimum number of validation nodes to judge that by: fewer cannot tell, and epochs are short."""
-
 GAIN = 2.0
 """Minimum gain over the base learners, in nats over all of these nodes: a likelihood ratio that one
 superfluous slope exceeds once in twenty times."""
@@ -129,8 +126,7 @@ class Trainer:
     @property
     def helps(self) -> bool:
         """Whether the network adds something to the base learners, as far as that is known."""
-        judged = self.gain is not None and int(self.graph.split.val.sum()) >= JUDGED
-        return not judged or self.progress.gain >= GAIN
+        return self.gain is None or self.progress.gain >= GAIN
 
     @property
     def _done(self) -> float:
