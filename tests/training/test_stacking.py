@@ -20,7 +20,7 @@ from hanme.training import (
     Trainer,
     TrainingConfig,
     ValidationHalves,
-    draw_weights,
+    build_seeded,
     finalize,
     load_learner,
     stacking_gain,
@@ -51,9 +51,13 @@ class OwnFeatures(Channels):
 def test_held_out_and_final_logits_are_the_same_composition(graph: Graph) -> None:
     """Slopes apply to any head and any user-defined channels."""
     sizes = {"in_channels": graph.widths, "hidden_channels": 8, "heads": 2}
-    network = HANME(graph.metadata(), "movie", graph.metapaths, 3, channels=[OwnFeatures], **sizes)
-    network.head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    draw_weights(network, graph, 1)
+
+    def build() -> HANME:
+        made = HANME(graph.metadata(), "movie", graph.metapaths, 3, channels=[OwnFeatures], **sizes)
+        made.head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+        return made
+
+    network, _ = build_seeded(build, graph, 1)
     config = TrainingConfig(recipe="default", refit=False, epochs=4, seed=1)
     Trainer(network, graph, config).run()
     trained = finalize(network, graph, config)

@@ -19,7 +19,7 @@ from hanme.training.trainer import (
     Epoch,
     Progress,
     Trainer,
-    draw_weights,
+    build_seeded,
     size_weights,
     start_at_odds,
 )
@@ -44,7 +44,7 @@ __all__ = [
     "TrainingResult",
     "ValidationHalves",
     "as_predicted",
-    "draw_weights",
+    "build_seeded",
     "f1",
     "finalize",
     "fit_base",
