@@ -23,6 +23,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import hanme  # noqa: F401  before torch, whose threads it keeps from spinning
 
@@ -32,10 +33,18 @@ import torch
 from hanme.common import ranks
 from hanme.common.memory import peak_mb
 from hanme.data import planted
+from hanme.graph import Graph
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig, draw_weights
+from hanme.training import Trainer, TrainingConfig, build_seeded
 
 TURNS = 3
+
+
+def network(graph: Graph) -> HANME:
+    """Build the network of a graph's default metapaths."""
+    return HANME(
+        graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=64, heads=8
+    )
 
 
 def measure(movies: int, batch_size: int | None, seconds: float) -> dict[str, float]:
@@ -44,12 +53,10 @@ def measure(movies: int, batch_size: int | None, seconds: float) -> dict[str, fl
     os.sched_setaffinity(0, {cores[local % len(cores)]})
     torch.set_num_threads(1)
     graph = planted(movies=movies)
-    model = HANME(
-        graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=64, heads=8
-    )
+    model, random = build_seeded(partial(network, graph), graph, 483)
     config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
     with ranks.joined():
-        run = Trainer(model, graph, config, random=draw_weights(model, graph, 483))
+        run = Trainer(model, graph, config, random=random)
         run._epoch(1)  # compiled code is loaded and chains are made
         nodes, began, epoch = 0, time.perf_counter(), 1
         while True:
@@ -63,7 +70,7 @@ def measure(movies: int, batch_size: int | None, seconds: float) -> dict[str, fl
 
 def imdb(seeds: int, batch_size: int) -> dict[str, object]:
     """Score training on the whole of IMDB and in batches, seed by seed."""
-    from hanme.data import METAPATHS, load
+    from hanme.data import load
     from hanme.decision import Decision
     from hanme.training.metrics import scores
 
@@ -72,11 +79,9 @@ def imdb(seeds: int, batch_size: int) -> dict[str, object]:
     for seed in range(1, seeds + 1):
         graph = load("IMDB", seed=seed)
         for name, size in (("whole", None), ("batches", batch_size)):
-            model = HANME(
-                graph.metadata(), "movie", METAPATHS["IMDB"], len(graph.labels), hidden_channels=64
-            )
             config = TrainingConfig(recipe="paper", seed=seed, patience=50, batch_size=size)
-            run = Trainer(model, graph, config, random=draw_weights(model, graph, seed))
+            model, random = build_seeded(partial(network, graph), graph, seed)
+            run = Trainer(model, graph, config, random=random)
             run.run()
             test = scores(run.logits(), graph.y, {"test": graph.split.test}, Decision())["test"]
             found[name].append((100 * test.micro, 100 * test.macro))

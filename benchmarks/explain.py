@@ -18,7 +18,7 @@ from collections.abc import Callable
 from hanme.data import METAPATHS, load
 from hanme.explain import Explainer
 from hanme.nn import HANME
-from hanme.training import draw_weights
+from hanme.training import build_seeded
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -31,8 +31,11 @@ def main() -> None:
     data = load("IMDB")
     metapaths = sys.argv[1:] or METAPATHS["IMDB"]
     labels = len(data.labels)
-    model = HANME(data.metadata(), "movie", metapaths, labels, hidden_channels=128, heads=8)
-    draw_weights(model, data, seed=1)
+    model, _ = build_seeded(
+        lambda: HANME(data.metadata(), "movie", metapaths, labels, hidden_channels=128, heads=8),
+        data,
+        seed=1,
+    )
     explainer = Explainer(model, data)  # warm: compiled code loaded, structures made
     counts = sum(path.problem.chain.count() for path in explainer.open.paths.values())
     largest = int(counts.argmax())

@@ -120,9 +120,6 @@ class Classifier(Model):
     def forward(self, batch: Batch) -> Tensor:
         return self.lin(self.conv(batch.x_dict))
 
-    def reset_parameters(self) -> None:
-        self.lin.reset_parameters()
-
 
 def build(backend: str, graph: Graph, metapaths: list[str], hidden: int, heads: int) -> Any:
     labels = len(graph.labels)

@@ -43,7 +43,7 @@ from hanme.training import (
     Trainer,
     TrainingConfig,
     ValidationHalves,
-    draw_weights,
+    build_seeded,
     fit_base,
 )
 from hanme.training.final import NETWORK_PRIOR, NETWORK_PRIOR_WIDTH
@@ -122,17 +122,19 @@ def network(graph: Graph, variant: str) -> Model | None:
     return model
 
 
-def fitted(graph: Graph, model: Model, config: TrainingConfig, *, uniform: bool) -> Model:
-    """Train a network; the selection half of the validation nodes chooses the epoch."""
+def fitted(graph: Graph, variant: str, config: TrainingConfig, offset: Tensor) -> Model:
+    """Train a network on top of fixed logits; half of the validation nodes chooses the epoch."""
     selection, _ = ValidationHalves.of(graph, config.seed)
     graph = replace(graph, split=graph.split._replace(val=selection))
-    random = draw_weights(model, graph, config.seed)
-    if uniform:
+    model, random = build_seeded(
+        lambda: Shifted(network(graph, variant), offset), graph, config.seed
+    )
+    if variant == "uniform":
         for name, weights in model.named_parameters():
             if ".att_" in name:
                 weights.data.zero_().requires_grad_(False)
     Trainer(model, graph, config, random=random).run()
-    return model
+    return model.network
 
 
 def out_of_fold(graph: Graph, base: BaseOutputs, config: TrainingConfig) -> Tensor:
@@ -159,17 +161,13 @@ def changes(graph: Graph, fold: Tensor, variants: list[str]) -> dict[str, Tensor
     known, stacking = base.outputs.held_out, ValidationHalves.of(graph, config.seed).stacking
     found = {"base": node_losses(known[fold], graph.y[fold])}
     for variant in variants:
-        model = network(graph, variant)
-        if model is None:
+        if network(graph, variant) is None:
             found[variant] = found["base"]
             continue
-        prior = [1 - NETWORK_PRIOR, NETWORK_PRIOR]
-        if variant == "residual":
-            offset = out_of_fold(graph, base, config)
-            fitted(graph, Shifted(model, offset), config, uniform=False)
-            prior = [1.0, 0.5]
-        else:
-            fitted(graph, model, config, uniform=variant == "uniform")
+        residual = variant == "residual"
+        prior = [1.0, 0.5] if residual else [1 - NETWORK_PRIOR, NETWORK_PRIOR]
+        offset = out_of_fold(graph, base, config) if residual else torch.zeros(())
+        model = fitted(graph, variant, config, offset)
         logits = Network(model).predict(graph)
         parts = [known[stacking], logits[stacking]]
         (a, b), bias = calibrate(parts, graph.y[stacking], prior, NETWORK_PRIOR_WIDTH)

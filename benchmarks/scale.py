@@ -218,21 +218,25 @@ def trainer(
 ) -> Any:
     from hanme.data import load
     from hanme.nn import HANME
-    from hanme.training import Trainer, TrainingConfig, draw_weights
+    from hanme.training import Trainer, TrainingConfig, build_seeded
 
     graph = load(str(folder / "store"))
-    model = HANME(
-        graph.metadata(),
-        graph.target,
-        metapaths,
-        len(graph.labels),
-        in_channels=graph.widths,
-        hidden_channels=HIDDEN,
-        heads=HEADS,
-        per_root=per_root,
-    )
     config = TrainingConfig(recipe="paper", epochs=10**6, batch_size=batch_size)
-    return Trainer(model, graph, config, random=draw_weights(model, graph, 483))
+    model, random = build_seeded(
+        lambda: HANME(
+            graph.metadata(),
+            graph.target,
+            metapaths,
+            len(graph.labels),
+            in_channels=graph.widths,
+            hidden_channels=HIDDEN,
+            heads=HEADS,
+            per_root=per_root,
+        ),
+        graph,
+        483,
+    )
+    return Trainer(model, graph, config, random=random)
 
 
 def train(given: argparse.Namespace) -> dict[str, Any]:

@@ -50,9 +50,6 @@ class Learnt(Fusion):
         super().__init__(vectors, channels)
         self.score, self.temperature = nn.Parameter(torch.zeros(vectors)), temperature
 
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.score)
-
     def weights(self, vectors):
         return torch.softmax(self.score / self.temperature, 0)
 
@@ -66,9 +63,6 @@ class Recurrent(PathEncoder):
     def __init__(self, heads: int, channels: int, metapaths=()) -> None:
         super().__init__(heads, channels, metapaths)
         self.gru = nn.GRU(channels, channels, batch_first=True)
-
-    def reset_parameters(self) -> None:
-        self.gru.reset_parameters()
 
     def encode(self, values, links, metapath):
         states = values.flip(1).transpose(1, 2).flatten(0, 1)

@@ -9,7 +9,7 @@ import pytest
 from commands import shell
 from hanme.data import planted
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig, draw_weights
+from hanme.training import Trainer, TrainingConfig, build_seeded
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,15 +76,18 @@ def test_the_python_of_explain_runs(tmp_path: Path, monkeypatch, capsys) -> None
     monkeypatch.chdir(tmp_path)
     graph = planted(movies=100)
     graph.targets.names = ["Inception", *list(graph.targets.names or [])[1:]]
-    model = HANME(
-        graph.metadata(),
-        target="movie",
-        out_channels=len(graph.labels),
-        metapaths=graph.metapaths,
-        hidden_channels=16,
-        heads=2,
+    model, _ = build_seeded(
+        lambda: HANME(
+            graph.metadata(),
+            target="movie",
+            out_channels=len(graph.labels),
+            metapaths=graph.metapaths,
+            hidden_channels=16,
+            heads=2,
+        ),
+        graph,
+        seed=1,
     )
-    draw_weights(model, graph, seed=1)
     Trainer(model, graph, TrainingConfig(recipe="paper", epochs=5)).run()
     label = graph.labels[0]
     (code,) = blocks("docs/explain.md", "python")

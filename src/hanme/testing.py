@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,8 @@ from hanme.linear.matrices import GraphMatrices
 from hanme.nn import CHANNELS, ENCODERS, FUSIONS, HANME, MODELS, Batch, Model
 from hanme.nn.fusions import make_fusion
 from hanme.ops import BACKENDS
-from hanme.training import CALLBACKS, Trainer, TrainingConfig, draw_weights
+from hanme.runs.build import build_network
+from hanme.training import CALLBACKS, Trainer, TrainingConfig, build_seeded
 from hanme.training.batches import normalises
 
 SIZES: dict[str, Any] = {"hidden_channels": 8, "heads": 2}
@@ -78,11 +80,15 @@ class PartCases(ComponentCases):
         """Return arguments of :class:`HANME` that use the component."""
         raise NotImplementedError
 
+    def build(self, graph: Graph, **changes: Any) -> HANME:
+        """Return a new network."""
+        given = SIZES | self.arguments() | changes
+        widths = graph.widths
+        return HANME(graph.metadata(), "movie", graph.metapaths, 3, in_channels=widths, **given)
+
     def network(self, graph: Graph, **changes: Any) -> HANME:
         """Return a network with weights."""
-        given = SIZES | self.arguments() | changes
-        model = HANME(graph.metadata(), "movie", graph.metapaths, 3, **given)
-        draw_weights(model, graph, seed=1)
+        model, _ = build_seeded(lambda: self.build(graph, **changes), graph, seed=1)
         return model.eval()
 
     def classifier(self) -> Classifier:
@@ -105,9 +111,10 @@ class PartCases(ComponentCases):
                     torch.testing.assert_close(z_some, z[roots])
                     torch.testing.assert_close(z_near, z[roots])
 
-    def test_reset_draws_every_weight(self) -> None:
-        """Destroy all weights, and draw them anew."""
-        check_reset(self.network(self.graph()))
+    def test_the_seed_draws_every_weight(self) -> None:
+        """Build the network again with the same seed."""
+        graph = self.graph()
+        check_seed(lambda: self.build(graph), graph)
 
 
 class EncoderCases(PartCases):
@@ -201,9 +208,11 @@ class ModelCases(ComponentCases):
         # Statistics over all nodes depend on the labels of all of them.
         assert normalises(model) or own_label_is_unread(lambda batch: [model(batch)], graph)
 
-    def test_reset_draws_every_weight(self) -> None:
-        """Destroy all weights, and draw them anew."""
-        check_reset(self.network(self.graph()))
+    def test_the_seed_draws_every_weight(self) -> None:
+        """Build the model again with the same seed."""
+        graph = self.graph()
+        config = self.classifier().fit(graph).run_.config
+        check_seed(lambda: build_network(config.model, graph), graph)
 
 
 class FeatureBlockCases(ComponentCases):
@@ -276,8 +285,12 @@ class CallbackCases(ComponentCases):
         """Return a trainer of a small network with the callback."""
         values = {"epochs": 6, "callbacks": [self.table], **config}
         training, graph = TrainingConfig.model_validate(values), self.graph()
-        model = HANME(graph.metadata(), "movie", graph.metapaths, 3, **SIZES)
-        return Trainer(model, graph, training, random=draw_weights(model, graph, training.seed))
+        model, random = build_seeded(
+            lambda: HANME(graph.metadata(), "movie", graph.metapaths, 3, **SIZES),
+            graph,
+            training.seed,
+        )
+        return Trainer(model, graph, training, random=random)
 
     def test_weights_are_the_same_after_a_resume(self) -> None:
         """Train in one go, and from a checkpoint; on the whole graph and in batches."""
@@ -313,13 +326,19 @@ CASES = (
 """The test cases, one per kind of component."""
 
 
-def check_reset(model: Model) -> None:
-    """Check that ``reset_parameters`` draws every weight."""
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.fill_(torch.nan)
-    model.reset_parameters()
-    assert [name for name, w in model.named_parameters() if not w.isfinite().all()] == []
+def check_seed(build: Callable[[], Model], graph: Graph) -> None:
+    """Check that a seed gives every weight, and leaves PyTorch's generator as it was."""
+    before = torch.get_rng_state()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills memory without values by NaN
+    try:
+        models = [build_seeded(build, graph, seed)[0] for seed in (1, 2, 1)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(torch.get_rng_state(), before)
+    first, other, again = (dict(model.named_parameters()) for model in models)
+    assert [name for name, weight in first.items() if not weight.isfinite().all()] == []
+    assert [name for name, weight in first.items() if not torch.equal(weight, again[name])] == []
+    assert not first or any(not torch.equal(weight, other[name]) for name, weight in first.items())
 
 
 def own_label_is_unread(function: Any, graph: Graph) -> bool:

@@ -8,16 +8,24 @@ from hanme.cli import show
 from hanme.common.progress import begin_stage
 from hanme.data import planted
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig, draw_weights
+from hanme.training import Trainer, TrainingConfig, build_seeded
 
 
 @pytest.fixture(scope="module")
 def trainer() -> Trainer:
     graph = planted(movies=100)
-    model = HANME(
-        graph.metadata(), "movie", graph.metapaths, len(graph.labels), hidden_channels=16, heads=2
+    model, _ = build_seeded(
+        lambda: HANME(
+            graph.metadata(),
+            "movie",
+            graph.metapaths,
+            len(graph.labels),
+            hidden_channels=16,
+            heads=2,
+        ),
+        graph,
+        seed=1,
     )
-    draw_weights(model, graph, seed=1)
     return Trainer(model, graph, TrainingConfig(recipe="paper", epochs=4))
 
 

@@ -52,3 +52,19 @@ def test_the_random_state_of_a_gpu_is_kept_too(monkeypatch: pytest.MonkeyPatch) 
         device.set_rng_state(saved, gpu)
         assert states[1].tolist() == list(range(16))
         assert torch.rand(2).equal(drawn)
+
+
+def test_a_seed_of_the_cpu_seeds_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else dropout on a GPU would ignore the seed in the first epoch."""
+    states, generator = {}, torch.Generator
+    monkeypatch.setattr(
+        torch, "Generator", lambda place: generator() if place == "cuda:1" else None
+    )
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, index: states.update({index: state})
+    )
+    seeded = generator().manual_seed(7).get_state()
+    with torch.random.fork_rng([]):
+        device.set_rng_state(seeded, torch.device("cuda", 1))
+        assert torch.equal(torch.get_rng_state(), seeded)
+    assert torch.equal(states[1], seeded)

@@ -18,7 +18,7 @@ from hanme.linear.matrices import GraphMatrices
 from hanme.linear.smoothing import SmoothingSpec
 from hanme.nn import HANME
 from hanme.nn.batch import Batch
-from hanme.training import Network, Stacked, draw_weights
+from hanme.training import Network, Stacked, build_seeded
 
 TO = {kind: ("movie", "to", kind) for kind in ("actor", "director")}
 
@@ -37,8 +37,11 @@ def linear(graph: Graph) -> LinearModel:
 
 @pytest.fixture(scope="module")
 def network(graph: Graph) -> HANME:
-    made = HANME(graph.metadata(), "movie", graph.metapaths, 3, hidden_channels=8, heads=2)
-    draw_weights(made, graph, seed=1)
+    made, _ = build_seeded(
+        lambda: HANME(graph.metadata(), "movie", graph.metapaths, 3, hidden_channels=8, heads=2),
+        graph,
+        seed=1,
+    )
     return made.eval()
 
 

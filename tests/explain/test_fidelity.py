@@ -8,15 +8,19 @@ from hanme.data import planted
 from hanme.errors import HanmeError
 from hanme.explain import Explainer, fidelity
 from hanme.nn import HANME
-from hanme.training import Trainer, TrainingConfig, draw_weights
+from hanme.training import Trainer, TrainingConfig, build_seeded
 
 
 @pytest.fixture(scope="module")
 def explainer() -> Explainer:
     graph = planted(movies=300)
-    net = HANME(graph.metadata(), "movie", graph.metapaths, 5, heads=4, hidden_channels=32)
     config = TrainingConfig(recipe="paper", epochs=100, select="last")
-    Trainer(net, graph, config, random=draw_weights(net, graph, 1)).run()
+    net, random = build_seeded(
+        lambda: HANME(graph.metadata(), "movie", graph.metapaths, 5, heads=4, hidden_channels=32),
+        graph,
+        1,
+    )
+    Trainer(net, graph, config, random=random).run()
     return Explainer(net, graph)
 
 

@@ -23,7 +23,7 @@ from hanme.linear.aggregates import PHRASES
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.smoothing import SmoothingSpec
 from hanme.nn import HAN, HANME, MAGNN
-from hanme.training import Network, Stacked, draw_weights
+from hanme.training import Network, Stacked, build_seeded
 
 FILMS = Path(__file__).parents[2] / "examples" / "films"
 
@@ -81,8 +81,11 @@ def test_reasons_add_up_to_the_logits(
     stacked = Stacked({"linear": base}, {"linear": 0.7}, torch.ones(5))
     if model is not None:
         sizes = {"heads": 2, "hidden_channels": 16}
-        network = model(movies.metadata(), "movie", movies.metapaths, 5, **sizes, **options)
-        draw_weights(network, movies, seed=1)
+        network, _ = build_seeded(
+            lambda: model(movies.metadata(), "movie", movies.metapaths, 5, **sizes, **options),
+            movies,
+            seed=1,
+        )
         parts = {**stacked.parts, "network": Network(network)}
         stacked = Stacked(parts, {"linear": 0.7, "network": 1.3}, torch.ones(5))
     explainer = Explainer(stacked, movies)

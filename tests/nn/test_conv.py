@@ -8,7 +8,8 @@ from torch_geometric.nn import HANConv
 from torch_geometric.transforms import AddMetaPaths
 
 from hanme.errors import HanmeError
-from hanme.nn import GAT, HAN, HANME, HANMEConv, SemanticAttention
+from hanme.graph.metapath import Metapath
+from hanme.nn import GAT, HAN, HANME, HANMEConv, PathEncoder, SemanticAttention
 from hanme.nn.batch import Batch
 from hanme.nn.encoders import Multihop
 from hanme.nn.parts import Projection
@@ -88,7 +89,6 @@ def test_backends_give_the_same_output_and_gradients(encoder: str) -> None:
         )
         logits(model, data)
         torch.manual_seed(2)
-        model.reset_parameters()
         out = logits(model.train(), data)  # with dropout: all backends see the same draw
         out.square().sum().backward()
         results[backend] = [out, *(p.grad for p in model.parameters())]
@@ -170,6 +170,20 @@ def test_another_graph_and_a_changed_one_are_noticed() -> None:
     assert not torch.allclose(logits(model, data), first)
 
 
+class Attending(PathEncoder):
+    """Attention among the nodes of an instance; what the root sees is read."""
+
+    def __init__(self, heads: int, channels: int, metapaths=()) -> None:
+        super().__init__(heads, channels, metapaths)
+        self.attention = nn.MultiheadAttention(channels, 1, batch_first=True)
+        self.scale = nn.Parameter(torch.randn(channels))
+
+    def encode(self, values, links, metapath):
+        tokens = values.transpose(1, 2).flatten(0, 1)
+        seen = self.attention(tokens, tokens, tokens)[0][:, 0] * self.scale
+        return seen.view(len(values), self.heads, self.channels)
+
+
 def test_reset() -> None:
     data = small_graph()
     conv = HANMEConv(-1, 8, data.metadata(), METAPATHS, heads=2)
@@ -179,6 +193,30 @@ def test_reset() -> None:
     drawn = [w for w in before if w.any()]  # biases begin at 0
     again = [w for w, b in zip(conv.parameters(), before, strict=True) if b.any()]
     assert not any(torch.equal(a, b) for a, b in zip(drawn, again, strict=True))
+
+
+def test_reset_draws_what_a_new_layer_would() -> None:
+    """Modules such as MultiheadAttention have no public method to draw their weights anew."""
+    data = small_graph()
+    sizes = {t: x.size(1) for t, x in data.x_dict.items()}
+
+    def layer(width: int | dict[str, int]) -> HANMEConv:
+        torch.manual_seed(1)
+        return HANMEConv(width, 8, data.metadata(), METAPATHS, heads=2, encoder=Attending)
+
+    reset, new = layer(-1), layer(sizes)
+    reset(data.x_dict, data.edge_index_dict)
+    torch.manual_seed(1)
+    reset.reset_parameters()
+    for name, weight in new.named_parameters():
+        assert torch.equal(weight, reset.get_parameter(name)), name
+
+
+def test_reset_refuses_an_encoder_that_it_cannot_make() -> None:
+    metapaths = [Metapath.of(text, small_graph().metadata()) for text in METAPATHS]
+    conv = HANMEConv(-1, 8, small_graph().metadata(), metapaths, encoder=Multihop(1, 8, metapaths))
+    with pytest.raises(HanmeError, match="passed as an instance"):
+        conv.reset_parameters()
 
 
 def test_semantic_attention_of_one_metapath_is_that_metapath() -> None:

@@ -15,7 +15,8 @@ from hanme.errors import HanmeError
 from hanme.nn import MODELS, Model, SemanticAttention
 from hanme.nn.batch import Batch
 from hanme.runs import OpenedRun, RunConfig, build_network, train, with_metapaths
-from hanme.training import LTS, Trainer, TrainingConfig, draw_weights, f1
+from hanme.testing import check_seed
+from hanme.training import LTS, Trainer, TrainingConfig, build_seeded, f1
 
 EASY = {"movies": 400, "guests": 0, "noise": 0, "genres": 3}
 TINY = {"movies": 60, "genres": 3}
@@ -43,9 +44,11 @@ def run_config(name: str, **changes: object) -> RunConfig:
 
 
 def trainer(name: str, graph: Graph, **config: object) -> Trainer:
-    model = build_network(run_config(name).model, graph)
     settings = TrainingConfig(**{"recipe": "paper", "lr": 0.01, **config})
-    return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
+    model, random = build_seeded(
+        lambda: build_network(run_config(name).model, graph), graph, settings.seed
+    )
+    return Trainer(model, graph, settings, random=random)
 
 
 def logits(model: Model, graph: Graph, roots: Tensor | None = None) -> Tensor:
@@ -130,15 +133,9 @@ def test_is_reproducible(name: str) -> None:
 
 
 @every_model
-def test_reset_draws_every_weight_anew(name: str) -> None:
-    run = trainer(name, planted(**TINY), seed=1)
-    before = weights(run)
-    with torch.no_grad():
-        for parameter in run.model.parameters():
-            parameter.fill_(7.0)
-    torch.manual_seed(1)
-    run.model.reset_parameters()
-    assert equal(weights(run), before)
+def test_the_seed_draws_every_weight(name: str) -> None:
+    graph = planted(**TINY)
+    check_seed(lambda: build_network(run_config(name).model, graph), graph)
 
 
 @every_model

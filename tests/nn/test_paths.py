@@ -16,7 +16,7 @@ from hanme.graph import Graph
 from hanme.nn import HANME, Batch, HANMEConv
 from hanme.nn.encoders import Encoder, Multihop, PathEncoder
 from hanme.ops import chunked
-from hanme.training import draw_weights
+from hanme.training import build_seeded
 from nn.test_conv import small_graph
 
 TO, BACK = ("movie", "to", "actor"), ("actor", "to", "movie")
@@ -28,9 +28,6 @@ class Recurrent(PathEncoder):
     def __init__(self, heads: int, channels: int, metapaths=(), *, links: int = 0) -> None:
         super().__init__(heads, channels, metapaths)
         self.gru = nn.GRU(channels + links, channels, batch_first=True)
-
-    def reset_parameters(self) -> None:
-        self.gru.reset_parameters()
 
     def encode(self, values: Tensor, links, metapath) -> Tensor:
         if links:  # the features of the link towards the root
@@ -49,28 +46,27 @@ class Attentive(PathEncoder):
         super().__init__(heads, channels, metapaths)
         self.layer = nn.TransformerEncoderLayer(channels, 1, 2 * channels, 0.0, batch_first=True)
 
-    def reset_parameters(self) -> None:
-        for part in (self.layer.linear1, self.layer.linear2):
-            part.reset_parameters()
-
     def encode(self, values: Tensor, links, metapath) -> Tensor:
         tokens = values.transpose(1, 2).flatten(0, 1)
         return self.layer(tokens)[:, 0].view(len(values), self.heads, self.channels)
 
 
 def network(graph: Graph, encoder: type[Encoder], *metapaths: str, **options: object) -> HANME:
-    model = HANME(
-        graph.metadata(),
-        "movie",
-        metapaths or graph.metapaths,
-        len(graph.labels),
-        hidden_channels=8,
-        heads=2,
-        encoder=encoder,
-        dropout=0.0,
-        **options,
+    model, _ = build_seeded(
+        lambda: HANME(
+            graph.metadata(),
+            "movie",
+            metapaths or graph.metapaths,
+            len(graph.labels),
+            hidden_channels=8,
+            heads=2,
+            encoder=encoder,
+            dropout=0.0,
+            **options,
+        ),
+        graph,
+        seed=1,
     )
-    draw_weights(model, graph, seed=1)
     return model.eval()
 
 

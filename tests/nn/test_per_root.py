@@ -16,7 +16,7 @@ from hanme.nn import MODELS
 from hanme.nn.fusions import SemanticAttention
 from hanme.ops import BACKENDS, Problem, metapath_attention
 from hanme.ops.eager import encode
-from hanme.training import Trainer, TrainingConfig, draw_weights
+from hanme.training import Trainer, TrainingConfig, build_seeded
 from hanme.training.batches import logits_of
 
 PATHS = ["movie-actor-movie", "movie-director-movie"]
@@ -89,11 +89,11 @@ def test_with_all_instances_drawn_logits_are_exact(
 
 
 def trainer(graph, **config) -> Trainer:
-    model = model_of(graph, per_root=2)
     settings = TrainingConfig(
         **{"recipe": "paper", "epochs": 3, "lr": 0.01, "batch_size": 16, **config}
     )
-    return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
+    model, random = build_seeded(lambda: model_of(graph, per_root=2), graph, settings.seed)
+    return Trainer(model, graph, settings, random=random)
 
 
 def test_instances_are_drawn_anew_each_epoch_and_the_same_after_an_interruption() -> None:

@@ -58,7 +58,7 @@ def assert_near(narrow: list[Tensor], wide: list[Tensor]) -> None:
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_layers_learn_nearly_the_same_in_bfloat16(encoder: str, heads: int, backend: str) -> None:
     data = small_graph()
-    torch.manual_seed(1)
+    torch.manual_seed(2)
     model = TwoLayers(data, encoder=encoder, heads=heads, backend=backend, activation="elu")
     wide = learn(model, data.x_dict, data.edge_index_dict)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -15,7 +15,7 @@ from hanme.errors import HanmeError
 from hanme.nn import MODELS, Batch, Model
 from hanme.runs import RunConfig, build_network, with_metapaths
 from hanme.runs.train import prepare
-from hanme.training import LTS, Trainer, TrainingConfig, draw_weights
+from hanme.training import LTS, Trainer, TrainingConfig, build_seeded
 from hanme.training.batches import logits_of, prefetched, shuffled, update_running_means
 
 TINY = {"movies": 90, "genres": 3}
@@ -35,11 +35,11 @@ def model_of(name: str, graph, **changes):
 
 def trainer(name: str = "hanme", graph=None, **config) -> Trainer:
     graph = planted(**TINY) if graph is None else graph
-    model = model_of(name, graph)
     settings = TrainingConfig(
         **{"recipe": "paper", "epochs": 4, "lr": 0.01, "batch_size": 16, **config}
     )
-    return Trainer(model, graph, settings, random=draw_weights(model, graph, settings.seed))
+    model, random = build_seeded(lambda: model_of(name, graph), graph, settings.seed)
+    return Trainer(model, graph, settings, random=random)
 
 
 def weights(run: Trainer) -> dict[str, torch.Tensor]:
@@ -62,8 +62,11 @@ def test_batches_give_the_logits_of_the_whole_graph(name: str) -> None:
 @pytest.mark.parametrize("name", BATCHED)
 def test_a_batch_of_all_roots_has_the_gradients_of_the_whole_graph(name: str) -> None:
     graph = planted(**TINY)
-    model = model_of(name, graph, dropout=0.0, attention_dropout=0.0, feature_dropout=0.0)
-    draw_weights(model, graph, 3)
+    model, _ = build_seeded(
+        lambda: model_of(name, graph, dropout=0.0, attention_dropout=0.0, feature_dropout=0.0),
+        graph,
+        3,
+    )
     train, every = graph.split.train, torch.randperm(90, generator=torch.Generator().manual_seed(1))
     found = []
     for roots in (None, every):

@@ -18,7 +18,7 @@ from hanme.nn import HANME
 from hanme.nn.batch import Batch
 from hanme.runs import RunConfig, train
 from hanme.testing import CallbackCases
-from hanme.training import CALLBACKS, Callback, Trainer, TrainingConfig, draw_weights
+from hanme.training import CALLBACKS, Callback, Trainer, TrainingConfig, build_seeded
 
 HOOKS = ("on_fit_start", "on_epoch_start", "on_backward_end", "on_epoch_end", "on_fit_end")
 GRAPH = planted(movies=60, genres=3)
@@ -105,13 +105,23 @@ def _known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def trainer(*callbacks, dropout: float = 0.5, **config) -> Trainer:
-    model = HANME(
-        GRAPH.metadata(), "movie", GRAPH.metapaths, 3, hidden_channels=8, heads=2, dropout=dropout
-    )
     settings = TrainingConfig(
         **{"recipe": "paper", "epochs": 6, "callbacks": list(callbacks), **config}
     )
-    return Trainer(model, GRAPH, settings, random=draw_weights(model, GRAPH, settings.seed))
+    model, random = build_seeded(
+        lambda: HANME(
+            GRAPH.metadata(),
+            "movie",
+            GRAPH.metapaths,
+            3,
+            hidden_channels=8,
+            heads=2,
+            dropout=dropout,
+        ),
+        GRAPH,
+        settings.seed,
+    )
+    return Trainer(model, GRAPH, settings, random=random)
 
 
 def weights(run: Trainer) -> list[torch.Tensor]:

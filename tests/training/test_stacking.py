@@ -22,7 +22,7 @@ from hanme.training import (
     Trainer,
     TrainingConfig,
     ValidationNodes,
-    draw_weights,
+    build_seeded,
     finalize,
     load_learner,
     stacking_gain,
@@ -53,9 +53,13 @@ class OwnFeatures(Channels):
 def test_held_out_and_final_logits_are_the_same_composition(graph: Graph) -> None:
     """Slopes apply to any head and any user-defined channels."""
     sizes = {"in_channels": graph.widths, "hidden_channels": 8, "heads": 2}
-    network = HANME(graph.metadata(), "movie", graph.metapaths, 3, channels=[OwnFeatures], **sizes)
-    network.head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    draw_weights(network, graph, 1)
+
+    def build() -> HANME:
+        made = HANME(graph.metadata(), "movie", graph.metapaths, 3, channels=[OwnFeatures], **sizes)
+        made.head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+        return made
+
+    network, _ = build_seeded(build, graph, 1)
     config = TrainingConfig(recipe="default", refit=False, epochs=4, seed=1)
     Trainer(network, graph, config).run()
     trained = finalize(network, graph, config)
@@ -189,9 +193,7 @@ def test_threads_are_left_alone(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_that_adds_nothing_is_given_up_and_dropped(
-    graph: Graph, tmp_path: Path
-) -> None:
+def test_a_network_that_adds_nothing_is_given_up_and_dropped(graph: Graph, tmp_path: Path) -> None:
     config = RunConfig.make(
         {
             "data": {"name": "python"},

@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from hanme import Classifier
 from hanme.data import planted
 from hanme.decision import Decision
 from hanme.decision.losses import node_losses
 from hanme.errors import HanmeError
-from hanme.nn import HAN, HANME
+from hanme.nn import FUSIONS, HAN, HANME, Fusion
 from hanme.nn.batch import Batch
-from hanme.training import LTS, Epoch, Trainer, TrainingConfig, draw_weights
+from hanme.testing import check_seed
+from hanme.training import LTS, Epoch, Trainer, TrainingConfig, build_seeded
 from hanme.training.metrics import scores
 
 SMALL = {"hidden_channels": 16, "heads": 2}
@@ -20,9 +23,10 @@ SMALL = {"hidden_channels": 16, "heads": 2}
 
 def trainer(graph=None, model=HANME, **config) -> Trainer:
     graph = planted(movies=120) if graph is None else graph
-    net = model(graph.metadata(), "movie", graph.metapaths, 5, **SMALL)
     settings = TrainingConfig(**{"recipe": "paper", "epochs": 12, **config})
-    random = draw_weights(net, graph, settings.seed)
+    net, random = build_seeded(
+        lambda: model(graph.metadata(), "movie", graph.metapaths, 5, **SMALL), graph, settings.seed
+    )
     return Trainer(net, graph, settings, random=random)
 
 
@@ -221,10 +225,52 @@ def test_weights_and_dropout_are_drawn_by_seed() -> None:
 @pytest.mark.parametrize("model", [HANME, HAN])
 def test_batches_of_roots_learn_as_well(model: type) -> None:
     graph = planted(movies=400, guests=0, noise=0, genres=3)
-    net = model(graph.metadata(), "movie", graph.metapaths, 3, **SMALL, dropout=0.1)
     config = TrainingConfig(recipe="paper", epochs=25, lr=0.01, batch_size=16)
-    run = Trainer(net, graph, config, random=draw_weights(net, graph, 3))
+    net, random = build_seeded(
+        lambda: model(graph.metadata(), "movie", graph.metapaths, 3, **SMALL, dropout=0.1), graph, 3
+    )
+    run = Trainer(net, graph, config, random=random)
     epochs: list[Epoch] = []
     run.run(epochs.append)
     assert epochs[-1].loss < 0.7 * epochs[0].loss
     assert max(epoch.val_macro for epoch in epochs) > 0.75
+
+
+class Drawn(Fusion):
+    """Draws weights in all ways there are: a bare parameter, ``_reset_parameters``, a layer."""
+
+    def __init__(self, vectors: int, channels: int) -> None:
+        super().__init__(vectors, channels)
+        self.scale = nn.Parameter(torch.randn(channels))
+        self.attention = nn.MultiheadAttention(channels, 2, batch_first=True)
+        self.lin = nn.Linear(channels, channels)
+
+    def forward(self, vectors):
+        tokens = torch.stack(list(vectors), 1)
+        return self.lin(self.attention(tokens, tokens, tokens)[0].mean(1) * self.scale)
+
+
+def test_all_weights_are_drawn_from_the_seed() -> None:
+    graph = planted(movies=60, genres=3)
+    options = {"fusion": Drawn, **SMALL}
+
+    def build() -> HANME:
+        return HANME(graph.metadata(), "movie", graph.metapaths, 3, **options)
+
+    check_seed(build, graph)
+
+
+def test_runs_with_modules_of_others_repeat() -> None:
+    """Whatever was drawn before, in this process."""
+    graph, weights = planted(movies=60, genres=3), []
+    FUSIONS["drawn"] = Drawn
+    try:
+        for drawn_before in (1, 2):
+            torch.manual_seed(drawn_before)
+            options, training = {"fusion": "drawn", **SMALL}, {"recipe": "paper", "epochs": 2}
+            run = Classifier(options=options, training=training).fit(graph).run_
+            weights.append(run.model.network.state_dict())
+    finally:
+        del FUSIONS["drawn"]
+    for name, weight in weights[0].items():
+        assert torch.equal(weight, weights[1][name]), name

@@ -45,11 +45,14 @@ def rng_state(device: torch.device) -> Tensor:
 
 
 def set_rng_state(state: Tensor, device: torch.device) -> None:
-    """Set what :func:`rng_state` returned."""
+    """Set what :func:`rng_state` returned; a GPU without a state gets the seed of the CPU."""
     size = torch.get_rng_state().numel()
     torch.set_rng_state(state[:size])
-    for index in gpus(device) if state.numel() > size else ():
-        torch.cuda.set_rng_state(state[size:], index)
+    for index in gpus(device):
+        of_gpu = state[size:]
+        if not of_gpu.numel():
+            of_gpu = torch.Generator(f"cuda:{index}").manual_seed(torch.initial_seed()).get_state()
+        torch.cuda.set_rng_state(of_gpu, index)
 
 
 def gpus(device: torch.device) -> list[int]:

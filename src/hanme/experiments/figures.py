@@ -43,7 +43,8 @@ def draw_boxes(rows: Sequence[Mapping[str, Any]], title: str, rule: str, path: P
             orientation="horizontal",
         )  # fmt: skip
         for place, row in enumerate(rows):
-            known = [f[average] for f in row["published"] if f["rule"] == rule]
+            published = (f for f in row["published"] if f["rule"] == rule)
+            known = [f[average] for f in published if average in f]
             axes.plot(values[place], [place] * len(values[place]), "o", ms=3, c="C0", alpha=0.6)
             axes.plot(known, [place] * len(known), "D", ms=4, c="C1")
         axes.set_title(f"{average} F1 (%)", fontsize=9)

@@ -6,39 +6,19 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry
 from hanme.experiments.figures import AVERAGES
 from hanme.experiments.protocols import RULES, Tested, row_name, score
+from hanme.experiments.table import Table, number
 
 TEXTS = read_toml(HERE / "protocols.toml")
 
 DEFAULT = "without_fallback"
 """The rule of the tables of pairs and labels: that of most published figures."""
-
-
-class Table(NamedTuple):
-    """A table of the report; ``title`` opens a section of the Markdown."""
-
-    title: str
-    about: str
-    heads: list[str]
-    rows: list[list[str]]
-
-    def markdown(self) -> list[str]:
-        """Return the lines of the table as Markdown."""
-        lines = [f"| {' | '.join(cells)} |" for cells in (self.heads, *self.rows)]
-        return [lines[0], "| --- " + "| ---: " * (len(self.heads) - 1) + "|", *lines[1:]]
-
-    def latex(self) -> list[str]:
-        """Return the lines of the table as LaTeX, with the rules of the package booktabs."""
-        lines = [" & ".join(map(_escaped, cells)) + r" \\" for cells in (self.heads, *self.rows)]
-        columns = "l" + "r" * (len(self.heads) - 1)
-        top = [f"% {self.title}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0]]
-        return [*top, r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""]
 
 
 def report(
@@ -107,7 +87,7 @@ def tables(table: Mapping[str, Any]) -> Iterator[Table]:
         if figures:
             heads = ["model", "micro", "macro", "rule", "source"]
             shown = [
-                [f["model"], *(f"{f[a]:g}" for a in AVERAGES), RULES[f["rule"]], f["source"]]
+                [f["model"], *(number(f, a) for a in AVERAGES), RULES[f["rule"]], f["source"]]
                 for f in figures
             ]
             yield Table(f"{graph}: published figures", "", heads, shown)
@@ -162,10 +142,3 @@ def _write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, heads, lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
-
-
-def _escaped(text: str) -> str:
-    """Return a text for LaTeX."""
-    for special in "&%$#_{}":
-        text = text.replace(special, f"\\{special}")
-    return text.replace("±", r"$\pm$").replace("−", "$-$").replace("–", "--")

@@ -1,4 +1,4 @@
-"""From finished runs to a report: tables in Markdown and JSON, and figures."""
+"""From finished runs to a report: tables in Markdown, JSON and LaTeX, and figures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hanme.common.files import remove_leftovers, replacing
 from hanme.common.toml import read_toml
 from hanme.experiments.benchmark import HERE, Entry, Experiment
 from hanme.experiments.figures import AVERAGES, RULES, draw_boxes, draw_curves
+from hanme.experiments.table import Table, number
 from hanme.runs import Run
 
 Row = dict[str, Any]
@@ -29,7 +30,7 @@ def report(
     command: str,
     failed: Mapping[Path, str],
 ) -> dict[str, Any]:
-    """Write ``NAME.md``, ``.json`` and figures; return what the JSON file holds.
+    """Write ``NAME.md``, ``.json``, ``.tex`` and figures; return what the JSON file holds.
 
     Run folders are in ``runs``. ``failed`` has error messages by run folder; rows with a failed run
     are left out, as a mean is over all seeds.
@@ -44,8 +45,11 @@ def report(
     }
     out.mkdir(parents=True, exist_ok=True)
     remove_leftovers(out)
-    with replacing(out / f"{experiment.name}.json") as path:
-        path.write_text(json.dumps(table, indent=2) + "\n")
+    texts = {"json": json.dumps(table, indent=2) + "\n", "tex": latex(experiment, table)}
+    texts["md"] = markdown(experiment, table)
+    for suffix, text in texts.items():
+        with replacing(out / f"{experiment.name}.{suffix}") as path:
+            path.write_text(text, encoding="utf-8")
     for graph, rows in _by_graph(table["rows"]).items():
         name = f"{experiment.name}-{graph}"
         draw_boxes(rows, graph, experiment.rule, out / f"{name}.svg")
@@ -53,8 +57,6 @@ def report(
         folders = {entry.name: runs / entry.folder / str(seeds[0]) for entry in drawn}
         curves = {name: Run.open(folder).metrics() for name, folder in folders.items()}
         draw_curves(curves, out / f"{name}-curves.svg")
-    with replacing(out / f"{experiment.name}.md") as path:
-        path.write_text(markdown(experiment, table), encoding="utf-8")
     return table
 
 
@@ -65,15 +67,28 @@ def markdown(experiment: Experiment, table: Mapping[str, Any]) -> str:
     made = f"Made by `{table['command']}`; do not edit."
     lines = [f"# {experiment.title}", "", made, "", about.replace("{seeds}", seeds)]
     for graph, rows in _by_graph(table["rows"]).items():
-        lines += ["", f"## {graph}", "", *_score_table(rows, experiment.rule)]
+        scores = _score_table(graph, rows, experiment.rule)
+        lines += ["", f"## {graph}", "", *scores.markdown()]
         name, first = f"{experiment.name}-{graph}", table["seeds"][0]
         lines += ["", f"![Test F1 on {graph}]({name}.svg)"]
         lines += ["", f"![F1 by epoch, seed {first}, on {graph}]({name}-curves.svg)"]
-    lines += ["", "## Against published figures", "", *_against(table["rows"])]
+    against = _against(table["rows"])
+    lines += ["", f"## {against.title}", "", against.about]
+    if against.rows:
+        sources = read_toml(HERE / "published.toml")["sources"]
+        used = dict.fromkeys(cells[-1] for cells in against.rows)
+        lines += ["", *against.markdown(), "", *(f"- {name}: {sources[name]}." for name in used)]
     if table["failed"]:
         lines += ["", "## Left out", "", "No mean is given where a run failed or is not finished."]
         lines += ["", *_left_out(table["failed"])]
     return "\n".join(lines) + "\n"
+
+
+def latex(experiment: Experiment, table: Mapping[str, Any]) -> str:
+    """Return the tables of the report as LaTeX, from what its JSON file holds."""
+    graphs = _by_graph(table["rows"]).items()
+    tables = [_score_table(graph, rows, experiment.rule) for graph, rows in graphs]
+    return "\n".join(line for one in (*tables, _against(table["rows"])) for line in one.latex())
 
 
 def _left_out(failed: Mapping[str, str]) -> list[str]:
@@ -106,7 +121,8 @@ def _row(entry: Entry, runs: Path, seeds: Sequence[int]) -> Row:
         row[f"{rule}.test.{average}"] = {"mean": mean, "std": spread, "values": values}
     for figure in entry.published:
         means = {name: row[f"{figure['rule']}.test.{name}"]["mean"] for name in AVERAGES}
-        differences = {f"difference_{k}": round(means[k] - figure[k], 4) for k in AVERAGES}
+        known = [name for name in AVERAGES if name in figure]
+        differences = {f"difference_{k}": round(means[k] - figure[k], 4) for k in known}
         row["published"].append(figure | differences)
     return row
 
@@ -118,39 +134,33 @@ def _by_graph(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return graphs
 
 
-def _score_table(rows: Sequence[Row], rule: str) -> list[str]:
+def _score_table(graph: str, rows: Sequence[Row], rule: str) -> Table:
     """Return the table of one graph; scores under the experiment's rule come first."""
     rules = [rule, *(other for other in RULES if other != rule)]
     columns = {f"{r}.test.{a}": f"{a}, {RULES[r]}" for r in rules for a in AVERAGES}
     columns = {key: head for key, head in columns.items() if all(key in row for row in rows)}
-    heads = [*columns.values(), "parameters", "s / epoch", "peak MB"]
-    lines = [_line(["model", *heads]), "| --- " + "| ---: " * len(heads) + "|"]
+    heads = ["model", *columns.values(), "parameters", "s / epoch", "peak MB"]
+    cells = []
     for row in rows:
         scores = [f"{row[key]['mean']:.2f} ± {row[key]['std']:.2f}" for key in columns]
         time, memory = f"{row['seconds_per_epoch']:.2f}", f"{row['peak_memory_mb']:.0f}"
-        lines.append(_line([row["name"], *scores, f"{row['parameters']:,}", time, memory]))
-    return lines
+        cells.append([row["name"], *scores, f"{row['parameters']:,}", time, memory])
+    return Table(graph, "", heads, cells)
 
 
-def _against(rows: Sequence[Row]) -> list[str]:
+def _against(rows: Sequence[Row]) -> Table:
     """Return every published figure beside ours."""
-    pairs = [(row, figure) for row in rows for figure in row["published"]]
-    if not pairs:
-        return ["There are none for these models and graphs."]
-    heads = ["graph", "model", "published", "rule", "ours", "difference", "source"]
-    lines = ["Micro / macro F1, ours under the rule of the figure.", "", _line(heads)]
-    lines += ["| --- | --- | ---: | --- | ---: | ---: | --- |"]
-    for row, figure in pairs:
-        theirs = " / ".join(f"{figure[a]:.1f}" for a in AVERAGES)
-        means = [row[f"{figure['rule']}.test.{a}"]["mean"] for a in AVERAGES]
-        ours = " / ".join(f"{mean:.2f}" for mean in means)
-        difference = " / ".join(f"{figure[f'difference_{a}']:+.2f}" for a in AVERAGES)
-        cells = [theirs, RULES[figure["rule"]], ours, difference, figure["source"]]
-        lines.append(_line([row["graph"], row["name"], *cells]))
-    texts = read_toml(HERE / "published.toml")["sources"]
-    used = dict.fromkeys(figure["source"] for _, figure in pairs)
-    return [*lines, "", *(f"- {name}: {texts[name]}." for name in used)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    cells = []
+    for row in rows:
+        for figure in row["published"]:
+            theirs = " / ".join(number(figure, a) for a in AVERAGES)
+            ours = [row[f"{figure['rule']}.test.{a}"] for a in AVERAGES]
+            means = " / ".join(f"{one['mean']:.2f} ± {one['std']:.2f}" for one in ours)
+            apart = [figure.get(f"difference_{a}") for a in AVERAGES]
+            difference = " / ".join("–" if x is None else f"{x:+.2f}" for x in apart)
+            name, rule = f"{row['graph']}, {row['name']}", RULES[figure["rule"]]
+            cells.append([name, theirs, rule, means, difference, figure["source"]])
+    heads = ["graph, model", "published", "rule", "ours", "difference", "source"]
+    about = "Micro / macro F1, ours under the rule of the figure. –: not recorded."
+    about = about if cells else "There are none for these models and graphs."
+    return Table("Against published figures", about, heads, cells)

@@ -38,7 +38,7 @@ class Terms:
 
 
 class Encoder(nn.Module):
-    """Base class. A subclass writes :meth:`forward` and, with weights, `reset_parameters`.
+    """Base class. A subclass writes :meth:`forward`; its constructor draws its weights.
 
     Args:
         heads: Number of heads, K.
@@ -50,11 +50,8 @@ class Encoder(nn.Module):
         super().__init__()
         self.heads, self.channels = heads, channels
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        glorot(*self.parameters())
-
-    def node_types(self, metapath: Metapath) -> Sequence[str]:
+    @classmethod
+    def node_types(cls, metapath: Metapath) -> Sequence[str]:
         """Return the types whose features an encoding of this metapath reads."""
         return metapath.node_types
 
@@ -75,7 +72,7 @@ class PathEncoder(Encoder):
     """Base class of encoders that are any function of an instance, such as a GRU.
 
     Instances are listed, a block at a time: memory and time grow with their number. A subclass
-    writes :meth:`encode` and, with weights, `reset_parameters`.
+    writes :meth:`encode`; its constructor draws its weights.
     """
 
     def encode(self, values: Tensor, links: Sequence[Tensor], metapath: Metapath) -> Tensor:
@@ -149,23 +146,18 @@ class Multihop(Encoder):
             raise HanmeError(f"Expected `gamma` to be between 0 and 1, but got {gamma}")
         check_choice("gate", gate, (*GATES, "softmax"))
         self.gamma, self.gate, self.negative_slope = gamma, gate, negative_slope
-        self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
-        self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
-        self.v_a = nn.Parameter(torch.empty(heads, 2 * channels))
-        # γ = σ(logit), one per metapath.
-        self.gamma_logit = nn.Parameter(torch.empty(len(metapaths))) if learn_gamma else None
+        self.W_h = nn.Parameter(glorot(torch.empty(heads, channels, channels)))
+        self.W_t = nn.Parameter(glorot(torch.empty(heads, channels, channels)))
+        self.v_a = nn.Parameter(glorot(torch.empty(heads, 2 * channels)))
+        logit = math.log(gamma / (1 - gamma))  # γ = σ(logit), one per metapath
+        self.gamma_logit = (
+            nn.Parameter(torch.full((len(metapaths),), logit)) if learn_gamma else None
+        )
         steps = dict.fromkeys(step for metapath in metapaths for step in metapath.steps)
         self.steps = [step for step in steps if step in (edge_dim or {})]
         self.att_link = nn.ParameterList(
-            torch.empty((edge_dim or {})[step], heads) for step in self.steps
+            glorot(torch.empty((edge_dim or {})[step], heads)) for step in self.steps
         )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew; a learned γ starts from ``gamma``."""
-        glorot(self.W_h, self.W_t, self.v_a, *self.att_link)
-        if self.gamma_logit is not None:
-            nn.init.constant_(self.gamma_logit, math.log(self.gamma / (1 - self.gamma)))
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
@@ -251,9 +243,8 @@ class Direct(Encoder):
         super().__init__(heads, channels, metapaths)
         check_choice("values", values, ("projected", "transformed"))
         self.values = values
-        self.W_h = nn.Parameter(torch.empty(heads, channels, channels))
-        self.W_t = nn.Parameter(torch.empty(heads, channels, channels))
-        self.reset_parameters()
+        self.W_h = nn.Parameter(glorot(torch.empty(heads, channels, channels)))
+        self.W_t = nn.Parameter(glorot(torch.empty(heads, channels, channels)))
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
@@ -277,7 +268,8 @@ class Direct(Encoder):
 class End(Encoder):
     r"""HAN's: :math:`e(p) = h_{v_L}`, each distinct end of a root's instances once."""
 
-    def node_types(self, metapath: Metapath) -> Sequence[str]:
+    @classmethod
+    def node_types(cls, metapath: Metapath) -> Sequence[str]:
         """Return the types of root and end."""
         return metapath.node_types[0], metapath.node_types[-1]
 
@@ -308,14 +300,9 @@ class Linear(Encoder):
 
     def __init__(self, heads: int, channels: int, metapaths: Sequence[Metapath] = ()) -> None:
         super().__init__(heads, channels, metapaths)
-        self.W = nn.Parameter(torch.empty(len(metapaths), heads, channels, channels))
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw one matrix for all metapaths: their encodings must be comparable to be added."""
-        glorot(self.W[:1])
-        self.W[1:] = self.W[:1]
+        # All metapaths start from one matrix: their encodings must be comparable to be added.
+        W = glorot(torch.empty(heads, channels, channels))
+        self.W = nn.Parameter(W.repeat(len(metapaths), 1, 1, 1))
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
@@ -351,12 +338,8 @@ class RotatE(Encoder):
                 for name in (relation, f"rev_{relation}", relation.removeprefix("rev_")):
                     self._place.setdefault((end, name, source), (pairs, -1))
                 pairs += 1
-        self.angle = nn.Parameter(torch.empty(pairs, heads, channels // 2))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the angles anew."""
-        nn.init.uniform_(self.angle, -math.pi, math.pi)
+        angle = torch.empty(pairs, heads, channels // 2)
+        self.angle = nn.Parameter(angle.uniform_(-math.pi, math.pi))
 
     def forward(self, h: Mapping[str, Tensor], chains: Sequence[Chain]) -> list[Terms]:
         """Return the terms for each chain from projected features ``[N, K, D]`` by node type."""
@@ -393,6 +376,11 @@ ENCODERS: Registry[type[Encoder]] = Registry(
 )
 
 
+def encoder_kind(encoder: str | type[Encoder] | Encoder) -> type[Encoder] | Encoder:
+    """Return the class of an encoder that is made, or the encoder given."""
+    return ENCODERS.find(encoder) if isinstance(encoder, str) else encoder
+
+
 def make_encoder(
     encoder: str | type[Encoder] | Encoder,
     heads: int,
@@ -405,7 +393,7 @@ def make_encoder(
 
     ``defaults`` are options for the encoders that have them.
     """
-    kind = ENCODERS.get(encoder) if isinstance(encoder, str) else encoder
+    kind = encoder_kind(encoder)
     if defaults and isinstance(kind, type):
         known = inspect.signature(kind).parameters
         options = {k: v for k, v in defaults.items() if k in known} | dict(options)

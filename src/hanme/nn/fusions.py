@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from hanme.common import ranks
 from hanme.common.registry import Registry
-from hanme.nn.parts import glorot, make, reset
+from hanme.nn.parts import glorot, linear, make
 
 BLOCK = 256
 """Number of nodes whose tokens the transformer fuses at a time, so that they fit a cache."""
 
 
 class Fusion(nn.Module):
-    """Base class. A subclass writes :meth:`forward` and, with weights, `reset_parameters`.
+    """Base class. A subclass writes :meth:`forward`; its constructor draws its weights.
 
     Args:
         vectors: Number of vectors to fuse, M.
@@ -32,10 +32,6 @@ class Fusion(nn.Module):
     def __init__(self, vectors: int, channels: int) -> None:
         super().__init__()
         self.vectors, self.out_channels = vectors, channels
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset(*self.children())
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """Fuse M vectors per root, each ``[R, C]``, into one, ``[R, out_channels]``."""
@@ -70,17 +66,10 @@ class SemanticAttention(Fusion):
     def __init__(self, vectors: int, channels: int) -> None:
         super().__init__(vectors, channels)
         self.k_lin = nn.Linear(channels, channels)
-        self.q = nn.Parameter(torch.empty(1, channels))
+        self.q = nn.Parameter(glorot(torch.empty(1, channels)))
         self.mean: Tensor | None
         self.register_buffer("mean", None)
         self._last: Tensor | None = None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        self.k_lin.reset_parameters()
-        glorot(self.q)
-        self.mean = None
 
     @torch.no_grad()
     def update_running_mean(self, momentum: float) -> None:
@@ -154,15 +143,9 @@ class TokenLayer(nn.Module):
 
     def __init__(self, tokens: int, before: int, after: int, dropout: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(tokens, before, after))
-        self.bias = nn.Parameter(torch.empty(tokens, after))
+        self.weight = nn.Parameter(xavier(torch.empty(tokens, before, after)))
+        self.bias = nn.Parameter(torch.zeros(tokens, after))
         self.norm = nn.Sequential(nn.LayerNorm([tokens, after]), nn.PReLU(), nn.Dropout(dropout))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        xavier(self.weight, self.bias)
-        reset(self.norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[N, M, D]``."""
@@ -180,17 +163,10 @@ class TokenAttention(nn.Module):
         super().__init__()
         self.heads, self.dropout = heads, dropout
         small = heads * max(1, channels // heads // 4)
-        self.query = nn.Linear(channels, small)
-        self.key = nn.Linear(channels, small)
-        self.value = nn.Linear(channels, channels)
-        self.gate = nn.Parameter(torch.empty(1))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew and shut the gate."""
-        for lin in (self.query, self.key, self.value):
-            xavier(lin.weight, lin.bias)
-        nn.init.zeros_(self.gate)
+        self.query = linear(channels, small, xavier, bias=True)
+        self.key = linear(channels, small, xavier, bias=True)
+        self.value = linear(channels, channels, xavier, bias=True)
+        self.gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``[N, M, C]``."""
@@ -204,12 +180,10 @@ class TokenAttention(nn.Module):
         return x + self.gate * attended
 
 
-def xavier(weight: Tensor, bias: Tensor | None) -> None:
-    """Draw weights as for ReLU, by the size of the last two dimensions; set the bias to 0."""
+def xavier(weight: Tensor) -> Tensor:
+    """Draw a weight as for ReLU, by the size of the last two dimensions."""
     bound = math.sqrt(2) * math.sqrt(6 / (weight.size(-2) + weight.size(-1)))
-    nn.init.uniform_(weight, -bound, bound)
-    if bias is not None:
-        nn.init.zeros_(bias)
+    return nn.init.uniform_(weight, -bound, bound)
 
 
 FUSIONS: Registry[type[Fusion]] = Registry(

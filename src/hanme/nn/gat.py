@@ -14,7 +14,7 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.homogeneous import HOP, STEP, Homogeneous, Links, around
 from hanme.nn.model import Model
-from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot, some
+from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot, linear, some
 from hanme.ops import Constant, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
 
@@ -103,18 +103,11 @@ class Conv(nn.Module):
         super().__init__()
         self.heads, self.negative_slope, self.dropout = heads, negative_slope, dropout
         size = heads * out_channels
-        self.lin = nn.Linear(in_channels, size, bias=False)
-        self.res = nn.Linear(in_channels, size, bias=False) if residual else None
-        self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
-        self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
-        self.bias = nn.Parameter(torch.empty(size))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        residual = [] if self.res is None else [self.res.weight]
-        glorot(self.lin.weight, *residual, self.att_src, self.att_dst)
-        nn.init.zeros_(self.bias)
+        self.lin = linear(in_channels, size, glorot)
+        self.res = linear(in_channels, size, glorot) if residual else None
+        self.att_src = nn.Parameter(glorot(torch.empty(1, heads, out_channels)))
+        self.att_dst = nn.Parameter(glorot(torch.empty(1, heads, out_channels)))
+        self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor, chain: Chain, roots: Tensor | None = None) -> Tensor:
         """Return ``[R, heads * out_channels]`` for some nodes (default: all)."""

@@ -7,7 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hanme.errors import HanmeError, check_choice
 from hanme.graph.metapath import EdgeType, Metadata, Metapath
@@ -184,6 +186,7 @@ class HANMEConv(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        self._arguments = (out_channels, metadata, metapaths, edge_dim), options
         task = Task(metadata, "", 0, in_channels, edge_dim)
         self.channels = MetapathChannels(task, out_channels, metapaths, **options)
         self.semantic = SemanticAttention(len(metapaths), out_channels)
@@ -196,9 +199,18 @@ class HANMEConv(nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        self.channels.reset_parameters()
-        self.semantic.reset_parameters()
+        """Draw the weights anew, as a new layer would."""
+        arguments, options = self._arguments
+        if isinstance(options.get("encoder"), Encoder):
+            raise HanmeError("weights of an encoder that was passed as an instance cannot be drawn")
+        weights = {t: lin.get_parameter("weight") for t, lin in self.channels.proj.items()}
+        sizes = {t: -1 if is_lazy(weight) else weight.size(1) for t, weight in weights.items()}
+        drawn = dict(HANMEConv(sizes, *arguments, **options).named_parameters())
+        with torch.no_grad():
+            for name, weight in self.named_parameters():
+                if not is_lazy(weight):
+                    weight.copy_(drawn[name])
+        self.semantic.mean = None
 
     def forward(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from hanme.graph.metapath import Metadata
 from hanme.nn.batch import Batch
 from hanme.nn.homogeneous import HOP, Homogeneous, Links, around
 from hanme.nn.model import Model
-from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot
+from hanme.nn.parts import check_counts, check_dropouts, check_heads, glorot, linear
 from hanme.ops.derivative import plain_gradients
 from hanme.ops.problem import widen
 
@@ -132,21 +133,13 @@ class Diffusion(nn.Module):
         self.dropout, self.negative_slope = dropout, negative_slope
         size = channels // heads
         self.norm = nn.LayerNorm(channels)
-        self.lin = nn.Linear(channels, channels, bias=False)
-        self.W_h = nn.Linear(channels, channels, bias=False)
-        self.W_t = nn.Linear(channels, channels, bias=False)
-        self.W_o = nn.Linear(channels, channels, bias=False)
-        self.v = nn.Parameter(torch.empty(3, heads, size))
-        self.r = nn.Parameter(torch.empty(kinds, heads, size))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        self.norm.reset_parameters()
-        for part in (self.lin, self.W_h, self.W_t, self.W_o):
-            nn.init.xavier_normal_(part.weight, gain=math.sqrt(2))
-        glorot(self.v)
-        nn.init.normal_(self.r, std=1 / math.sqrt(self.r.size(-1)))
+        draw = functools.partial(nn.init.xavier_normal_, gain=math.sqrt(2))
+        self.lin = linear(channels, channels, draw)
+        self.W_h = linear(channels, channels, draw)
+        self.W_t = linear(channels, channels, draw)
+        self.W_o = linear(channels, channels, draw)
+        self.v = nn.Parameter(glorot(torch.empty(3, heads, size)))
+        self.r = nn.Parameter(torch.empty(kinds, heads, size).normal_(std=1 / math.sqrt(size)))
 
     def forward(self, h: Tensor, edges: Edges) -> Tensor:
         """Return ``[N, C]``."""

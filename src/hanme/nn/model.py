@@ -13,7 +13,6 @@ from hanme.graph.metapath import Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels import Channels
 from hanme.nn.fusions import Fusion
-from hanme.nn.parts import reset
 
 
 class Model(nn.Module):
@@ -23,10 +22,6 @@ class Model(nn.Module):
     """Which nodes a training step on the whole graph computes: ``"graph"`` for all target nodes, of
     which the loss picks the training nodes (semantic attention is a mean over all nodes), or
     ``"roots"`` for the training nodes alone."""
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew from PyTorch's generator."""
-        reset(*self.children())
 
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``."""

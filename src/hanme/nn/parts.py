@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -86,20 +86,23 @@ def some(x: Tensor, roots: Tensor | None) -> Tensor:
 
 
 @torch.no_grad()
-def glorot(*weights: Tensor) -> None:
-    """Draw weights from Glorot's uniform distribution, by the size of their last two dimensions."""
-    for weight in weights:
-        bound = math.sqrt(6 / (weight.size(-2) + weight.size(-1)))
-        weight.uniform_(-bound, bound)
+def glorot(weight: Tensor) -> Tensor:
+    """Draw a weight from Glorot's uniform distribution, by the size of its last two dimensions."""
+    bound = math.sqrt(6 / (weight.size(-2) + weight.size(-1)))
+    return weight.uniform_(-bound, bound)
 
 
-def reset(*modules: nn.Module) -> None:
-    """Call ``reset_parameters`` of modules, or of the modules inside those that have none."""
-    for module in modules:
-        if callable(method := getattr(module, "reset_parameters", None)):
-            method()
-        else:
-            reset(*module.children())
+def linear(
+    before: int, after: int, draw: Callable[[Tensor], object], *, bias: bool = False
+) -> nn.Linear:
+    """Return a linear layer whose matrix is drawn by ``draw``, once, and whose bias is 0."""
+    lin: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Linear, before, after, bias=bias
+    )
+    draw(lin.weight)
+    if bias:
+        nn.init.zeros_(lin.bias)
+    return lin
 
 
 _transposed: GraphCache[Tensor] = GraphCache()
@@ -220,13 +223,9 @@ class Projections(nn.ModuleDict):
         """Return node types and projections."""
         return dict(zip(self._types, self.values(), strict=True)).items()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights of all types anew."""
-        reset(*self.values())
-
 
 def _key(node_type: str) -> str:
     """Return a name that PyTorch accepts for a module: without dots, and not that of a member."""
     key = node_type.replace("%", "%25").replace(".", "%2E")
-    taken = not key or key[0] == "_" or hasattr(nn.ModuleDict(), key) or key == "reset_parameters"
+    taken = not key or key[0] == "_" or hasattr(nn.ModuleDict(), key)
     return f"%{key}" if taken else key

@@ -88,14 +88,11 @@ class SeHGNN(ChannelModel):
         super().__init__(
             target, channels, fusion, _head(hidden_channels, out_channels, layers, dropout)
         )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew."""
-        super().reset_parameters()
-        for part in (self.fusion.concat, self.fusion.own, *self.head.children()):
+        for part in (fusion.concat, fusion.own, *self.head.children()):
             if isinstance(part, nn.Linear):
-                xavier(part.weight, part.bias)
+                xavier(part.weight)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return a logit per root and label, ``[R, C]``."""

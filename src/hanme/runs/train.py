@@ -37,7 +37,7 @@ from hanme.training import (
     Progress,
     Trainer,
     ValidationNodes,
-    draw_weights,
+    build_seeded,
     finalize,
     fit_base,
     stacking_gain,
@@ -147,9 +147,8 @@ def prepare(config: RunConfig, graph: Graph) -> Trainer | None:
         Costs.parse(training.cost, graph.labels)  # refuses unknown labels before training
     if config.model.name == LINEAR:
         return None
-    model = build_network(config.model, graph)
+    model, random = build_seeded(lambda: build_network(config.model, graph), graph, training.seed)
     check_metapaths(model, graph)
-    random = draw_weights(model, graph, training.seed)
     if training.start == "odds":
         start_at_odds(model, graph)
     selection = validation_nodes(config, graph).selection  # the others may be scored

@@ -19,7 +19,7 @@ from hanme.training.trainer import (
     Epoch,
     Progress,
     Trainer,
-    draw_weights,
+    build_seeded,
     size_weights,
     start_at_odds,
 )
@@ -46,7 +46,7 @@ __all__ = [
     "TrainingResult",
     "ValidationNodes",
     "as_predicted",
-    "draw_weights",
+    "build_seeded",
     "f1",
     "finalize",
     "fit_base",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ from hanme.training.batches import (
 from hanme.training.callbacks import CALLBACKS, Callback, FitState, call_hook
 from hanme.training.config import TrainingConfig
 from hanme.training.metrics import F1, count_parts
+
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Trainer:
     """Train a model on a graph, an epoch at a time; its state can be taken out and put back.
 
     Only labels of training nodes are trained on, and only those of validation nodes choose the best
-    epoch. The model keeps the weights it comes with: :func:`draw_weights` draws them by seed.
+    epoch. The model keeps the weights it comes with: :func:`build_seeded` draws them by seed.
 
     Args:
         model: The model.
@@ -326,17 +329,22 @@ class Trainer:
         self.progress = Progress(**known)  # type: ignore[arg-type]
 
 
-def draw_weights(model: Model, graph: Graph, seed: int) -> Tensor:
-    """Draw all weights of a model anew by seed.
+def build_seeded(build: Callable[[], M], graph: Graph, seed: int) -> tuple[M, Tensor]:
+    """Build a model with all random numbers drawn from a seed, whatever its modules draw them for.
+
+    Args:
+        build: Makes the model.
+        graph: The graph whose features weights of unknown size (``-1``) get their size from.
+        seed: The seed.
 
     Returns:
-        The state of the random generator after the draws; dropout draws go on from it.
+        The model, and the state of the random generator after it; dropout draws go on from it.
     """
-    size_weights(model, graph)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model.reset_parameters()
-        return torch.get_rng_state()
+        model = build()
+        size_weights(model, graph)
+        return model, torch.get_rng_state()
 
 
 @torch.no_grad()

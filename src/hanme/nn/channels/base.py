@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from hanme.graph.metapath import EdgeType, Metadata, Walk
 from hanme.nn.batch import Batch
-from hanme.nn.parts import reset
 from hanme.ops import Problem
 
 
@@ -41,7 +40,7 @@ class Traced:
 class Channels(nn.Module):
     """Base class of one or several channels, which may share weights.
 
-    A subclass sets ``names`` and writes :meth:`forward`.
+    A subclass sets ``names`` and writes :meth:`forward`; its constructor draws its weights.
 
     Args:
         task: What they are made for.
@@ -54,10 +53,6 @@ class Channels(nn.Module):
     def __init__(self, task: Task, out_channels: int) -> None:
         super().__init__()
         self.out_channels = out_channels
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        reset(*self.children())
 
     def forward(self, batch: Batch) -> list[Tensor]:
         """Return a vector per root from each channel, ``[R, out_channels]``."""

@@ -16,7 +16,7 @@ from hanme.graph.chain import Chain, Instances
 from hanme.graph.metapath import EdgeType, Metapath, Walk
 from hanme.nn.batch import Batch
 from hanme.nn.channels.base import Channels, Task, Traced
-from hanme.nn.encoders import Encoder, make_encoder
+from hanme.nn.encoders import Encoder, encoder_kind, make_encoder
 from hanme.nn.parts import Projections, check_dropouts, check_heads, features_of, glorot
 from hanme.ops import Coefficients, Problem, head_dots, metapath_attention
 from hanme.ops.dropout import node_dropout
@@ -90,21 +90,17 @@ class MetapathChannels(Channels):
         self.activation, self.negative_slope = ACTIVATIONS[activation], negative_slope
         channels = out_channels // heads
         defaults = {"negative_slope": negative_slope, "edge_dim": task.edge_dim}
-        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options, defaults)
-        types = dict.fromkeys(t for m in self.metapaths for t in self.encoder.node_types(m))
+        read = encoder_kind(encoder).node_types
+        types = dict.fromkeys(t for m in self.metapaths for t in read(m))
         self.proj = Projections(types, task.in_channels, out_channels)
+        self.encoder = make_encoder(encoder, heads, channels, self.metapaths, options, defaults)
         # a_Φ of score(p) = LeakyReLU(a_Φ · [h_v0 ‖ e(p)]), its two halves; uniform: every score 0.
         scored = self.metapaths if attention == "learned" else []
-        self.att_root = nn.ParameterList(torch.empty(1, heads, channels) for _ in scored)
-        self.att_instance = nn.ParameterList(torch.empty(1, heads, channels) for _ in scored)
+        self.att_root = nn.ParameterList(glorot(torch.empty(1, heads, channels)) for _ in scored)
+        self.att_instance = nn.ParameterList(
+            glorot(torch.empty(1, heads, channels)) for _ in scored
+        )
         self._sampled: GraphCache[_Walked] = GraphCache()
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew."""
-        self.proj.reset_parameters()
-        self.encoder.reset_parameters()
-        glorot(*self.att_root, *self.att_instance)
 
     def forward(
         self, batch: Batch, link_masks: Mapping[EdgeType, Tensor] | None = None
