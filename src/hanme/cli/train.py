@@ -11,6 +11,7 @@ from hanme.cli.show import (
     print_comparison,
     print_notes,
     print_scores,
+    print_suspicion,
     show_stages,
 )
 from hanme.errors import HanmeError
@@ -97,6 +98,7 @@ def _show(run: Run) -> None:
 
     result, config = run.result(), run.config
     name, options = config.model.name, config.model.options
+    print_suspicion(result)
     print_scores(name, result, "test" if "test" in result["probabilities"] else "val")
     print_comparison(name, result)
     dropped = result.get("notes", [])  # why there is no network, if it was dropped
