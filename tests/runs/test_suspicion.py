@@ -13,8 +13,8 @@ from hanme.runs.results import result_of
 from hanme.runs.suspicion import (
     NEARLY,
     PERFECT,
-    _auc,
     alone,
+    roc_auc,
     suspects,
     suspicion,
     suspicion_lines,
@@ -50,7 +50,7 @@ def test_nothing_is_said_of_an_easy_graph(kind: str) -> None:
 def test_the_area_is_that_of_scikit_learn() -> None:
     random = np.random.default_rng(0)
     scores, y = random.integers(5, size=(200, 3)).astype(float), random.random((200, 3)) < 0.3
-    assert _auc(scores, y) == pytest.approx(roc_auc_score(y, scores, average="macro"))
+    assert roc_auc(scores, y) == pytest.approx(roc_auc_score(y, scores, average="macro"))
 
 
 def test_ids_that_no_other_row_has_tell_nothing() -> None:

@@ -200,6 +200,19 @@ def alone(graph: Graph, seed: int = 0) -> list[Suspect]:
     return sorted(_scored(graph, few, nodes[:MAX_RATED], seed), key=lambda one: -one.roc_auc)
 
 
+def best_alone(graph: Graph, seed: int = 0) -> Suspect | None:
+    """Return the best of :func:`alone`; None if there are too few rows or no sources."""
+    return next(iter(alone(graph, seed)), None)
+
+
+def column_alone(graph: Graph, values: NDArray[Any], seed: int = 0) -> float:
+    """Return what a number of each target node reaches alone, by ROC-AUC out of fold."""
+    nodes = _training_nodes(graph, seed)
+    y = graph.labels_given(torch.from_numpy(nodes)).numpy()
+    fold = np.arange(len(nodes)) % FOLDS  # the nodes are in random order
+    return roc_auc(_rates(_segments(values[nodes]), y, fold), y)
+
+
 def suspects(graph: Graph, found: Sequence[Suspect], least: float) -> list[Suspect]:
     """Return the sources that reach a score alone, each once.
 
@@ -303,7 +316,7 @@ def _scored(
         if counted[key] <= PER_SOURCE:
             kept.append((view, values))
     for view, values in kept[:MAX_COLUMNS]:
-        yield Suspect(*view, _auc(_rates(_segments(values), y, fold), y))
+        yield Suspect(*view, roc_auc(_rates(_segments(values), y, fold), y))
     labels = graph.labels_given(torch.from_numpy(many)).numpy()
     folds = random.permutation(len(many)) % FOLDS
     place = np.full(graph.targets.num_nodes, -1)
@@ -311,13 +324,13 @@ def _scored(
     sample = place[few[random.permutation(len(few))[:MAX_DENSE_ROWS]]]
     sample = sample[sample >= 0]
     for view, rows in _blocks(graph, many):
-        scores = [_auc(_rates(rows, labels, folds), labels)]
+        scores = [roc_auc(_rates(rows, labels, folds), labels)]
         if np.diff(rows.indptr).max(initial=0) > 1:
             predicted = _regression(csr_array(rows[sample]), labels[sample], folds[sample])
-            scores.append(_auc(predicted, labels[sample]))
+            scores.append(roc_auc(predicted, labels[sample]))
         yield Suspect(*view, max(scores))
     for view, predicted in _neighbour_labels(graph, few):
-        yield Suspect(*view, _auc(predicted, y))
+        yield Suspect(*view, roc_auc(predicted, y))
 
 
 def _columns(
@@ -495,7 +508,7 @@ def _regression(rows: csr_array, y: Labels, fold: NDArray[np.int64]) -> Scores:
     return best
 
 
-def _auc(scores: Scores, y: Labels) -> float:
+def roc_auc(scores: Scores, y: Labels) -> float:
     """Return the mean ROC-AUC of the labels that some rows have and some have not."""
     ones = y.sum(0)
     both = (ones > 0) & (ones < len(y))
