@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # importing PyG takes seconds
 
     AnyGraph: TypeAlias = Graph | HeteroData | str | Path
 
+__all__ = ["Audit", "Check", "audit"]
+
 Finding = Literal["fine", "ask", "wrong"]
 
 SIGMAS = 3.0
