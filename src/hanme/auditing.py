@@ -271,16 +271,18 @@ class Auditor:
     def _by_time(self, dates: NDArray[np.float32], own: Measured) -> Check:
         """Compare the score with that of a model that is fitted to earlier rows only."""
         name, split = "split by time", self.graph.split
-        known = split.train | split.val | split.test
         train, test = (dates[mask.numpy()] for mask in (split.train, split.parts()[self.part]))
+        if np.isnan(train).all():
+            return Check(name, "no training row has a date")
         if (test >= np.nanquantile(train, 0.9)).mean() >= LATER:
             return Check(name, "the test rows are later than the training rows already")
-        nodes = known.nonzero().flatten()
-        order = nodes[torch.from_numpy(np.argsort(dates[nodes.numpy()], kind="stable"))]
-        part = torch.full_like(self.graph.split.train, -1, dtype=torch.long)
-        sizes = [int(mask.sum()) for mask in split]
-        part[order] = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
-        graph = replace(self.graph, split=Split.of(part))
+        known = (split.labelled | split.test) & self.graph.label_matrix.any(1)
+        nodes = np.flatnonzero(known.numpy() & ~np.isnan(dates))
+        counts, part = np.cumsum([int(mask.sum()) for mask in split]), np.full(len(dates), -1)
+        ends = counts / counts[-1] * len(nodes)  # parts of the same shares
+        ordered = nodes[np.argsort(dates[nodes], kind="stable")]
+        part[ordered] = np.searchsorted(ends, np.arange(len(nodes)), "right")
+        graph = replace(self.graph, split=Split.of(torch.from_numpy(part)), visible=None)
         try:
             later = self._measured(graph, self._fit(graph, "split by time"))
         except HanmeError as error:

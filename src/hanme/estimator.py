@@ -21,6 +21,7 @@ from hanme.graph.defaults import there_and_back, why_none
 from hanme.runs import OpenedRun, Prediction, RunConfig, takes_metapaths, train, with_metapaths
 from hanme.runs.config import PYTHON
 from hanme.runs.results import rule_name
+from hanme.runs.suspicion import suspicion_lines
 from hanme.runs.train import train_in_memory
 from hanme.training import Epoch
 
@@ -84,6 +85,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         else:
             run = train(config, Path(out), graph=graph, on_epoch=on_epoch)
             self.run_ = OpenedRun.open(run.folder, graph=graph)
+        if doubts := suspicion_lines(self.run_.result.get("suspicion", {})):
+            warnings.warn(" ".join(doubts), stacklevel=2)
         return self
 
     def with_graph(self, graph: AnyGraph) -> Classifier:

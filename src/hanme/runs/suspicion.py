@@ -271,14 +271,15 @@ def _both_ways(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
     """Return an edge type and its reverse, in the order of the graph."""
     source, _, end = edge_type
 
-    def pairs(e: EdgeType, *, flipped: bool) -> list[list[int]]:
-        ends = graph.links[e].flip(0) if flipped else graph.links[e]
-        return sorted(ends.t().tolist())
+    def pairs(e: EdgeType, *, flipped: bool) -> Tensor:
+        first, last = graph.links[e].flip(0) if flipped else graph.links[e]
+        ordered: Tensor = (first.long() * graph.sizes[end] + last).sort().values
+        return ordered
 
     back = [e for e in graph.edge_types if (e[0], e[2]) == (end, source) and e != edge_type]
     back = [e for e in back if graph.num_links[e] == graph.num_links[edge_type]]
-    own = pairs(edge_type, flipped=False) if back else []
-    both = {edge_type, *(e for e in back if pairs(e, flipped=True) == own)}
+    own = pairs(edge_type, flipped=False)
+    both = {edge_type, *(e for e in back if torch.equal(pairs(e, flipped=True), own))}
     return [e for e in graph.edge_types if e in both]
 
 
@@ -468,13 +469,14 @@ def _segments(values: NDArray[Any]) -> csr_array:
 def _rates(rows: csr_array, y: Labels, fold: NDArray[np.int64]) -> Scores:
     """Predict labels by the rates of each entry of a row among rows of other folds: naive Bayes.
 
-    A row without entries counts as one with an entry that means so.
+    A row without entries counts as one with an entry that means so. Of many labels and ids, the
+    first labels only.
     """
     empty = (np.diff(rows.indptr) == 0).astype(np.float64)
     ones = csr_array((np.ones(rows.nnz), rows.indices, rows.indptr), shape=rows.shape)
     width = rows.shape[1] + 1
     labels = y[:, : max(1, MAX_CELLS // width)].astype(np.float64)
-    scores = np.zeros(y.shape)
+    scores = np.zeros(labels.shape)
     for i in range(FOLDS):
         out = fold == i
         inside = labels[~out]
@@ -485,7 +487,7 @@ def _rates(rows: csr_array, y: Labels, fold: NDArray[np.int64]) -> Scores:
         odds = (hits + prior) / (count - hits + 1 - prior) * (1 - prior) / prior
         log_odds = np.where(count > 0, np.log(odds), 0)  # exactly, as the scores are ranked
         held = csr_array(ones[np.flatnonzero(out)])
-        scores[out, : labels.shape[1]] = held @ log_odds[:-1] + empty[out][:, None] * log_odds[-1]
+        scores[out] = held @ log_odds[:-1] + empty[out][:, None] * log_odds[-1]
     return scores
 
 
@@ -509,7 +511,8 @@ def _regression(rows: csr_array, y: Labels, fold: NDArray[np.int64]) -> Scores:
 
 
 def roc_auc(scores: Scores, y: Labels) -> float:
-    """Return the mean ROC-AUC of the labels that some rows have and some have not."""
+    """Return the mean ROC-AUC of the scored labels that some rows have and some have not."""
+    y = y[:, : scores.shape[1]]
     ones = y.sum(0)
     both = (ones > 0) & (ones < len(y))
     if not both.any():
