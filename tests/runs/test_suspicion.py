@@ -33,6 +33,22 @@ def test_a_planted_leak_is_found(kind: str) -> None:
     assert found.source.remedy(graph).startswith(remedy)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("word", "leak"),
+        ("reference", "which shop it is linked to (customer_shop)"),
+        ("column at one hop", "state of contract"),
+        ("column at two hops", "reminders over invoice via order"),
+        ("number of links", "number of order"),
+    ],
+)
+def test_a_source_is_named_as_people_call_it(kind: str, name: str) -> None:
+    graph = LEAKS[kind][0](np.random.default_rng(0))
+    (found,) = suspects(graph, alone(graph), PERFECT)
+    assert found.name.endswith(name)
+
+
 @pytest.mark.parametrize("kind", EASY)
 def test_no_source_of_an_easy_graph_is_enough(kind: str) -> None:
     found = alone(EASY[kind](np.random.default_rng(0)))

@@ -343,8 +343,14 @@ def _columns(
         for column, own in zip(columns, values.T, strict=True):
             source = _source_of(column, graph, aggregates, relations)
             if source is not None:
-                name = column.phrase if column.walk or not source.field else source.field.name
-                yield association(own, y), View(source, name, column.walk), own
+                yield association(own, y), View(source, _name(source, column), column.walk), own
+
+
+def _name(source: Source, column: Column) -> str:
+    """Return a source in words: an aggregate of numbers by its own, a column by its name."""
+    if source.field is None or (column.walk and source.field.kind == "number"):
+        return column.phrase
+    return f"{source.field.name} of {source.node_type}" if column.walk else source.field.name
 
 
 def _source_of(
