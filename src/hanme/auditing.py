@@ -19,9 +19,10 @@ from hanme.data import load
 from hanme.errors import HanmeError
 from hanme.graph import Graph, Split
 from hanme.graph.features import to_scipy
+from hanme.linear.alone import best_alone, column_alone, roc_auc
 from hanme.linear.rows import Field, Rows
 from hanme.runs.results import result_of
-from hanme.runs.suspicion import best_alone, column_alone, roc_auc, suspicion, suspicion_lines
+from hanme.runs.suspicion import suspicion, suspicion_lines
 from hanme.training import TrainingConfig, TrainingResult, finalize
 from hanme.training.final import MAX_IN_MEMORY
 

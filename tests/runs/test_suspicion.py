@@ -10,12 +10,12 @@ from sklearn.metrics import roc_auc_score
 
 from hanme import Classifier
 from hanme.data import planted
+from hanme.linear.alone import alone, roc_auc
 from hanme.runs.results import result_of
 from hanme.runs.suspicion import (
     NEARLY,
     PERFECT,
-    alone,
-    roc_auc,
+    remedy,
     suspects,
     suspicion,
     suspicion_lines,
@@ -27,10 +27,10 @@ from planting import EASY, LEAKS, OWN, customers, graph_of, orders
 
 @pytest.mark.parametrize("kind", LEAKS)
 def test_a_planted_leak_is_found(kind: str) -> None:
-    plant, remedy = LEAKS[kind]
+    plant, begin = LEAKS[kind]
     graph = plant(np.random.default_rng(0))
     (found,) = suspects(graph, alone(graph), PERFECT)
-    assert found.source.remedy(graph).startswith(remedy)
+    assert remedy(found.source, graph).startswith(begin)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_leak_in_a_graph_without_tables_is_found() -> None:
     graph = replace(graph, nodes=nodes, y=y, labels=["no", "yes"])
     (found,) = suspects(graph, alone(graph), PERFECT)
     name = f"feature {words.size(1) - 1}"
-    assert found.source.remedy(graph) == f"leave {name} out of x of node type movie"
+    assert remedy(found.source, graph) == f"leave {name} out of x of node type movie"
     rest = without(graph, [found.source])
     assert torch.equal(rest.targets.x.to_dense()[:, :-1], words[:, :-1])
     assert not rest.targets.x.to_dense()[:, -1].any()
