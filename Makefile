@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install -qq --disable-pip-version-check --no-compile
 HANME_DATA ?= $(abspath $(wildcard ../shared/data))
 export HANME_DATA
 
-.PHONY: setup demo test test-all lint fuzz flips faults kills audit docs wheel results bench clean
+.PHONY: setup demo test test-all lint fuzz flips faults kills audit-deps docs wheel results bench clean
 
 setup: .venv/dev
 
@@ -51,7 +51,8 @@ faults: setup
 kills: setup
 	$(BIN)/python tests/fuzz/kills.py --kills $(or $(N),5)
 
-audit: setup
+# Known vulnerabilities and licences of the dependencies; `hanme audit` is about scores.
+audit-deps: setup
 	$(PYTHON) -m venv .venv/audit
 	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	.venv/audit/bin/pip-audit --requirement requirements-dev.lock --disable-pip --no-deps

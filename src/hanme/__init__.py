@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from hanme.common.cpus import affinity, cpus
 
 if TYPE_CHECKING:
+    from hanme.auditing import audit
     from hanme.estimator import Classifier
     from hanme.graph import Graph
 
-__all__ = ["Classifier", "Graph", "__version__"]
+__all__ = ["Classifier", "Graph", "__version__", "audit"]
 
 __version__ = "0.3.0"
 
@@ -38,7 +39,11 @@ warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabl
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``hanme.Graph`` and ``hanme.Classifier`` on first use."""
+    """Import ``hanme.Graph``, ``hanme.Classifier`` and ``hanme.audit`` on first use."""
+    if name == "audit":
+        from hanme.auditing import audit
+
+        return audit
     if name == "Classifier":
         from hanme.estimator import Classifier
 

@@ -28,6 +28,7 @@ from hanme.runs import (
     train,
 )
 from hanme.runs.results import rule_name
+from hanme.runs.suspicion import suspicion_lines
 from hanme.runs.train import train_in_memory
 from hanme.training import Epoch
 
@@ -90,6 +91,8 @@ class Classifier(BaseEstimator):  # type: ignore[misc]
         else:
             run = train(config, Path(out), graph=loaded, on_epoch=on_epoch)
             self.run_ = OpenedRun.open(run.folder, graph=loaded)
+        if doubts := suspicion_lines(self.run_.result.get("suspicion", {})):
+            warnings.warn(" ".join(doubts), stacklevel=2)
         return self
 
     def with_graph(self, graph: AnyGraph) -> Classifier:

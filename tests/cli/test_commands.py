@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from commands import hanme
 from hanme import __version__
 from hanme.cli import OUT_OF_MEMORY, _describe
 from hanme.cli.show import print_rules
-from hanme.common.files import read_json
+from hanme.common.files import read_json, write_json
 from hanme.errors import HanmeError
 from hanme.nn import MODELS
 
@@ -52,13 +53,27 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_and_evaluate_agree(run: Path) -> None:
     done = hanme("evaluate", run, "--json")
     result = json.loads((run / "result.json").read_text())
-    probabilities = {"probabilities": result["probabilities"]}
-    assert json.loads(done.stdout) == result["scores"] | probabilities
+    others = {name: result[name] for name in ("probabilities", "suspicion")}
+    assert json.loads(done.stdout) == result["scores"] | others
     shown = hanme("evaluate", run).stdout
     assert "Validation nodes" in shown
     counts = result["counts"]["model"]["test"]
     assert f" {counts['correct']} of {counts['nodes']} " in shown
     assert "Brier score" in shown
+
+
+def test_evaluate_says_first_what_gives_the_label_away(run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    result = read_json(folder / "result.json")
+    source = {"name": "year", "roc_auc": 0.99, "remedy": "delete year"}
+    result["suspicion"] = {"roc_auc": 0.999, "sources": [source], "without": {"roc_auc": 0.7}}
+    write_json(folder / "result.json", result)
+    lines = hanme("evaluate", folder).stdout.splitlines()
+    assert lines[:2] == [
+        "ROC AUC is 0.999 on rows that nothing was fitted to, and year alone reaches 0.990: is it known when you "
+        "predict?",
+        "Without it, the base learners reach 0.700. To leave it out: delete year.",
+    ]
 
 
 def test_decision_rules_have_a_row_each_where_they_differ(

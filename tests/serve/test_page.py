@@ -19,6 +19,7 @@ from playwright import sync_api as playwright
 from browsing import PHONE, PICTURES, TOKEN, WIDE, Visitor, visiting
 from hanme import Classifier, Graph
 from hanme.serve.changes import change, effects
+from hanme.serve.overview import overview
 from hanme.serve.report import write_report
 from hanme.serve.schemas import Changes, Question
 from hanme.serve.served import ServedRun, load_runs
@@ -290,6 +291,22 @@ def test_an_expanded_node_shows_its_own_neighbours(
         "aria-expanded", "false"
     )
     assert "expand" not in visitor.hash()
+
+
+def test_what_gives_the_label_away_comes_first(
+    wide: Visitor, served: dict[str, ServedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"name": "year", "roc_auc": 0.99, "remedy": "delete year"}
+    found = {"roc_auc": 0.999, "sources": [source], "without": {"roc_auc": 0.7}}
+    monkeypatch.setitem(served["films"].run.result, "suspicion", found)
+    changed = overview(served["films"])
+    wide.page.route("**/runs/films/overview", lambda route: route.fulfill(json=changed))
+    wide.go("#/films/overview", "films")
+    notice = wide.page.get_by_role("alert")
+    playwright.expect(notice).to_contain_text("year alone reaches 0.990: is it known when")
+    text = wide.text()
+    assert text.index("year alone") < text.index("How good is it?")
+    wide.accessible()
 
 
 def test_a_late_search_result_does_not_take_the_focus(wide: Visitor) -> None:

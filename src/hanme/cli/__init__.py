@@ -22,6 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hanme import __version__
+from hanme.cli.audit import audit
 from hanme.cli.benchmark import benchmark
 from hanme.cli.evaluate import evaluate
 from hanme.cli.explain import explain
@@ -36,7 +37,9 @@ from hanme.cli.tune import tune
 from hanme.common.text import printable
 from hanme.errors import INTERRUPTED, HanmeError
 
-COMMANDS = (init, inspect, train, runs, predict, evaluate, explain, serve, benchmark, tune)
+COMMANDS = (
+    init, inspect, train, runs, predict, evaluate, explain, audit, serve, benchmark, tune,
+)  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"]}
 SHARED = ("train", "evaluate", "predict")
 """Commands that torchrun can share among processes."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hanme.cli.options import find_run
-from hanme.cli.show import print_rules, print_scores
+from hanme.cli.show import print_rules, print_scores, print_suspicion
 
 
 def evaluate(
@@ -27,8 +27,10 @@ def evaluate(
     opened = OpenedRun.open(find_run(run), source=data)
     scores, probabilities = opened.evaluate(), opened.result["probabilities"]
     if json_:
-        print(json.dumps(scores | {"probabilities": probabilities}))
+        found = {"suspicion": opened.result.get("suspicion", {})}
+        print(json.dumps(scores | {"probabilities": probabilities} | found))
         return
+    print_suspicion(opened.result)
     print_rules(scores)
     for part in ("val", "oof", "test"):
         print_scores(opened.config.model.name, opened.result | {"scores": scores}, part)

@@ -120,6 +120,7 @@ FIELDS = {
         "Data": "data.features data.source",
     },
     "inspect": {"Options": "training.seed", "Data": "data.features data.source"},
+    "audit": {"Options": "training.seed", "Data": "data.features data.source"},
 }
 """Fields of the configuration that are options of a command, by panel of its help; the command
 receives their values as ``**fields``."""

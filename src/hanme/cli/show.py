@@ -170,6 +170,14 @@ def _score_cells(
     return cells
 
 
+def print_suspicion(result: Mapping[str, Any]) -> None:
+    """Print which columns or relations are almost as good as the model alone, if some are."""
+    from hanme.runs.suspicion import suspicion_lines
+
+    for line in suspicion_lines(result.get("suspicion", {})):
+        print(printable(line))
+
+
 def print_comparison(model: str, result: Mapping[str, Any]) -> None:
     """State whether a model predicts no better than a baseline, by nodes that selected nothing."""
     part = "val" if "val" in result["probabilities"] else "oof"

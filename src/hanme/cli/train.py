@@ -12,6 +12,7 @@ from hanme.cli.show import (
     print_comparison,
     print_notes,
     print_scores,
+    print_suspicion,
     show_stages,
 )
 from hanme.errors import HanmeError
@@ -99,6 +100,7 @@ def _show(run: Run) -> None:
 
     result, config = run.result(), run.config
     name, options = config.model.name, config.model.options
+    print_suspicion(result)
     parts = [part for part in ("test", "val", "oof") if part in result["counts"]["majority"]]
     print_scores(name, result, parts[0] if parts else "val")
     print_comparison(name, result)

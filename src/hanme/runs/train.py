@@ -30,6 +30,7 @@ from hanme.runs.describe import costs
 from hanme.runs.folder import CHECKPOINT, LOCK, ProgressFile, Run
 from hanme.runs.opened import OpenedRun, require_unchanged, same_encoding
 from hanme.runs.results import result_of
+from hanme.runs.suspicion import suspicion
 from hanme.training import (
     BaseOutputs,
     CallbackError,
@@ -204,6 +205,7 @@ def _finalize(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    result["suspicion"] = suspicion(graph, config.training, result)
     return OpenedRun(
         config,
         graph,

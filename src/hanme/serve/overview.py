@@ -12,6 +12,7 @@ from hanme.errors import HanmeError
 from hanme.runs import Run, RunConfig
 from hanme.runs.listing import ListedRun
 from hanme.runs.results import rule_name
+from hanme.runs.suspicion import suspicion_lines
 from hanme.serve.served import Json, NotSupported, ServedRun
 from hanme.serve.table import Flags
 
@@ -37,6 +38,7 @@ def overview(served: ServedRun) -> Json:
         "part": part,
         "nodes": nodes,
         "new": _new(served),
+        "suspicion": suspicion_lines(run.result.get("suspicion", {})),
         "scores": _scores(served, part, nodes) if part else [],
         "log_loss": quality.get("log_loss"),
         "roc_auc": quality.get("roc_auc"),

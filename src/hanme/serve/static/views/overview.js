@@ -19,6 +19,7 @@ export function overview(run, found, list) {
   return h("div.overview", {},
     h("h1", {}, h("bdi", {}, run.name)),
     h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name)), "."] : "."),
+    found.suspicion.length > 0 && h("p.note", { role: "alert" }, found.suspicion.join(" ")),
     fresh(run, found.new, nodes, list),
     found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
     h("div.columns", {},
