@@ -38,6 +38,7 @@ def graph_of(frames: Frames, features: dict[str, Any], **changes: Any) -> Graph:
     keep += [
         f"{kind}.{name}" for kind in nodes if kind != "customer" for name in nodes[kind]["features"]
     ]
+    keep += [f"relations.{name}" for name in relations]
     nodes["customer"] |= {"label": "label", "keep": keep, "shares": SHARES} | changes
     return Graph.from_frames(frames, {"target": "customer", "nodes": nodes, "relations": relations})
 

@@ -70,8 +70,8 @@ def test_evaluate_says_first_what_gives_the_label_away(run: Path, tmp_path: Path
     write_json(folder / "result.json", result)
     lines = hanme("evaluate", folder).stdout.splitlines()
     assert lines[:2] == [
-        "ROC AUC is 0.999 on rows that nothing was fitted to, and year alone reaches 0.990: is it known when you "
-        "predict?",
+        "ROC AUC is 0.999 on rows that nothing was fitted to, and year alone reaches 0.990: is it "
+        "known when you predict?",
         "Without it, the base learners reach 0.700. To leave it out: delete year.",
     ]
 

@@ -30,8 +30,8 @@ def audit(
         shuffles: Number of times to shuffle the labels.
     """
     from hanme.auditing import audit
-    from hanme.experiments.configuration import override, resolve
-    from hanme.runs import load_graph
+    from hanme.runs import load_graph, resolve
+    from hanme.runs.config import override
 
     settings = {"data.name": graph} | changed_fields(changes) | chosen(fields)
     with show_stages():

@@ -7,7 +7,7 @@ and test rows are not read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from hanme.linear.blocks import FeatureBlock, NeighbourFeatures, NeighbourIds
 from hanme.linear.fit import inner_products
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.rows import Field, Rows
-from hanme.linear.selection import balanced_sample, usable_blocks, walks
+from hanme.linear.selection import balanced_samples, usable_blocks, walks
 from hanme.linear.trees import association
 
 Labels = NDArray[np.bool_]
@@ -117,7 +117,9 @@ def alone(graph: Graph, seed: int = 0) -> list[Alone]:
     nodes = _training_nodes(graph, seed)
     if len(nodes) < MIN_ROWS:
         return []
-    few = balanced_sample(_training_on(graph, nodes), MAX_ROWS, seed).numpy()
+    mask = torch.zeros_like(graph.split.train)
+    mask[torch.from_numpy(nodes)] = True
+    few = balanced_samples(graph, [mask], MAX_ROWS, seed)[0].numpy()
     return sorted(_scored(graph, few, nodes[:MAX_RATED], seed), key=lambda one: -one.roc_auc)
 
 
@@ -159,12 +161,6 @@ def _training_nodes(graph: Graph, seed: int) -> NDArray[np.int64]:
         return nodes
     _, first = np.unique(groups.numpy()[nodes], return_index=True)
     return nodes[np.sort(first)]
-
-
-def _training_on(graph: Graph, nodes: NDArray[np.int64]) -> Graph:
-    train = torch.zeros_like(graph.split.train)
-    train[torch.from_numpy(nodes)] = True
-    return replace(graph, split=graph.split._replace(train=train))
 
 
 def _scored(

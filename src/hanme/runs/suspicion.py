@@ -67,7 +67,10 @@ def suspicion(graph: Graph, config: TrainingConfig, result: Mapping[str, Any]) -
 
 def _reached(result: Mapping[str, Any]) -> tuple[float, int]:
     """Return the ROC-AUC of the model and its number of rows, else of linear model and trees."""
-    models = {"model": result["probabilities"], "linear": result["baselines"].get("linear", {})}
+    models = {
+        "model": result["probabilities"],
+        "linear": result.get("baselines", {}).get("linear", {}),
+    }
     for part in ("val", "oof"):
         for name, parts in models.items():
             if part in parts:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.leakage import find_leaks, group_duplicates
+from hanme.data.tables.build.leakage import draws_groups, find_leaks, near_duplicates, repeated
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.target import (
@@ -87,8 +88,9 @@ class GraphSource:
         with create_store(folder) as store:
             with Reader(self.sources.values(), self.path.parent, store.folder) as reader:
                 config, tables, ids, relations = self.open(reader)
-                targets = self._targets(config, tables[config.target], ids[config.target].size)
-                leaks = self._leaks(config, tables, relations, targets, seed)
+                size = ids[config.target].size
+                targets, again = self._targets(config, tables[config.target], size)
+                leaks = self._leaks(config, tables, relations, targets, again, seed)
                 config = config.without_relations(leaks)
                 writer = GraphWriter(store, config, features, progress)
                 graph = self._build(writer, config, tables, ids, relations, targets, leaks)
@@ -140,17 +142,31 @@ class GraphSource:
             config = self.fitted.fit_to(config.without_relations(self.fitted.leaks), self.path)
         return config, tables, ids, relations
 
-    def _targets(self, config: GraphConfig, table: Table, size: int) -> Graph:
-        """Read labels, split column and near-duplicates: a graph of the target's nodes alone."""
+    def _targets(
+        self, config: GraphConfig, table: Table, size: int
+    ) -> tuple[Graph, NDArray[np.bool_]]:
+        """Read labels, split column and near-duplicates.
+
+        Returns:
+            A graph of the target's nodes alone, and the rows that repeat earlier ones.
+        """
         part = read_parts(config, table, size)
         y, labels = read_labels(table, config.nodes[config.target], size, self.fitted, part != 0)
         labelled = (y > 0).any(dim=1) if y.dim() == 2 else y >= 0
         split = Split.of(torch.where(labelled, torch.from_numpy(part), -1))
         nodes = Nodes(config.target, size)
-        if (rows := group_duplicates(config, table)) is not None:
+        columns = [alias for alias in table.columns if alias not in ("id", "label", "split")]
+        groups = near_duplicates(table, columns)
+        again = repeated(groups, table.size)
+        if groups is not None and draws_groups(config):
+            table.reader.notes.append(
+                f"{int(again.sum()):,} rows of {config.target} nearly repeat others and are in the "
+                "same part of the split as these. To draw each row by itself, write [split] "
+                'duplicates = "apart"'
+            )
             alone = np.arange(table.size, size) + size  # ids without a row
-            nodes.extra[GROUPS] = torch.from_numpy(np.concatenate([rows, alone]))
-        return Graph({config.target: nodes}, {}, config.target, y, labels, split)
+            nodes.extra[GROUPS] = torch.from_numpy(np.concatenate([groups, alone]))
+        return Graph({config.target: nodes}, {}, config.target, y, labels, split), again
 
     def _leaks(
         self,
@@ -158,13 +174,14 @@ class GraphSource:
         tables: Mapping[str, Table],
         relations: Mapping[str, LinkRows],
         targets: Graph,
+        again: NDArray[np.bool_],
         seed: int,
     ) -> list[str]:
         """Return what gives the label away in training rows, or did when a run was trained."""
         if self.fitted:
             return self.fitted.leaks
         train = draw_split(targets, config, seed).split.train.numpy()
-        hidden = ~train[: tables[config.target].size]
+        hidden = ~train[: tables[config.target].size] | again
         return find_leaks(config, tables, relations.values(), hidden)
 
     def _build(

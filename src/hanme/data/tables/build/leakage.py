@@ -333,20 +333,18 @@ def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list
     return path.leaks(rows, sources)
 
 
-def group_duplicates(config: GraphConfig, table: Table) -> NDArray[np.int64] | None:
-    """Return the groups of near-duplicates of the target for a random split, and note them."""
-    nodes, rule = config.nodes[config.target], config.split
-    if nodes.split or (rule and ((rule.val and rule.test) or rule.duplicates == "apart")):
-        return None
-    columns = [alias for alias in table.columns if alias not in ("id", "label", "split")]
-    groups = near_duplicates(table, columns)
-    if groups is not None:
-        table.reader.notes.append(
-            f"{table.size - len(np.unique(groups)):,} rows of {config.target} nearly repeat others "
-            "and are in the same part of the split as these. To draw each row by itself, write "
-            '[split] duplicates = "apart"'
-        )
-    return groups
+def draws_groups(config: GraphConfig) -> bool:
+    """Return whether near-duplicates of the target are drawn together into parts of the split."""
+    rule = config.split
+    fixed = config.nodes[config.target].split or (rule and rule.val and rule.test)
+    return not fixed and not (rule and rule.duplicates == "apart")
+
+
+def repeated(groups: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_]:
+    """Return which of some rows repeat an earlier one: their labels are no further evidence."""
+    first = np.zeros(size, bool)
+    first[slice(None) if groups is None else np.unique(groups, return_index=True)[1]] = True
+    return ~first
 
 
 def near_duplicates(table: Table, columns: Iterable[str]) -> NDArray[np.int64] | None:

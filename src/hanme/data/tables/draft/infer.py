@@ -9,7 +9,7 @@ from typing import Any
 from hanme.common.files import whole
 from hanme.data.tables.build.evidence import Labels
 from hanme.data.tables.build.graph import GraphSource
-from hanme.data.tables.build.leakage import linked_leaks, near_duplicates, own_leaks
+from hanme.data.tables.build.leakage import linked_leaks, near_duplicates, own_leaks, repeated
 from hanme.data.tables.build.target import read_parts
 from hanme.data.tables.draft.draft import Draft
 from hanme.data.tables.draft.profile import (
@@ -216,11 +216,13 @@ def _own_leaks(
     name = _name_column([c for c in table.own_columns() if c is not label])
     others = (table.id, label, split, name)
     columns = {c.name: c for c in table.columns if c.filled and c not in others}
-    hidden = None
+    cells = [column.alias for column in (*columns.values(), name) if column]
+    hidden = repeated(near_duplicates(table.table, cells), table.table.size)
     if split is not None:
-        (hidden,) = table.table.reader.arrays(
+        (unseen,) = table.table.reader.arrays(
             f"SELECT {split.alias} IS DISTINCT FROM 'train' FROM {table.table.sql} ORDER BY rowid"
         )
+        hidden |= unseen.astype(bool)
     labels = Labels.read(table.table, label.alias, hidden)
     leaks = own_leaks(table.table, {name: c.alias for name, c in columns.items()}, labels)
     draft.questions += [leak for leak in leaks if not leak.why]
