@@ -56,7 +56,7 @@ def test_train_and_evaluate_agree(run: Path) -> None:
     others = {name: result[name] for name in ("probabilities", "suspicion")}
     assert json.loads(done.stdout) == result["scores"] | others
     shown = hanme("evaluate", run).stdout
-    assert "Validation nodes" in shown
+    assert "Out-of-fold training nodes" in shown
     counts = result["counts"]["model"]["test"]
     assert f" {counts['correct']} of {counts['nodes']} " in shown
     assert "Brier score" in shown

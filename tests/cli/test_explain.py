@@ -11,6 +11,7 @@ import pytest
 from hanme.cli import main
 
 QUICK = ["--epochs", "3", "--set", "data.options.movies=100"]
+KEPT = "hanme.training.trainer.GAIN"  # the network stays, however little it adds
 
 
 def hanme(*arguments: object) -> None:
@@ -25,7 +26,9 @@ def hanme(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
-    hanme("train", "planted", "--out", folder, *QUICK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KEPT, -1.0)
+        hanme("train", "planted", "--out", folder, *QUICK)
     return folder
 
 

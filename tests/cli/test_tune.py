@@ -64,7 +64,7 @@ def test_killed_half_way_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert written == override(search().values, best.changes)
     best_run = RunConfig.make(override(written, {"training.epochs": 4, "training.seed": 0}))
     run = train(best_run, tmp_path / "run")
-    val = run.result()["scores"]["without_fallback"]["val"]
+    val = run.result()["selection"]
     assert (val["micro"] + val["macro"]) / 2 == pytest.approx(best.score, abs=1e-3)
 
 

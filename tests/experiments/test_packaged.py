@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hanme.experiments.benchmark import Experiment
-from hanme.experiments.configuration import find_config, look_up, override, read_config
+from hanme.experiments.configuration import find_config, read_config
 from hanme.runs import RunConfig, train
+from hanme.runs.config import look_up, override
 
 OWN = {
     "multihop": {},

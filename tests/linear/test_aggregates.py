@@ -212,7 +212,9 @@ def test_linear_model_and_trees_on_aggregates_add_up_and_are_the_same_on_a_subgr
     people, orders = tables(customers=400)
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
     people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
-    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    kept = {"person": CONFIG["nodes"]["person"] | {"keep": ["order.amount"]}}
+    config = CONFIG | {"nodes": CONFIG["nodes"] | kept}
+    graph = Graph.from_frames({"people": people, "orders": orders}, config)
     model = fit_base_learners(graph, TrainingConfig(smoothing=False)).final
     logits, nodes = model.predict(graph).double().numpy(), torch.tensor([3, 77])
     for node in nodes.tolist():

@@ -12,7 +12,7 @@ from hanme.errors import HanmeError
 from hanme.graph import Graph, Nodes
 from hanme.linear import LinearModel, select_blocks
 from hanme.linear.matrices import GraphMatrices
-from hanme.linear.selection import _affordable, normalised
+from hanme.linear.selection import _affordable, leave_one_out, normalised
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +184,20 @@ def test_the_matrices_of_one_target_are_not_those_of_another() -> None:
     matrices = GraphMatrices(graph)
     assert matrices.belong_to(replace(graph, labels=["a", "b"]))
     assert not matrices.belong_to(replace(graph, target=graph.edge_types[0][2]))
+
+
+def test_leave_one_out_errors_are_those_of_ridge_regressions() -> None:
+    random = torch.Generator().manual_seed(0)
+    rows = [torch.randn(30, 4, generator=random).double() for _ in range(3)]
+    grams, y = torch.stack([x @ x.t() for x in rows]), torch.randn(30, 2, generator=random).double()
+    weights = torch.rand(3, generator=random).double().requires_grad_()
+    inner, errors = torch.einsum("b,bij->ij", weights, grams), []
+    for i in range(30):
+        rest = torch.arange(30) != i
+        fitted = torch.linalg.solve(inner[rest][:, rest] + torch.eye(29), y[rest])
+        errors.append(y[i] - inner[i, rest] @ fitted)
+    mean = torch.stack(errors).square().mean()
+    mean.backward()
+    found, gradient = leave_one_out(weights.detach(), grams, y)
+    assert found == pytest.approx(float(mean.detach()))
+    torch.testing.assert_close(gradient, weights.grad)

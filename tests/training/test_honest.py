@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 from hanme import Classifier
 from hanme.data import planted
-from hanme.decision import shrinkage
+from hanme.decision.calibration import shrinkage
 from hanme.decision.losses import base_rate_logits, node_losses
 from hanme.graph import Graph, Split
 from hanme.linear import select_blocks

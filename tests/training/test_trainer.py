@@ -114,7 +114,7 @@ def test_patience_begins_where_lts_ends() -> None:
     assert run.progress.epoch == 24
 
 
-@pytest.mark.parametrize(("epochs", "until"), [(1, 1), (50, 25), (300, 100)])
+@pytest.mark.parametrize(("epochs", "until"), [(1, 2), (50, 25), (300, 100)])
 def test_lts_comes_to_all_nodes_half_way_where_it_does_not_say(epochs: int, until: int) -> None:
     for lts in (LTS(pace="root"), {"pace": "root"}):
         config = TrainingConfig(recipe="paper", epochs=epochs, lts=lts)

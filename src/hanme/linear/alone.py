@@ -119,7 +119,7 @@ def alone(graph: Graph, seed: int = 0) -> list[Alone]:
         return []
     mask = torch.zeros_like(graph.split.train)
     mask[torch.from_numpy(nodes)] = True
-    few = balanced_samples(graph, [mask], MAX_ROWS, seed)[0].numpy()
+    few = balanced_samples(graph, [mask], [MAX_ROWS], seed)[0].numpy()
     return sorted(_scored(graph, few, nodes[:MAX_RATED], seed), key=lambda one: -one.roc_auc)
 
 

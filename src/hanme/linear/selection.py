@@ -28,8 +28,9 @@ from hanme.linear.blocks import (
 from hanme.linear.fit import MAX_GRAM_NODES, TrainingRows, centred, inner_products
 from hanme.linear.matrices import MAX_ENTRIES, DesignMatrix, GraphMatrices, TooLarge
 
-MAX_SAMPLE = 1200
-"""Maximum number of training nodes that weigh blocks: each step inverts a matrix of this size."""
+MAX_SAMPLE, MAX_FOLD_SAMPLE = 1200, 600
+"""Maximum number of training nodes that weigh blocks, in all and in each fold: each step inverts a
+matrix of this size."""
 
 MAX_LARGE_SAMPLE = 2**14
 """Maximum number of training nodes that choose the strength where more than ``MAX_GRAM_NODES`` are
@@ -56,8 +57,9 @@ MIN_REPEATED = 0.05
 MIN_WEIGHT = 0.003
 """Share of the total weight below which a block is left out, since it costs more than it adds."""
 
-WEIGHT_STEPS = 30
-"""Number of gradient steps on the block weights; the leave-one-out error is flat by then."""
+WEIGHT_STEPS, WEIGHT_RATE = 30, 0.3
+"""Number of gradient steps on the block weights, by when the leave-one-out error is flat, and their
+learning rate."""
 
 FOLDS = 4
 """Number of folds for the choice of the strength."""
@@ -124,7 +126,8 @@ def select_blocks(
     """
     if min(int(mask.sum()) for mask in masks) < 2:
         raise HanmeError(f"node type {graph.target}: at least 2 training nodes are needed")
-    nodes, places = balanced_samples(graph, masks, MAX_SAMPLE, seed)
+    limits = [MAX_FOLD_SAMPLE] * (len(masks) - 1) + [MAX_SAMPLE]
+    nodes, places = balanced_samples(graph, masks, limits, seed)
     samples = []
     for i, (mask, rows) in enumerate(zip(masks, places, strict=True)):
         targets = graph.labels_given(nodes[rows]).float()
@@ -195,9 +198,9 @@ def _specify(
 
 
 def balanced_samples(
-    graph: Graph, masks: Sequence[Tensor], limit: int, seed: int
+    graph: Graph, masks: Sequence[Tensor], limits: Sequence[int], seed: int
 ) -> tuple[Tensor, list[NDArray[np.int64]]]:
-    """Draw nodes of each label in turn from sets of training nodes, at most a limit of each.
+    """Draw nodes of each label in turn from sets of training nodes, at most a limit of each set.
 
     All sets are drawn in the same random order, so they overlap as far as they can.
 
@@ -206,13 +209,12 @@ def balanced_samples(
     """
     train = graph.split.train.nonzero().flatten()
     train = train[torch.from_numpy(np.random.default_rng(seed).permutation(len(train)))]
-    most, drawn = max(int(mask.sum()) for mask in masks), []
-    for mask in masks:
+    drawn = []
+    for mask, limit in zip(masks, limits, strict=True):
         some = train[mask[train]]
         labels = graph.labels_given(some)
         turn = torch.where(labels, labels.cumsum(0), len(some)).min(1).values
-        own = round(limit * len(some) / max(1, most))
-        drawn.append(some[torch.argsort(turn, stable=True)[:own].sort().values])
+        drawn.append(some[torch.argsort(turn, stable=True)[:limit].sort().values])
     nodes = torch.cat(drawn)
     nodes = train[torch.isin(train, nodes)]
     place = torch.empty(len(mask), dtype=torch.long)
@@ -313,7 +315,6 @@ def normalised(gram: NDArray[np.float64]) -> tuple[Tensor, float]:
     return torch.from_numpy(inner / spread).float(), spread
 
 
-@torch.enable_grad()
 def block_weights(grams: Tensor, targets: Tensor) -> Tensor:
     """Return the weights of blocks that minimise the leave-one-out error of ridge regression.
 
@@ -323,19 +324,32 @@ def block_weights(grams: Tensor, targets: Tensor) -> Tensor:
         grams: Normalised inner products of the rows of each block, ``[B, n, n]``.
         targets: Standardised labels ``[n, C]``.
     """
-    log_weights = torch.full((len(grams),), -float(np.log(len(grams))), requires_grad=True)
-    optimizer = torch.optim.Adam([log_weights], lr=0.3)
-    identity = torch.eye(len(targets))
-    best, kept = np.inf, log_weights.detach().clone()
-    for _ in range(WEIGHT_STEPS):
-        inverse = torch.linalg.inv(torch.einsum("b,bij->ij", log_weights.exp(), grams) + identity)
-        error = ((inverse @ targets) / inverse.diagonal()[:, None]).square().mean()
-        if float(error.detach()) < best:
-            best, kept = float(error.detach()), log_weights.detach().clone()
-        optimizer.zero_grad()
-        error.backward()
-        optimizer.step()
+    log_weights = torch.full((len(grams),), -float(np.log(len(grams))))
+    mean, square = torch.zeros(len(grams)), torch.zeros(len(grams))
+    best, kept = np.inf, log_weights
+    for step in range(1, WEIGHT_STEPS + 1):
+        error, gradient = leave_one_out(log_weights.exp(), grams, targets)
+        if error < best:
+            best, kept = error, log_weights
+        # Adam; importing that of PyTorch takes seconds.
+        gradient = gradient * log_weights.exp()
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        root = (square / (1 - 0.999**step)).sqrt() + 1e-8
+        log_weights = log_weights - WEIGHT_RATE * mean / (1 - 0.9**step) / root
     return kept.double().exp()
+
+
+def leave_one_out(weights: Tensor, grams: Tensor, targets: Tensor) -> tuple[float, Tensor]:
+    """Return the mean square of the leave-one-out errors, and its gradient by the weights."""
+    inner = torch.einsum("b,bij->ij", weights, grams)
+    inner.diagonal().add_(1)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(inner))
+    fitted, diagonal = inverse @ targets, inverse.diagonal()[:, None]
+    errors = fitted / diagonal
+    outer = 2 / errors.numel() * errors / diagonal  # by G y, and by G_ii:
+    scale = -(outer * errors).sum(1)
+    by_inner = (inverse @ outer) @ fitted.t() + (inverse * scale) @ inverse
+    return float(errors.square().mean()), -torch.einsum("bij,ij->b", grams, by_inner)
 
 
 def best_strength(rows: TrainingRows, folds: int) -> float:

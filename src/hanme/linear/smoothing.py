@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
 from hanme.common.options import validated
-from hanme.decision import cross_calibrate
+from hanme.decision.calibration import cross_calibrate
 from hanme.graph import Graph
 from hanme.graph.cache import unchanged, versions
 from hanme.graph.metapath import Metapath, Walk

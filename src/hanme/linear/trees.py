@@ -288,7 +288,7 @@ def screen_columns(
     Candidates are compared by their gain in a few rounds of boosting; of more than
     ``MAX_CANDIDATES``, those that tell most by themselves. Their values are computed once.
     """
-    nodes, sets = balanced_samples(graph, masks, MAX_SCREENED, seed)
+    nodes, sets = balanced_samples(graph, masks, [MAX_SCREENED] * len(masks), seed)
     y, labels = graph.y[nodes].numpy(), graph.labels_given(nodes).numpy()
     found: list[list[_Scored]] = [[] for _ in masks]
     candidates = [0] * len(masks)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from hanme.common.progress import begin_stage, update_stage
-from hanme.decision import cross_calibrate, shrinkage
-from hanme.decision.calibration import STACKING_WIDTH
+from hanme.decision.calibration import STACKING_WIDTH, cross_calibrate, shrinkage
 from hanme.decision.losses import base_rate_logits
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hanme.common.memory import blocks
 from hanme.common.progress import begin_stage
-from hanme.decision import Costs, Decision, calibrate, weighted_sum
+from hanme.decision import Costs, Decision, calibrate
+from hanme.decision.calibration import weighted_sum
 from hanme.decision.losses import total_loss
 from hanme.errors import HanmeError
 from hanme.graph import Graph

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hanme.decision import RULES, Decision, weighted_sum
+from hanme.decision import RULES, Decision
+from hanme.decision.calibration import weighted_sum
 from hanme.graph import Graph
 from hanme.graph.splits import Split, without_fold
 from hanme.training.config import TrainingConfig

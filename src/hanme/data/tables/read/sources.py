@@ -92,13 +92,16 @@ def data_files(sources: Iterable[ResolvedSource]) -> Iterator[Path]:
 
 def refuse_outside(path: Path, folder: Path, where: str) -> None:
     """Refuse a file outside of the folder of ``graph.toml``, unless ``HANME_ALLOW`` names it."""
-    allowed = [text for text in os.environ.get(ALLOW, "").split(os.pathsep) if text]
     real = whole(path)
-    if not any(real.is_relative_to(whole(place)) for place in [str(folder), *allowed]):
+    if not any(real.is_relative_to(whole(place)) for place in [folder, *_allowed()]):
         raise HanmeError(
             f"{where}: {path} is outside of {folder}; a graph.toml reads other folders only with "
             f"--allow {path.parent}, or {ALLOW} in the environment"
         )
+
+
+def _allowed() -> list[Path]:
+    return [Path(text) for text in os.environ.get(ALLOW, "").split(os.pathsep) if text]
 
 
 def _files(table: str, folder: Path, spec: Source, where: str) -> tuple[Path, ...]:
@@ -113,7 +116,9 @@ def _files(table: str, folder: Path, spec: Source, where: str) -> tuple[Path, ..
         if not path.exists():
             if fixed != list(parts):
                 up = [part for part in parts[len(fixed) :] if part == ".."]
-                refuse_outside(folder.joinpath(*fixed, *up, "*"), folder, where)
+                root = whole(folder.joinpath(*fixed, *up))
+                if not any(whole(place).is_relative_to(root) for place in _allowed()):
+                    refuse_outside(root / "*", folder, where)
             found = glob.iglob(table, root_dir=folder, recursive=True)
         files = []
         for file in (Path(os.path.abspath(folder / file)) for file in found):
