@@ -83,7 +83,7 @@ def test_the_top_is_the_top_of_all_however_it_is_walked(
     every = explain(net, graph, 7, instances=EVERY)
     parts = [instance.parts[every.label] for instance in every.details.instances]
     assert len(parts) > 200
-    assert all(a >= b - 1e-9 for a, b in pairwise(parts))
+    assert all(a >= b - 1e-7 for a, b in pairwise(parts))  # they are ranked in float32
     monkeypatch.setattr(removal, "BLOCK", 10)
     monkeypatch.setattr(removal, "KEPT", 0)
     few = explain(net, graph, 7, instances=8)
