@@ -30,8 +30,7 @@ from hanme.training.metrics import F1, label_counts
 RULES = {
     "without_fallback": "HGB's rule",
     "with_fallback": "paper's fallback",
-    "expected_f1_validation": "expected F1, validation scores",
-    "expected_f1": "expected F1, test scores too",
+    "expected_f1": "expected F1",
     "oracle_count": "oracle label count",
 }
 """The decision rules, by their names in tables. ``oracle_count`` reads the test labels."""
@@ -43,11 +42,12 @@ Labels = NDArray[np.bool_]
 
 
 def decide(
-    logits: Mapping[str, Tensor], graph: Graph, *, calibrated: bool
+    logits: Mapping[str, Tensor], graph: Graph, decision: Decision
 ) -> dict[tuple[str, str], Tensor]:
     """Return the labels of test nodes, bool ``[n, C]``, by weights and rule.
 
-    Thresholds are fitted to held-out logits, also where the final weights are scored.
+    Thresholds are fitted to held-out logits, also where the final weights are scored; those of the
+    expected macro F1 are the run's own if it has some.
 
     Args:
         logits: Logits of all target nodes, ``[N, C]``, by weights.
@@ -59,7 +59,7 @@ def decide(
     rules = {
         "without_fallback": Decision(rule="half"),
         "with_fallback": Decision(rule="fallback"),
-        "expected_f1": Decision.fit("macro", *val, calibrated=calibrated),
+        "expected_f1": decision if decision.rule == "macro" else Decision.fit("macro", *val),
     }
     number = graph.labels_given(split.test).sum(1, keepdim=True)
     labels = {}
@@ -96,11 +96,10 @@ class Tested:
                 )
             logits, _ = load_tensors(path)
             graph = load_graph(run.config, schema=run.fitted())
-            calibrated = is_stacked(run.config) or run.config.model.name == LINEAR
             tested.names = tuple(graph.labels)
             tested.masks.append(graph.split.test)
             tested.true.append(graph.labels_given(graph.split.test))
-            tested.predicted.append(decide(logits, graph, calibrated=calibrated))
+            tested.predicted.append(decide(logits, graph, run.decision()))
         return tested
 
     @property

@@ -33,7 +33,7 @@ def overview(served: ServedRun) -> Json:
     """Return scores beside the baselines, reliability, confusion and weak spots."""
     run, part, mask = served.run, _part(served), _measured(served)
     quality = run.result["probabilities"].get(part, {})
-    nodes = int(served.graph.split.parts()[part].sum()) if part else 0
+    nodes = _nodes(served, part) if part else 0
     return {
         "part": part,
         "nodes": nodes,
@@ -53,21 +53,26 @@ def overview(served: ServedRun) -> Json:
     }
 
 
-def _part(served: ServedRun) -> Literal["test", "val", ""]:
-    """Return the part to measure on: test, or validation nodes where there is no test part."""
+def _part(served: ServedRun) -> Literal["test", "val", "oof", ""]:
+    """Return what to measure on: test nodes, or others that nothing was fitted to."""
     if served.run.differs_from_training:
         return ""
-    split = served.graph.split
-    return "test" if bool(split.test.any()) else "val" if bool(split.val.any()) else ""
+    parts: tuple[Literal["test", "val", "oof"], ...] = ("test", "val", "oof")
+    return next((part for part in parts if part in served.run.result["probabilities"]), "")
+
+
+def _nodes(served: ServedRun, part: str) -> int:
+    """Return how many nodes a part was measured on."""
+    counts = served.run.result.get("counts", {}).get("model", {}).get(part)
+    return int(counts["nodes"]) if counts else int(served.graph.split.parts()[part].sum())
 
 
 def _measured(served: ServedRun) -> Flags:
-    """Return the labelled nodes of the part; none if the final weights were fitted to them."""
-    part = _part(served)
-    if not part or (part == "val" and served.run.config.training.refit):
-        return np.zeros(len(served.table), bool)
-    mask: Flags = served.graph.split.parts()[part].cpu().numpy()
-    return mask & served.table.labelled
+    """Return the labelled test nodes: final weights or slopes are fitted to all others."""
+    mask = np.zeros(len(served.table), bool)
+    if _part(served) == "test":
+        mask = served.graph.split.test.cpu().numpy() & served.table.labelled
+    return mask
 
 
 def _new(served: ServedRun) -> dict[str, int]:

@@ -4,7 +4,7 @@ import { ask, path } from "../api.js";
 import { bars, lines, matrix, reliability } from "../charts.js";
 import { chart, count, figure, h, name, percent, plural, section, some, table } from "../dom.js";
 
-const PARTS = { test: "test", val: "validation" };
+const PARTS = { test: "test", val: "validation", oof: "out-of-fold training" };
 const WHO = { model: "this model", linear: "its linear part", majority: "always the most common label" };
 const share = (value) => (value === null || value === undefined ? null : value / 100);
 
@@ -21,7 +21,7 @@ export function overview(run, found, list) {
     h("p.lead", {}, `A ${run.model} model that gives ${count(run.nodes)} ${nodes} `, run.multilabel ? "any number of" : "one of", ` ${some(run.labels.length, "label")}`, run.labels.length <= 8 ? [": ", listed(run.labels.map((label) => label.name)), "."] : "."),
     found.suspicion.length > 0 && h("p.note", { role: "alert" }, found.suspicion.join(" ")),
     fresh(run, found.new, nodes, list),
-    found.part === "" && h("p.note", {}, "No scores: no test or validation nodes, or the tables have changed since training."),
+    found.part === "" && h("p.note", {}, "No scores: no nodes that nothing was fitted to, or the tables have changed since training."),
     h("div.columns", {},
       found.part && scores(run, found, part, nodes),
       found.reliability.length > 0 && trust(found, part),
@@ -84,7 +84,7 @@ function trust(found, part) {
     bins.map(([n, said, seen]) => [percent(said), percent(seen), count(n)]), { numeric: [1, 2] });
   return section("Can its probabilities be trusted?", `On the dashed line, of all things it calls 70 % likely, 70 % are true. Dots below the line: too sure. Above: not sure enough.`,
     chart(found.nodes, "Reliability diagram", () => reliability(bins), numbers,
-      found.calibration_error === null ? null : `On average it is off by ${percent(found.calibration_error, 1)} (calibration error); Brier score ${found.brier.toFixed(3)}. ${part === "validation" ? "Measured on validation nodes." : ""}`));
+      found.calibration_error === null ? null : `On average it is off by ${percent(found.calibration_error, 1)} (calibration error); Brier score ${found.brier.toFixed(3)}. ${part === "test" ? "" : `Measured on ${part} nodes.`}`));
 }
 
 function mistakes(run, found) {
