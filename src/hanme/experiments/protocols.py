@@ -52,7 +52,7 @@ def decide(
     Args:
         logits: Logits of all target nodes, ``[N, C]``, by weights.
         graph: The graph.
-        calibrated: Whether the logits are calibrated.
+        decision: The decision of the run.
     """
     split, held_out = graph.split, logits["held_out"]
     val = held_out[split.val], graph.y[split.val]
