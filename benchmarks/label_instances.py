@@ -36,7 +36,7 @@ from hanme.graph.metapath import Metapath
 from hanme.graph.splits import Split, without_fold
 from hanme.nn import HANME
 from hanme.nn.batch import Batch
-from hanme.training import TrainingConfig, ValidationHalves, fit_base
+from hanme.training import TrainingConfig, ValidationNodes, fit_base
 from hanme.training.final import NETWORK_PRIOR_WIDTH
 
 DATA = ("planted", "IMDB", "ACM", "DBLP", "chinook", "movies")
@@ -88,9 +88,9 @@ def views(graph: Graph, config: TrainingConfig) -> tuple[list[View], View]:
     for number in range(1, INNER + 1):
         seen, fold, test = without_fold(unread, graph.y, number, INNER, seed=3)
         inner = without_fold(Split(seen, none, test), graph.y, 1, 5, seed=4)
-        logits = fit_base(replace(graph, split=inner), config).outputs.held_out
+        logits = fit_base(replace(graph, split=inner), config).held_out
         crossed.append(view(graph, seen, logits, fold))
-    return crossed, view(graph, train, fit_base(graph, config).outputs.held_out, ~train)
+    return crossed, view(graph, train, fit_base(graph, config).held_out, ~train)
 
 
 def network(graph: Graph, metapaths: list[str], variant: str, x: dict[str, Tensor]) -> HANME:
@@ -116,9 +116,14 @@ def network(graph: Graph, metapaths: list[str], variant: str, x: dict[str, Tenso
     return model
 
 
+def validation(graph: Graph) -> ValidationNodes:
+    config = TrainingConfig(recipe="default", seed=0)
+    return ValidationNodes.of(graph, config, network=True, stack=True)
+
+
 def residual_logits(graph: Graph, model: HANME, crossed: list[View], final: View) -> Tensor:
     """Train a network; return its logits of all target nodes in the epoch of the least loss."""
-    selection, _ = ValidationHalves.of(graph, 0)
+    selection = validation(graph).selection
     trained = [weights for weights in model.parameters() if weights.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
@@ -147,7 +152,7 @@ def losses(graph: Graph, fold: Tensor, variants: list[str]) -> dict[str, Tensor]
     paths = [Metapath.of(spec, graph.metadata()) for spec in graph.metapaths]
     metapaths = [path.text for path in paths if 0 < instances(path, graph) <= MAX_INSTANCES]
     crossed, final = views(graph, TrainingConfig(recipe="default", seed=0, refit=False))
-    stacking = ValidationHalves.of(graph, 0).stacking
+    stacking = validation(graph).others
     found = {"base": node_losses(final.offset[fold], graph.y[fold])}
     for variant in variants:
         if not metapaths:

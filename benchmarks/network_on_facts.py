@@ -42,7 +42,7 @@ from hanme.training import (
     BaseOutputs,
     Trainer,
     TrainingConfig,
-    ValidationHalves,
+    ValidationNodes,
     build_seeded,
     fit_base,
 )
@@ -124,7 +124,7 @@ def network(graph: Graph, variant: str) -> Model | None:
 
 def fitted(graph: Graph, variant: str, config: TrainingConfig, offset: Tensor) -> Model:
     """Train a network on top of fixed logits; half of the validation nodes chooses the epoch."""
-    selection, _ = ValidationHalves.of(graph, config.seed)
+    selection = ValidationNodes.of(graph, config, network=True, stack=True).selection
     graph = replace(graph, split=graph.split._replace(val=selection))
     model, random = build_seeded(
         lambda: Shifted(network(graph, variant), offset), graph, config.seed
@@ -139,7 +139,7 @@ def fitted(graph: Graph, variant: str, config: TrainingConfig, offset: Tensor) -
 
 def out_of_fold(graph: Graph, base: BaseOutputs, config: TrainingConfig) -> Tensor:
     """Return logits of the base learners, those of training nodes out of fold, ``[N, C]``."""
-    logits = base.outputs.held_out.clone()
+    logits = base.held_out.clone()
     for number in range(1, INNER + 1):
         split = without_fold(
             graph.split._replace(val=torch.zeros_like(graph.split.val)),
@@ -150,7 +150,7 @@ def out_of_fold(graph: Graph, base: BaseOutputs, config: TrainingConfig) -> Tens
         )
         fold = split.val
         inner = without_fold(split._replace(val=torch.zeros_like(fold)), graph.y, 1, INNER, seed=4)
-        logits[fold] = fit_base(replace(graph, split=inner), config).outputs.held_out[fold]
+        logits[fold] = fit_base(replace(graph, split=inner), config).held_out[fold]
     return logits
 
 
@@ -158,7 +158,8 @@ def changes(graph: Graph, fold: Tensor, variants: list[str]) -> dict[str, Tensor
     """Return the loss of each node of a fold, by variant; of the base learners under ``base``."""
     config = TrainingConfig(recipe="default", seed=0, refit=False)
     base = fit_base(graph, config)
-    known, stacking = base.outputs.held_out, ValidationHalves.of(graph, config.seed).stacking
+    nodes = ValidationNodes.of(graph, config, network=True, stack=True)
+    known, stacking = base.held_out, nodes.others
     found = {"base": node_losses(known[fold], graph.y[fold])}
     for variant in variants:
         if network(graph, variant) is None:
