@@ -56,7 +56,7 @@ def test_the_package_is_the_installed_one_and_has_its_data(bin: Path, tmp_path: 
     file, version, configurations = run(bin / "python", "-c", code, cwd=tmp_path).split()
     assert Path(file).is_relative_to(bin.parent)
     assert version == hanme.__version__
-    assert int(configurations) == 44
+    assert int(configurations) == 47
     installed = Path(file).parent
     kept = {".css", ".html", ".js", ".svg", ".toml", ".typed"}
     data = {p.relative_to(ROOT / "src/hanme") for p in (ROOT / "src/hanme").rglob("*.*")}

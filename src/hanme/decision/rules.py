@@ -104,6 +104,8 @@ def expected_f1_thresholds(p: Tensor, *, macro: bool) -> tuple[float, ...]:
     maximum F*, a node is worth giving the label if its p is over F* / 2. ``macro`` takes each
     label by itself, else all together.
     """
+    if not len(p):
+        return (0.5,) * p.size(1)
     columns = p.double().t() if macro else p.double().reshape(1, -1)
     ordered = columns.sort(dim=1, descending=True).values
     k = torch.arange(1, columns.size(1) + 1, dtype=torch.float64)

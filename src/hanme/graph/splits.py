@@ -14,7 +14,7 @@ from hanme.errors import HanmeError
 
 PARTS = ("train", "val", "test")
 
-GROUPS = "duplicates"
+GROUPS = "hanme.groups"
 """Name of the tensor of group numbers among a node type's extra tensors."""
 
 

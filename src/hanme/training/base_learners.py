@@ -27,10 +27,11 @@ from hanme.linear.smoothing import Smoothing, fit_smoothing, smoothing_paths
 from hanme.linear.trees import Trees, TreesFit, screen_columns
 from hanme.training.config import TrainingConfig
 from hanme.training.stacked import Stacked
+from hanme.training.validation import MIN_SCORED
 
 FOLDS = 5
-"""Number of folds for out-of-fold logits; of more than ``MAX_GRAM_NODES`` labelled nodes, one of
-them is enough."""
+"""Number of folds for out-of-fold logits; of more than ``MAX_GRAM_NODES`` training nodes, one of
+them is enough to fit slopes to, as long as validation nodes can be scored."""
 
 
 class OutOfFold(NamedTuple):
@@ -82,13 +83,17 @@ class FitSets(NamedTuple):
         only = Split(train, none, none)
         if int(train.sum()) < FOLDS:
             return cls([replace(graph, split=only)], torch.zeros(0, dtype=torch.long))
-        many = int(graph.split.labelled.sum()) > MAX_GRAM_NODES
+        scored = int(graph.split.val.sum()) >= 2 * MIN_SCORED  # else these nodes are
+        many = int(train.sum()) > MAX_GRAM_NODES and scored
         fold, y, groups = range(1, 2 if many else FOLDS + 1), graph.y, graph.groups
         splits = [without_fold(only, y, k, FOLDS, seed=seed, groups=groups) for k in fold]
-        splits = [split for split in splits if split.val.any() and split.train.any()]
+        splits = [split for split in splits if split.val.any() and int(split.train.sum()) > 1]
+        if not splits:
+            return cls([replace(graph, split=only)], torch.zeros(0, dtype=torch.long))
         if len(splits) == 1:
             held = Split(splits[0].val, none, none)
-            half = without_fold(held, y, 1, 2, seed=seed, groups=groups).val
+            enough = int(held.train.sum()) > 1
+            half = without_fold(held, y, 1, 2, seed=seed, groups=groups).val if enough else none
             group = half[held.train].long()
         else:
             group = torch.cat([torch.full((int(s.val.sum()),), i) for i, s in enumerate(splits)])
@@ -193,9 +198,15 @@ def fit_base_learners(graph: Graph, config: TrainingConfig) -> BaseFit:
     rates = base_rate_logits(graph.y[graph.split.train], len(graph.labels)).float()
 
     def shrunk(logits: Tensor, *learners: Stacked | Smoothing) -> BaseFit:
-        factor = shrinkage(logits, graph.y[sets.nodes], rates)
+        y, group = graph.y[sets.nodes], sets.group
+        own = logits.clone()
+        for number in set(group.tolist()):
+            mine, rest = group == number, group != number
+            factor = shrinkage(logits[rest], y[rest], rates)
+            own[mine] = factor * logits[mine] + (1 - factor) * rates
+        seen = OutOfFold(sets.nodes, group, own)
+        factor = shrinkage(logits, y, rates)
         shift = (1 - factor) * rates
-        seen = OutOfFold(sets.nodes, sets.group, factor * logits + shift)
         held_out, final = (learner.scaled(factor, shift) for learner in learners)
         return BaseFit(held_out, final, seen, notes)
 

@@ -53,7 +53,8 @@ class ValidationNodes(NamedTuple):
         if not network:
             selection = none
         elif fits and int(val.sum()) >= 2:
-            selection = _half(graph, val, config.seed)
+            half = _half(graph, val, config.seed)
+            selection = half if half.any() else val  # a single group is not divided
         others = val & ~selection
         half = _half(graph, others, config.seed + 1) if int(others.sum()) >= 2 else none
         nodes = others.nonzero().flatten()

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from hanme.data.tables.read.reader import Table
 
@@ -207,6 +206,8 @@ def _ranges(cell: NDArray[np.int64], number: NDArray[np.float64]) -> NDArray[np.
         return None
     bins = min(BINS, int(filled.sum()) // BIN_ROWS)
     ranges = np.full(len(cell), BINS)
+    from scipy.stats import rankdata  # predictions do not need it
+
     ranges[filled] = (rankdata(number[filled], "min") - 1) * bins // max(int(filled.sum()), 1)
     return ranges
 
@@ -227,6 +228,8 @@ def _auc(
     half = np.random.default_rng(0).integers(0, 2, len(y))
     mine, others, size = 2 * value + half, 2 * value + 1 - half, 2 * (int(value.max()) + 1)
     n, best = np.bincount(mine, minlength=size)[others] + 1, dict[int, float]()
+    from scipy.stats import rankdata
+
     order = None if number is None else rankdata(number)
     for label in map(int, np.flatnonzero((rows >= MIN_ERRORS) & (len(y) - rows >= MIN_ERRORS))):
         of = y == label

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hanme.data.store.write import create_store, finish
 from hanme.data.tables.build.features import Fitted, fit
 from hanme.data.tables.build.fitted import FittedGraph
-from hanme.data.tables.build.leakage import draws_groups, find_leaks, near_duplicates, repeated
+from hanme.data.tables.build.leakage import find_leaks, near_duplicates, repeated
 from hanme.data.tables.build.links import LinkRows, open_relations
 from hanme.data.tables.build.nodes import NodeIds, feature_aliases, read_nodes
 from hanme.data.tables.build.target import (
@@ -158,11 +158,11 @@ class GraphSource:
         columns = [alias for alias in table.columns if alias not in ("id", "label", "split")]
         groups = near_duplicates(table, columns)
         again = repeated(groups, table.size)
-        if groups is not None and draws_groups(config):
+        if groups is not None and not (config.split and config.split.duplicates == "apart"):
             table.reader.notes.append(
-                f"{int(again.sum()):,} rows of {config.target} nearly repeat others and are in the "
-                "same part of the split as these. To draw each row by itself, write [split] "
-                'duplicates = "apart"'
+                f"{int(again.sum()):,} rows of {config.target} nearly repeat others and are drawn "
+                "together with these, into parts of the split as into folds. To draw each row by "
+                'itself, write [split] duplicates = "apart"'
             )
             alone = np.arange(table.size, size) + size  # ids without a row
             nodes.extra[GROUPS] = torch.from_numpy(np.concatenate([groups, alone]))

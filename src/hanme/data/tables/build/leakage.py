@@ -333,13 +333,6 @@ def _compared(config: GraphConfig, table: Table, rows: str, path: _Path) -> list
     return path.leaks(rows, sources)
 
 
-def draws_groups(config: GraphConfig) -> bool:
-    """Return whether near-duplicates of the target are drawn together into parts of the split."""
-    rule = config.split
-    fixed = config.nodes[config.target].split or (rule and rule.val and rule.test)
-    return not fixed and not (rule and rule.duplicates == "apart")
-
-
 def repeated(groups: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_]:
     """Return which of some rows repeat an earlier one: their labels are no further evidence."""
     first = np.zeros(size, bool)
@@ -359,11 +352,10 @@ def near_duplicates(table: Table, columns: Iterable[str]) -> NDArray[np.int64] |
         rf"trim(regexp_replace(lower({text}), '[^\p{{L}}\p{{N}}]+', ' ', 'g')))"
         for text in texts
     ]
-    if not cells:
-        return None
-    counts = ", ".join(f"count(DISTINCT {cell})" for cell in cells)
-    ((*distinct,),) = table.reader.rows(f"SELECT {counts} FROM {table.sql}")
-    if max(distinct) < DISTINCT * table.size:
+    # A column at a time: those of wide tables would not fit into memory together.
+    queries = (f"SELECT count(DISTINCT {cell}) FROM {table.sql}" for cell in cells)
+    distinct = (count for query in queries for (count,) in table.reader.rows(query))
+    if not any(count >= DISTINCT * table.size for count in distinct):
         return None
     (group,) = table.reader.arrays(
         f"SELECT dense_rank() OVER (ORDER BY hash({', '.join(cells)})) FROM {table.sql} "
