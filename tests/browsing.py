@@ -72,7 +72,11 @@ class Visitor:
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         told = [(v["id"], v["nodes"][0]["html"][:200]) for v in found["violations"]]
         assert told == []
-        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        wide = "[...document.querySelectorAll('main *')].filter((e) => "
+        wide += "e.getBoundingClientRect().right > innerWidth + 1)"
+        wide += ".map((e) => e.outerHTML.slice(0, 200))"
+        fits = self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert fits, self.page.evaluate(wide)
 
     def plain(self) -> None:
         """What is seen has no word of the model's internals, which collapsed details may have."""

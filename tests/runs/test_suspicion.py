@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from hanme import Classifier
 from hanme.data import planted
+from hanme.graph.splits import GROUPS
 from hanme.linear.alone import alone, roc_auc
 from hanme.runs.results import result_of
 from hanme.runs.suspicion import (
@@ -87,7 +88,7 @@ def test_rows_that_repeat_others_do_not_make_their_ids_tell() -> None:
     graph = graph_of({"customer": twice}, {"customer": {"leak": "category"}})
     found = dict.fromkeys((False, True), 0.0)
     for grouped in found:
-        extra = {"duplicates": torch.arange(1200) % 600} if grouped else {}
+        extra = {GROUPS: torch.arange(1200) % 600} if grouped else {}
         graph.targets.extra.clear()
         graph.targets.extra.update(extra)
         found[grouped] = alone(graph)[0].roc_auc
