@@ -14,6 +14,7 @@ from hanme.data import planted
 from hanme.decision.calibration import shrinkage
 from hanme.decision.losses import base_rate_logits, node_losses
 from hanme.graph import Graph, Split
+from hanme.graph.splits import GROUPS
 from hanme.linear import select_blocks
 from hanme.linear.matrices import GraphMatrices
 from hanme.linear.trees import screen_columns
@@ -216,3 +217,36 @@ def test_groups_of_near_duplicates_are_drawn_as_units() -> None:
             assert set(fold.tolist()) == {2 * (i // 2) for i in fold.tolist()} | {
                 2 * (i // 2) + 1 for i in fold.tolist()
             }
+
+
+def test_near_duplicates_stay_in_one_fold_where_the_split_is_given() -> None:
+    frame = pd.DataFrame({"id": range(400), "label": np.where(np.arange(400) % 3 < 2, "a", "b")})
+    frame["text"] = [f"the {i} of {7 * i}" for i in np.repeat(np.arange(200), 2)]
+    frame["part"] = np.repeat(np.array(["train", "train", "train", "val", "test"]), 2)[
+        np.arange(400) % 10
+    ]
+    nodes = {"row": {"table": "rows", "id": "id", "label": "label", "split": "part"}}
+    nodes["row"]["features"] = {"text": "text"}
+    graph = Graph.from_frames({"rows": frame}, {"target": "row", "nodes": nodes})
+    for fold in FitSets.of(graph, 0).held_out:
+        assert {i // 2 for i in fold.tolist()} == {i // 2 for i in fold.tolist() if i % 2}
+
+
+@pytest.mark.parametrize("sizes", [(9,), (4, 1), (5, 1, 1), (3, 3, 3)])
+def test_groups_that_leave_few_folds_are_trained_on_all_the_same(sizes: tuple[int, ...]) -> None:
+    """Whatever folds and halves are left, something is selected and something is predicted."""
+    graph = planted(movies=300, seed=1).with_features("given")
+    train = graph.split.train.nonzero().flatten()[: sum(sizes)]
+    val = graph.split.val.nonzero().flatten()[:2]
+    group = torch.arange(300) + 1000
+    group[train] = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    group[val] = 999
+    part = torch.full((300,), -1)
+    part[train], part[val] = 0, 1
+    movies = replace(graph.targets, extra={GROUPS: group})
+    few = replace(graph, nodes={**graph.nodes, "movie": movies}, split=Split.of(part))
+    for seed in (0, 1):
+        config = TrainingConfig(seed=seed, smoothing=False)
+        nodes = ValidationNodes.of(few, config, network=True, stack=True)
+        assert nodes.selection.any()
+        assert finalize(None, few, config).outputs.logits.isfinite().all()
