@@ -16,9 +16,9 @@ def test_writes_table_and_figure_and_repeats_nothing(hgb_source: Path, tmp_path:
     table = json.loads((tmp_path / "paper.json").read_text())
     names = [row["name"] for row in table["rows"]]
     assert len(names) == 17
-    assert names[:2] == ["HAN", "HAN + LTS"]
+    assert names[:2] == ["HAN, paper's split", "HAN + LTS, paper's split"]
     text = (tmp_path / "paper.md").read_text()
-    assert "| IMDB | HAN-ME multihop | 68.0 / 63.5 |" in text
+    assert "| IMDB, HAN-ME multihop, paper's split | 68.0 / 63.5 |" in text
     for row in table["rows"]:
         entry = row["with_fallback.test.micro"]
         runs = tmp_path / "runs"
